@@ -1,0 +1,1 @@
+"""The HTTP service: budgets read from the bill and from Slurm's accounting."""

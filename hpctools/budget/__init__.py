@@ -1,0 +1,1 @@
+"""Pure money: attribution and statement arithmetic in exact decimals."""

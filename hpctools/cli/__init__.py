@@ -1,0 +1,1 @@
+"""Command-line surface only: arguments in, exit codes and tables out."""

@@ -1,0 +1,1 @@
+"""From a site to the text of its configuration files: pure."""

@@ -1,0 +1,1 @@
+"""A real Slurm cluster on this machine in one command."""

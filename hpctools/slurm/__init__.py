@@ -1,0 +1,1 @@
+"""Everything Slurm says and is told."""

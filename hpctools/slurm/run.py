@@ -1,0 +1,156 @@
+"""The one process door: the only place in the project that starts a program.
+
+Arguments are lists, never shell strings; every wait has a limit; both pipes are drained; failures
+become the error tree with the command, its exit code and its last words.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+from hpctools.errors import CommandError, CommandTimeout
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished program left.
+
+    Attributes:
+        argv: the program and its arguments.
+        code: its exit status; negative when a signal ended it.
+        stdout: what it wrote to standard output.
+        stderr: what it wrote to standard error.
+    """
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    check: bool = True,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Completed:
+    """Run a program to its end.
+
+    Args:
+        argv: the program and its arguments.
+        timeout: seconds after which it is killed.
+        check: raise when the exit status is not 0.
+        stdin: text for its standard input; empty when None.
+        env: its whole environment; ours when None.
+        cwd: its working directory; ours when None.
+
+    Raises:
+        CommandError: it could not be started, or `check` and its exit status is not 0.
+        CommandTimeout: it did not end within `timeout`.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _timed_out(argv, timeout, error.stderr) from None
+    except OSError as error:
+        raise _not_started(argv, error) from None
+    completed = Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+    if check and completed.code != 0:
+        raise failure(completed)
+    return completed
+
+
+def failure(completed: Completed) -> CommandError:
+    """The error that a finished program with a nonzero exit status stands for."""
+    lines = (completed.stderr.strip() or completed.stdout.strip()).splitlines()
+    last = lines[-1] if lines else "it printed nothing"
+    return CommandError(
+        f"{shlex.join(completed.argv[:4])} failed with exit code {completed.code}: {last}",
+        argv=completed.argv,
+        code=completed.code,
+        stderr=completed.stderr,
+    )
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    stdout: IO[bytes] | int | None = None,
+    stderr: IO[bytes] | int | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    new_session: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a program and return at once; the caller waits for it or records it.
+
+    Standard input is /dev/null. `stdout` and `stderr` are an open file, a descriptor or, when None, ours.
+    `new_session` detaches it from our terminal and process group.
+
+    Raises:
+        CommandError: it could not be started.
+    """
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            start_new_session=new_session,
+        )
+    except OSError as error:
+        raise _not_started(argv, error) from None
+
+
+def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Run a program on our own terminal, for as long as a person keeps it; return its exit status."""
+    try:
+        return subprocess.call(list(argv), env=dict(env) if env is not None else None)
+    except OSError as error:
+        raise _not_started(argv, error) from None
+
+
+def replace(argv: Sequence[str]) -> NoReturn:
+    """Become the program; does not return.
+
+    Raises:
+        CommandError: it could not be started.
+    """
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606
+    except OSError as error:
+        raise _not_started(argv, error) from None
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> CommandError:
+    remedy = f"install {argv[0]} or put it on PATH" if isinstance(error, FileNotFoundError) else ""
+    return CommandError(
+        f"cannot start {argv[0]}: {error.strerror or error}", argv=argv, code=None, remedy=remedy
+    )
+
+
+def _timed_out(argv: Sequence[str], timeout: float, stderr: bytes | str | None) -> CommandTimeout:
+    text = stderr.decode(errors="replace") if isinstance(stderr, bytes) else stderr or ""
+    return CommandTimeout(
+        f"{shlex.join(argv[:4])} did not end within {timeout:g} s", argv=argv, code=None, stderr=text
+    )

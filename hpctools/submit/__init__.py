@@ -1,0 +1,1 @@
+"""From a researcher's words to submitted jobs: intent -> plan -> batch script -> execute."""

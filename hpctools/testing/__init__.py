@@ -1,0 +1,1 @@
+"""Fakes that implement our Protocols, builders, a clock."""
