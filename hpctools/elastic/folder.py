@@ -1,0 +1,279 @@
+"""The run folder: everything that outlives a process of an elastic run, and its only reader and writer.
+
+    run.json          RunSpec, written once by hp-submit
+    jobs.jsonl        one line a Slurm job of the run (appended by hp-submit and the coordinator)
+    coordinator.json  where the coordinator listens, and the run's secret (mode 0600)
+    events.jsonl      what happened, a line each
+    status.json       how it stands; replaced as a whole
+    logs/             output of the Slurm jobs and of the workers
+
+The folder is 0700 and lies on a file system that all nodes share.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+ACTIVE_STATES = ("starting", "running")
+FINAL_STATES = ("finished", "failed", "cancelled")
+
+
+def utc_now() -> str:
+    """The present, ISO 8601 with milliseconds, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where a user's run folders lie: $HPCTOOLS_RUNS, or ~/.hpctools/runs."""
+    chosen = environ.get("HPCTOOLS_RUNS")
+    return Path(chosen) if chosen else Path(environ.get("HOME") or Path.home()) / ".hpctools" / "runs"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A Slurm job that belongs to the run.
+
+    Attributes:
+        time: when it was submitted, ISO 8601, UTC.
+        role: `baseline` or `replica`.
+    """
+
+    time: str
+    role: str
+    job_id: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the run.
+
+    Attributes:
+        time: ISO 8601, UTC.
+        event: started, submitted, joined, resize, left, preempted_by, warning, finished, failed or
+            cancelled.
+        detail: what else is known; the keys depend on `event` (docs/elastic.md lists them).
+    """
+
+    time: str
+    event: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How the run stands.
+
+    Attributes:
+        state: starting, running, finished, failed or cancelled.
+        generation: number of the present membership; 0 before the first.
+        world_size: workers that train.
+        nodes: names of the nodes they are on, in rank order.
+        step, total_steps: committed and planned optimizer steps; total is None when unknown.
+        loss: of the last committed step; None before the first.
+        samples_per_second: over the last few seconds; None before it can be known.
+        updated: ISO 8601, UTC.
+        last_resize: from, to, generation, step, time, pause_s and phases; None before the first.
+        message: why it failed or was cancelled; empty otherwise.
+    """
+
+    state: str
+    generation: int = 0
+    world_size: int = 0
+    nodes: tuple[str, ...] = ()
+    min_nodes: int = 0
+    max_nodes: int = 0
+    step: int = 0
+    total_steps: int | None = None
+    loss: float | None = None
+    samples_per_second: float | None = None
+    updated: str = ""
+    last_resize: dict[str, Any] | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class CoordinatorAddress:
+    """Where the coordinator listens, and the secret that admits agents and workers."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    pid: int
+    job_id: int
+
+
+class RunFolder:
+    """One run's folder.
+
+    Every method raises ElasticError when the folder cannot be read or written, with the reason.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Path, spec: RunSpec) -> RunFolder:
+        """Make the folder (0700, parents too) and write the spec into it.
+
+        Raises:
+            ElasticError: it exists already or cannot be written; a partly made folder stays for the caller
+                to remove.
+        """
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
+            (path / "logs").mkdir(mode=0o700)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        folder = cls(path)
+        folder._replace("run.json", spec.to_json())
+        return folder
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the run's log files."""
+        return self.path / "logs"
+
+    def spec(self) -> RunSpec:
+        """The run's description."""
+        return RunSpec.from_json(self._object("run.json"))
+
+    def status(self) -> RunStatus | None:
+        """How the run stands; None before its coordinator wrote it for the first time."""
+        values = self._object_if_there("status.json")
+        if values is None:
+            return None
+        known = {each.name: values[each.name] for each in fields(RunStatus) if each.name in values}
+        known["nodes"] = tuple(known.get("nodes", ()))
+        return RunStatus(**known)
+
+    def coordinator(self) -> CoordinatorAddress | None:
+        """Where the coordinator listens; None when it has not started yet."""
+        values = self._object_if_there("coordinator.json")
+        return None if values is None else CoordinatorAddress(**values)
+
+    def events(self) -> list[Event]:
+        """All events, oldest first."""
+        return [
+            Event(line.pop("time", ""), line.pop("event", ""), line) for line in self._lines("events.jsonl")
+        ]
+
+    def jobs(self) -> list[JobRecord]:
+        """All Slurm jobs that the run ever had, oldest first."""
+        return [
+            JobRecord(str(line.get("time", "")), str(line.get("role", "")), int(line["job_id"]))
+            for line in self._lines("jobs.jsonl")
+            if "job_id" in line
+        ]
+
+    def write_status(self, status: RunStatus) -> None:
+        """Replace the status as a whole; readers see the old or the new one."""
+        self._replace("status.json", asdict(status))
+
+    def write_coordinator(self, address: CoordinatorAddress) -> None:
+        """Publish where the coordinator listens."""
+        self._replace("coordinator.json", asdict(address))
+
+    def remove_coordinator(self) -> None:
+        """Withdraw the address, so that nobody waits for a coordinator that has ended."""
+        try:
+            (self.path / "coordinator.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+
+    def append_event(self, event: str, **detail: Any) -> None:
+        """Add an event that happens now."""
+        self._append("events.jsonl", {"time": utc_now(), "event": event, **detail})
+
+    def append_job(self, role: str, job_id: int) -> None:
+        """Record that a Slurm job of the run was submitted just now."""
+        self._append("jobs.jsonl", {"time": utc_now(), "role": role, "job_id": job_id})
+
+    def _object(self, name: str) -> dict[str, Any]:
+        values = self._object_if_there(name)
+        if values is None:
+            raise ElasticError(
+                f"{self.path} has no {name}, so it is not a run's folder", "hp-status lists your runs"
+            )
+        return values
+
+    def _object_if_there(self, name: str) -> dict[str, Any] | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ElasticError(f"{self.path / name} is damaged: {error}") from None
+        if not isinstance(values, dict):
+            raise ElasticError(f"{self.path / name} is damaged: it holds no JSON object")
+        return values
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        # A full disk can tear a line; the others are still true.
+        text = self._text(name) or ""
+        parsed = (_object_or_none(line) for line in text.splitlines())
+        return [line for line in parsed if line is not None]
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ElasticError(f"cannot read {self.path / name}: {error}") from None
+
+    def _replace(self, name: str, values: Mapping[str, Any]) -> None:
+        temporary = ""
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(values, indent=1) + "\n")
+            Path(temporary).replace(self.path / name)
+        except OSError as error:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+            raise _unwritable(self.path / name, error) from None
+
+    def _append(self, name: str, values: Mapping[str, Any]) -> None:
+        line = json.dumps(values).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.path / name, flags, 0o600)
+            try:
+                # One write, so that the lines of hp-submit and of the coordinator do not mix.
+                if (written := os.write(descriptor, line)) < len(line):
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _unwritable(self.path / name, error) from None
+
+
+def _object_or_none(line: str) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _unwritable(path: Path, error: OSError) -> ElasticError:
+    if isinstance(error, FileExistsError):
+        return ElasticError(f"{path} exists already", "choose another run id")
+    return ElasticError(
+        f"cannot write {path}: {error.strerror or error}",
+        "free space or quota there, or set HPCTOOLS_RUNS to a folder that all nodes share",
+    )

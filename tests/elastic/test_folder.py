@@ -1,0 +1,134 @@
+"""The run folder: what is written is what is read, and a damaged or missing part is said plainly."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus, runs_root
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+SPEC = RunSpec(
+    id="train-0a1b2c",
+    name="train",
+    user="nlp1",
+    cluster="uni-gpu",
+    min_nodes=2,
+    max_nodes=6,
+    workers_per_node=1,
+    command=("python", "train.py", "--name=a b"),
+    workdir="/home/nlp1/a b",
+    replica_options=("--qos=elastic", "--nodes=1"),
+    replica_script="/home/nlp1/.hpctools/runs/train-0a1b2c/replica.sh",
+    created="2025-01-02T03:04:05+00:00",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs" / SPEC.id, SPEC)
+
+
+def test_spec_survives_the_folder(folder: RunFolder) -> None:
+    assert RunFolder(folder.path).spec() == SPEC
+
+
+def test_keys_of_a_later_version_are_ignored() -> None:
+    assert RunSpec.from_json({**SPEC.to_json(), "colour": "blue"}) == SPEC
+
+
+def test_missing_field_is_an_error() -> None:
+    values = SPEC.to_json()
+    del values["command"]
+    with pytest.raises(ElasticError, match="incomplete.*command"):
+        RunSpec.from_json(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"min_nodes": 6, "max_nodes": 2}, "6:2 is not a range"),
+        ({"min_nodes": 0}, "0:6 is not a range"),
+        ({"workers_per_node": 0}, "0 workers"),
+        ({"command": ()}, "no command"),
+    ],
+)
+def test_spec_refuses_what_is_no_run(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ElasticError, match=message):
+        dataclasses.replace(SPEC, **change)  # type: ignore[arg-type]
+
+
+def test_folder_is_the_owners_alone(folder: RunFolder) -> None:
+    folder.write_coordinator(CoordinatorAddress("node1", 4711, "s3cret", 12, 34))
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    for name in ("run.json", "coordinator.json"):
+        assert stat.S_IMODE((folder.path / name).stat().st_mode) == 0o600
+
+
+def test_status_is_none_then_what_was_written(folder: RunFolder) -> None:
+    assert folder.status() is None
+    status = RunStatus("running", 3, 4, ("n1", "n2"), 2, 6, 10, 100, 1.5, 96.0, "now", {"from": 2, "to": 4})
+    folder.write_status(status)
+    assert folder.status() == status
+
+
+def test_coordinator_comes_and_goes_and_keeps_its_secret(folder: RunFolder) -> None:
+    address = CoordinatorAddress("node1", 4711, "s3cret", 12, 34)
+    folder.write_coordinator(address)
+    assert folder.coordinator() == address
+    assert "s3cret" not in repr(address)
+    folder.remove_coordinator()
+    assert folder.coordinator() is None
+
+
+def test_events_and_jobs_keep_their_order(folder: RunFolder) -> None:
+    folder.append_job("baseline", 1)
+    folder.append_job("replica", 2)
+    folder.append_event("started", nodes=["n1"])
+    folder.append_event("left", job_id=2, reason="preempted")
+    assert [(job.role, job.job_id) for job in folder.jobs()] == [("baseline", 1), ("replica", 2)]
+    assert [(event.event, event.detail) for event in folder.events()] == [
+        ("started", {"nodes": ["n1"]}),
+        ("left", {"job_id": 2, "reason": "preempted"}),
+    ]
+
+
+def test_torn_line_does_not_hide_the_others(folder: RunFolder) -> None:
+    folder.append_event("started")
+    with (folder.path / "events.jsonl").open("a") as file:
+        file.write('{"time": "2025\n')
+    folder.append_event("finished")
+    assert [event.event for event in folder.events()] == ["started", "finished"]
+
+
+def test_existing_folder_is_not_taken_over(folder: RunFolder) -> None:
+    with pytest.raises(ElasticError, match="exists already"):
+        RunFolder.create(folder.path, SPEC)
+
+
+def test_other_folder_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ElasticError, match=r"no run\.json.*hp-status"):
+        RunFolder(tmp_path).spec()
+
+
+def test_damaged_file_is_named(folder: RunFolder) -> None:
+    (folder.path / "status.json").write_text("{")
+    with pytest.raises(ElasticError, match=r"status\.json is damaged"):
+        folder.status()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_full_disk_is_said_with_a_remedy(folder: RunFolder) -> None:
+    os.symlink("/dev/full", folder.path / "events.jsonl")
+    with pytest.raises(ElasticError, match="No space left on device; free space"):
+        folder.append_event("started")
+
+
+def test_runs_root_follows_the_environment() -> None:
+    assert runs_root({"HPCTOOLS_RUNS": "/shared/runs", "HOME": "/home/a"}) == Path("/shared/runs")
+    assert runs_root({"HOME": "/home/a"}) == Path("/home/a/.hpctools/runs")
