@@ -1,1 +1,7 @@
-"""What a site may declare: typed models and the loader whose errors name file and line."""
+"""What a site may declare: typed models, and a loader whose errors name file and line."""
+
+from hpctools.site.findings import Finding, InvalidSiteError
+from hpctools.site.load import load, loads
+from hpctools.site.model import Site, User
+
+__all__ = ["Finding", "InvalidSiteError", "Site", "User", "load", "loads"]

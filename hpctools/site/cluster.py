@@ -1,0 +1,83 @@
+"""The cluster itself: its name, controllers, accounting and priorities."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hpctools.site.base import Model
+from hpctools.site.scalars import ClusterName, DatabaseName, Duration, HostName, Release, UserName
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Weight = Annotated[int, Field(ge=0, le=1_000_000)]
+
+_DAY = 24 * 3600
+
+
+class Database(Model):
+    """The MariaDB or MySQL database that slurmdbd keeps its records in."""
+
+    host: HostName = "localhost"
+    """Its host; `localhost` means the Unix socket."""
+    port: Port = 3306
+    """Its TCP port; without meaning for `localhost`."""
+    name: DatabaseName = "slurm_acct_db"
+    """The database's name."""
+    user: DatabaseName = "slurm"
+    """The database user. A password never stands in the site file: on `localhost` the socket tells who
+    asks, elsewhere the password is handed over when the configuration is rendered."""
+
+
+class Accounting(Model):
+    """Where slurmdbd runs and what it keeps."""
+
+    host: HostName | None = None
+    """The host that runs slurmdbd; the first controller when left out."""
+    port: Port = 6819
+    """slurmdbd's port."""
+    database: Database = Database()
+    """The database behind slurmdbd."""
+
+
+class PriorityWeights(Model):
+    """How much each factor counts when Slurm orders pending jobs (each factor is between 0 and 1)."""
+
+    tier: Weight = 100_000
+    """The tier's priority."""
+    fair_share: Weight = 10_000
+    """How little the account has used of its share."""
+    age: Weight = 1_000
+    """How long the job has waited."""
+    job_size: Weight = 100
+    """How many nodes it asks for."""
+
+
+class Priority(Model):
+    """How pending jobs are ordered."""
+
+    half_life: Annotated[Duration, Field(ge=3600)] = 7 * _DAY
+    """After this time past use counts half in the fair share."""
+    max_age: Annotated[Duration, Field(ge=60)] = 7 * _DAY
+    """A job that has waited this long gets the whole weight of its age."""
+    weights: PriorityWeights = PriorityWeights()
+    """The weight of each factor."""
+
+
+class Cluster(Model):
+    """The cluster and its daemons."""
+
+    name: ClusterName
+    """The cluster's name; slurmdbd keeps records under it, so it must not change later."""
+    slurm: Release | None = None
+    """The Slurm release on the nodes, in quotes; what is installed when left out."""
+    provider: Literal["hyperpod", "own", "sandbox"] = "own"
+    """Where the nodes come from: Amazon SageMaker HyperPod, your own machines, or this machine's sandbox."""
+    controllers: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=3)]
+    """The hosts that run slurmctld: the first is primary, the others take over."""
+    slurm_user: UserName = "slurm"
+    """The Unix account that slurmctld and slurmdbd run as."""
+    accounting: Accounting = Accounting()
+    """Where jobs are accounted."""
+    priority: Priority = Priority()
+    """How pending jobs are ordered."""

@@ -1,0 +1,59 @@
+"""Reading a site file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpctools.site.document import Document, parse
+from hpctools.site.findings import Finding, InvalidSiteError, UnreadableSiteError
+from hpctools.site.model import Site
+from hpctools.site.rules import check
+from hpctools.site.schema import validate
+
+
+def load(path: Path) -> Site:
+    """Read a site file.
+
+    Raises:
+        InvalidSiteError: the file cannot be read, or has findings; all of them are in `.findings`.
+    """
+    return loads(_read(path), str(path))
+
+
+def loads(text: str, file: str = "site.yaml") -> Site:
+    """Read a site from YAML text.
+
+    Args:
+        text: the YAML.
+        file: its name, for findings.
+
+    Raises:
+        InvalidSiteError: it has findings.
+    """
+    document = parse(text, file)
+    if document.data is None and not document.findings:
+        raise InvalidSiteError(
+            [document.finding((), "an empty file", "a site: cluster, node_groups, departments, ...")]
+        )
+    site, findings = _examine(document)
+    if site is None or findings:
+        raise InvalidSiteError(findings)
+    return site
+
+
+def _examine(document: Document) -> tuple[Site | None, list[Finding]]:
+    if document.data is None:
+        return None, document.findings
+    site, findings = validate(document)
+    return site, [*document.findings, *findings, *check(document)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableSiteError(
+            path, f"bytes that are not UTF-8 at offset {error.start}", "UTF-8 text"
+        ) from None
+    except OSError as error:
+        raise UnreadableSiteError(path, (error.strerror or str(error)).lower(), "a readable file") from None

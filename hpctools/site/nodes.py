@@ -1,0 +1,124 @@
+"""Node groups: nodes that are alike, their GPUs and their hardware."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from hpctools.site.base import Model
+from hpctools.site.instances import known_instance
+from hpctools.site.scalars import GpuType, GroupName, InstanceType, MigProfile, refuse
+
+NodeCount = Annotated[int, Field(ge=0, le=6758)]  # botocore, CreateCluster: InstanceCount 0-6758
+
+
+class Count(Model):
+    """How many nodes a group has: a number, or a range when nodes come and go."""
+
+    min: NodeCount
+    """Nodes that are always there."""
+    max: NodeCount
+    """Nodes that there may be at most."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"min": value, "max": value}
+        if not isinstance(value, (dict, Count)):
+            refuse("a number of nodes, or {min: N, max: M}")
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Count:
+        if self.min > self.max:
+            refuse("min to be at most max")
+        return self
+
+
+class Share(Model):
+    """How one GPU serves several jobs; exactly one way."""
+
+    shards_per_gpu: Annotated[int, Field(ge=2, le=64)] | None = None
+    """Jobs that may share one GPU (`--gres=shard:N`). Nothing isolates them from each other."""
+    mig: dict[MigProfile, Annotated[int, Field(ge=1, le=7)]] | None = None
+    """MIG slices of each GPU: profile and how many."""
+    mps: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """Percentage points of CUDA MPS for each GPU, usually 100. MPS serves one user at a time."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Share:
+        if sum(way is not None for way in (self.shards_per_gpu, self.mig, self.mps)) != 1:
+            refuse("exactly one of: shards_per_gpu, mig, mps")
+        return self
+
+
+class Gpus(Model):
+    """The GPUs of one node."""
+
+    type: GpuType
+    """The model in lower case; jobs ask for it with `--gpus=a100:2`."""
+    count: Annotated[int, Field(ge=1, le=64)]
+    """GPUs in one node."""
+    share: Share | None = None
+    """How one GPU serves several jobs; whole GPUs only when left out."""
+
+
+class Hardware(Model):
+    """What one node has, when the instance type does not say it (`slurmd -C` prints it)."""
+
+    sockets: Annotated[int, Field(ge=1, le=64)]
+    """Processor sockets."""
+    cores_per_socket: Annotated[int, Field(ge=1, le=1024)]
+    """Cores in one socket."""
+    threads_per_core: Annotated[int, Field(ge=1, le=8)] = 1
+    """Hardware threads in one core."""
+    memory_mib: Annotated[int, Field(ge=256)]
+    """Memory that jobs may use, in MiB; a little less than there is."""
+
+    @property
+    def cpus(self) -> int:
+        """Hardware threads of the node: what Slurm counts as CPUs."""
+        return self.sockets * self.cores_per_socket * self.threads_per_core
+
+
+class NodeGroup(Model):
+    """Nodes that are alike. The nodes are named `<group>-1`, `<group>-2`, ..."""
+
+    name: GroupName
+    """The group's name, and a HyperPod instance group."""
+    role: Literal["compute", "login"] = "compute"
+    """What the nodes are for: running jobs, or people's sessions."""
+    instance_type: InstanceType | None = None
+    """The cloud's instance type; it tells the hardware."""
+    count: Count
+    """How many nodes there are: a number, or {min: N, max: M}."""
+    capacity: Literal["reserved", "on-demand", "spot"] | None = None
+    """How the nodes are paid for; left out for nodes that you own."""
+    gpus: Gpus | None = None
+    """The GPUs of each node."""
+    hardware: Hardware | None = None
+    """The hardware of each node, where the instance type does not tell it."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> NodeGroup:
+        if self.role == "login":
+            if self.gpus is not None:
+                refuse("no gpus on login nodes: they run no jobs")
+            return self
+        if self.hardware is None and self.instance_type is None:
+            refuse("instance_type or hardware, to know the nodes' CPUs and memory")
+        if self.hardware is None and known_instance(self.instance_type or "") is None:
+            refuse(
+                f"a known instance type, or hardware beside it ({self.instance_type!r} is not in our table)"
+            )
+        self._check_gpus()
+        return self
+
+    def _check_gpus(self) -> None:
+        instance = known_instance(self.instance_type or "")
+        if instance is None or self.gpus is None or self.hardware is not None:
+            return
+        if self.gpus.count > instance.gpus:
+            refuse(f"at most {instance.gpus} GPUs: {self.instance_type} has no more (or state hardware)")

@@ -1,0 +1,220 @@
+"""What must hold between the parts of a site: names that exist, and names that are told apart.
+
+Each rule walks the document and yields findings. Rules look at the document, not at the models, so that they
+also speak when another part of the file is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from hpctools.site.cursor import Cursor
+from hpctools.site.document import Document
+from hpctools.site.findings import Finding, one_of
+
+Rule = Callable[[Cursor], Iterator[Finding]]
+
+
+def check(document: Document) -> list[Finding]:
+    """Apply every rule to a document."""
+    root = Cursor(document, document.data)
+    return [finding for rule in RULES for finding in rule(root)]
+
+
+def _labs(root: Cursor) -> Iterator[Cursor]:
+    for department in root.at("departments").each():
+        yield from department.at("labs").each()
+
+
+def _accounts(root: Cursor) -> Iterator[Cursor]:
+    for department in root.at("departments").each():
+        yield department.at("name")
+        yield from (lab.at("name") for lab in department.at("labs").each())
+
+
+def _groups(root: Cursor, role: str) -> list[str]:
+    groups = root.at("node_groups").each()
+    return [g.at("name").text or "" for g in groups if (g.at("role").value or "compute") == role]
+
+
+def _tiers(root: Cursor) -> list[str]:
+    return [tier.key for tier in root.at("tiers").each()]
+
+
+def _repeated(names: Iterable[Cursor], what: str) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for name in names:
+        if name.text is None:
+            continue
+        if name.text in first:
+            yield name.finding(f"each {what} once (first on line {first[name.text]})")
+        else:
+            first[name.text] = name.document.line(name.location)
+
+
+def distinct_names(root: Cursor) -> Iterator[Finding]:
+    """Node groups, accounts and partitions each have a name of their own."""
+    yield from _repeated((group.at("name") for group in root.at("node_groups").each()), "node group")
+    yield from _repeated(_accounts(root), "account (departments and labs share one name space)")
+    yield from _repeated(root.at("cluster", "controllers").each(), "controller")
+    yield from _repeated(_partition_names(root), "partition")
+
+
+def _partition_names(root: Cursor) -> Iterator[Cursor]:
+    for department in root.at("departments").each():
+        own = department.at("partition", "name")
+        # A partition without a name has the department's; departments with one name are found above.
+        yield own if own.text is not None else department.at("name")
+
+
+def distinct_entries(root: Cursor) -> Iterator[Finding]:
+    """Lists of references name each thing once."""
+    for department in root.at("departments").each():
+        yield from _repeated(department.at("partition", "node_groups").each(), "node group")
+        yield from _repeated(department.at("tiers").each(), "tier")
+    for lab in _labs(root):
+        yield from _repeated(lab.at("members").each(), "member")
+    for tier in root.at("tiers").each():
+        yield from _repeated(tier.at("preempts").each(), "tier")
+
+
+def partitions_have_nodes(root: Cursor) -> Iterator[Finding]:
+    """The node groups of a partition exist and run jobs."""
+    known = _groups(root, "compute")
+    for department in root.at("departments").each():
+        for group in department.at("partition", "node_groups").each():
+            if group.text is not None and group.text not in known:
+                login = " (login nodes run no jobs)" if group.text in _groups(root, "login") else ""
+                yield group.finding(one_of(known, group.text) + login)
+
+
+def tiers_exist(root: Cursor) -> Iterator[Finding]:
+    """Tiers that are spoken of are declared."""
+    known = _tiers(root)
+    for place in _tier_references(root):
+        if place.text is not None and place.text not in known:
+            yield place.finding(one_of(known, place.text))
+
+
+def _tier_references(root: Cursor) -> Iterator[Cursor]:
+    for department in root.at("departments").each():
+        yield from department.at("tiers").each()
+    for tier in root.at("tiers").each():
+        yield from tier.at("preempts").each()
+    for template in root.at("templates").each():
+        yield template.at("tier")
+
+
+def one_default_tier(root: Cursor) -> Iterator[Finding]:
+    """Exactly one tier is the default, at most one is for replicas, and departments may use the default."""
+    tiers = list(root.at("tiers").each())
+    defaults = [tier.key for tier in tiers if tier.at("default").value is True]
+    replicas = [tier.key for tier in tiers if tier.at("for_replicas").value is True]
+    if tiers and len(defaults) != 1:
+        found = f"{len(defaults)} default tiers" + (f" ({', '.join(defaults)})" if defaults else "")
+        yield root.at("tiers").finding("default: true in exactly one tier", found)
+    if len(replicas) > 1:
+        yield root.at("tiers").finding("for_replicas: true in at most one tier", ", ".join(replicas))
+    yield from _default_is_allowed(root, defaults)
+
+
+def _default_is_allowed(root: Cursor, defaults: list[str]) -> Iterator[Finding]:
+    for department in root.at("departments").each():
+        allowed = department.at("tiers")
+        if len(defaults) == 1 and isinstance(allowed.value, tuple) and defaults[0] not in allowed.value:
+            yield allowed.finding(f"the default tier {defaults[0]!r} among them", "tiers without the default")
+
+
+def preemption_has_no_circle(root: Cursor) -> Iterator[Finding]:
+    """No tier yields to itself, directly or through others."""
+    edges = {
+        tier.key: [p.text for p in tier.at("preempts").each() if p.text] for tier in root.at("tiers").each()
+    }
+    for tier in root.at("tiers").each():
+        circle = _path_back(edges, tier.key)
+        # Told once, at the tier whose name comes first.
+        if circle and tier.key == min(circle):
+            text = " preempts ".join((*circle, tier.key))
+            yield tier.at("preempts").finding("an order without circles", text)
+
+
+def _path_back(edges: dict[str, list[str]], start: str) -> list[str] | None:
+    """The tiers on a shortest way from `start` back to itself."""
+    ways, seen = [[start]], {start}
+    for way in ways:
+        for below in edges.get(way[-1], []):
+            if below == start:
+                return way
+            if below not in seen:
+                seen.add(below)
+                ways.append([*way, below])
+    return None
+
+
+def capacity_exists(root: Cursor) -> Iterator[Finding]:
+    """A template names capacity that some compute group has."""
+    groups = [g for g in root.at("node_groups").each() if g.at("role").value != "login"]
+    known = sorted({text for g in groups if (text := g.at("capacity").text)})
+    for template in root.at("templates").each():
+        for capacity in template.at("capacity").each():
+            if capacity.text in ("reserved", "on-demand", "spot") and capacity.text not in known:
+                yield capacity.finding(f"the capacity of a node group: {one_of(known, capacity.text)}")
+
+
+def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:
+    """Whoever has several accounts has one named as default, and defaults name accounts that a person has."""
+    places = _places_of_users(root)
+    chosen = root.at("default_accounts")
+    for user, held in places.items():
+        accounts = list(dict.fromkeys(account for account, _ in held))
+        if len(accounts) > 1 and chosen.at(user).value is None:
+            found = f"{user!r} in the accounts {', '.join(accounts)}"
+            yield held[-1][1].finding(f"an entry {user!r} in default_accounts that chooses one", found)
+    for choice in chosen.each():
+        accounts = [account for account, _ in places.get(choice.key, [])]
+        if choice.text is not None and choice.text not in accounts:
+            yield choice.finding(f"an account of {choice.key!r}: {one_of(accounts, choice.text)}")
+
+
+def _places_of_users(root: Cursor) -> dict[str, list[tuple[str, Cursor]]]:
+    """Each person's accounts, with the place that says so."""
+    places: dict[str, list[tuple[str, Cursor]]] = {}
+    for department in root.at("departments").each():
+        for owner in (department, *department.at("labs").each()):
+            account = owner.at("name").text
+            for place in (owner.at("supervisor"), *owner.at("members").each()):
+                if account is not None and place.text is not None:
+                    places.setdefault(place.text, []).append((account, place))
+    return places
+
+
+def hosts_are_told_apart(root: Cursor) -> Iterator[Finding]:
+    """No controller has the name of a node."""
+    for group in root.at("node_groups").each():
+        prefix = f"{group.at('name').text}-"
+        for host in root.at("cluster", "controllers").each():
+            if host.text and host.text.startswith(prefix) and host.text[len(prefix) :].isdecimal():
+                yield host.finding(f"a name that is not a node's of group {group.at('name').text!r}")
+
+
+def one_currency(root: Cursor) -> Iterator[Finding]:
+    """All budgets are in one currency: a bill has one, and nothing here converts."""
+    currencies = [department.at("budget", "currency") for department in root.at("departments").each()]
+    stated = [place for place in currencies if place.text is not None]
+    for place in stated[1:]:
+        if place.text != stated[0].text:
+            yield place.finding(f"{stated[0].text}, as in the other budgets")
+
+
+RULES: tuple[Rule, ...] = (
+    distinct_names,
+    distinct_entries,
+    partitions_have_nodes,
+    tiers_exist,
+    one_default_tier,
+    preemption_has_no_circle,
+    capacity_exists,
+    default_accounts_are_clear,
+    hosts_are_told_apart,
+    one_currency,
+)
