@@ -1,1 +1,1 @@
-"""Pure money: attribution and statement arithmetic in exact decimals."""
+"""Pure money: bills, attribution and statements in exact decimals; no files, no network, no clock."""

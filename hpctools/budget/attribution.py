@@ -1,0 +1,215 @@
+"""The bill divided among those who caused it, to the last digit.
+
+For every bill, whatever the jobs: attributed + idle + shared + untagged == bill, exactly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from hpctools.budget.bill import BillRow
+from hpctools.budget.money import apportion, total
+from hpctools.budget.month import DAY_SECONDS, Month, day_start
+from hpctools.budget.tree import BudgetSite
+from hpctools.budget.usage import NANO, JobKey, Place, Usage, measure
+from hpctools.errors import BudgetError
+from hpctools.slurm.accounting import JobRecord
+
+Kind = Literal["attributed", "idle", "shared", "untagged"]
+KINDS: tuple[Kind, ...] = ("attributed", "idle", "shared", "untagged")
+
+
+@dataclass(frozen=True, order=True)
+class LineKey:
+    """What a line of an attribution is about.
+
+    Attributes:
+        node_group: as the bill's tag names it; empty when there was none.
+        kind: `attributed` to a job; `idle`: nobody used it; `shared`: login nodes and the like; `untagged`:
+            the bill names no node group that the site has (support, tax, what nobody tagged).
+        account: who is charged; empty when nobody is.
+        user, cluster, dbindex, job_id: of the job; empty and 0 when it is not one job's.
+    """
+
+    day: date
+    node_group: str
+    kind: Kind
+    account: str
+    user: str
+    cluster: str
+    dbindex: int
+    job_id: int
+    currency: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A part of the bill.
+
+    Attributes:
+        amount: in the key's currency.
+        provisional: its job was still running.
+    """
+
+    key: LineKey
+    amount: Decimal
+    provisional: bool = False
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of an account's use has a bill already, in nano-node-seconds."""
+
+    billed: int
+    used: int
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """A month's bill, divided.
+
+    Attributes:
+        lines: sorted by key, none of them zero.
+        coverage: by account that ran jobs.
+        estimated: the provider may still change the bill, or a job was still running.
+    """
+
+    lines: tuple[Line, ...]
+    coverage: Mapping[str, Coverage]
+    estimated: bool
+
+
+def attribute(
+    rows: Iterable[BillRow], jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: int
+) -> Attribution:
+    """Divide a month's bill among jobs, idle time, shared nodes and what carries no tag.
+
+    The order of rows and jobs does not matter. The cost of one node group's day is divided by the shares of
+    its nodes that jobs held (see `measure`); what nobody held is idle. The whole is the billed node-hours,
+    or the group's always-on nodes where the bill does not tell hours, and never less than what jobs held.
+
+    Args:
+        rows: of one month and one metric; each row once.
+        jobs: each once; those outside of the month do not count.
+        as_of: Unix seconds of the moment that running jobs and today's nodes are counted to.
+
+    Raises:
+        BudgetError: rows of another month, or of more than one metric.
+    """
+    bill = sorted(rows)
+    _check(bill, month)
+    usage = measure(jobs, site, month, as_of)
+    hours = _node_hours(bill)
+    lines: list[Line] = []
+    for cell in _cells(bill):
+        used = usage.get(cell.place, {})
+        lines += _divide(cell, site, used, _capacity(cell.place, site, hours, as_of))
+    return Attribution(
+        tuple(sorted((line for line in lines if line.amount), key=lambda line: line.key)),
+        _coverage(usage, {(row.node_group, row.day) for row in bill}),
+        any(row.estimated for row in bill) or any(line.provisional for line in lines),
+    )
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What one node group cost on one day in one currency."""
+
+    place: Place
+    currency: str
+    amount: Decimal
+
+    def line(self, kind: Kind, amount: Decimal, account: str = "", job: JobKey | None = None) -> Line:
+        group, day = self.place
+        if job is None:
+            return Line(LineKey(day, group, kind, account, "", "", 0, 0, self.currency), amount)
+        key = LineKey(
+            day, group, kind, account, job.user, job.cluster, job.dbindex, job.job_id, self.currency
+        )
+        return Line(key, amount, provisional=job.running)
+
+
+def _check(bill: Sequence[BillRow], month: Month) -> None:
+    metrics = sorted({row.metric for row in bill})
+    if len(metrics) > 1:
+        raise BudgetError(
+            f"the bill mixes the cost measures {', '.join(metrics)}",
+            "attribute one measure at a time: they count the same money twice",
+        )
+    for row in bill:
+        if Month.of(row.day) != month:
+            raise BudgetError(f"the bill of {month} has a row of {row.day}", "fetch the month's rows only")
+
+
+def _cells(bill: Iterable[BillRow]) -> list[_Cell]:
+    amounts: defaultdict[tuple[Place, str], list[Decimal]] = defaultdict(list)
+    for row in bill:
+        amounts[(row.node_group, row.day), row.currency].append(row.amount)
+    return [_Cell(place, currency, total(parts)) for (place, currency), parts in amounts.items()]
+
+
+def _node_hours(bill: Iterable[BillRow]) -> dict[Place, Decimal]:
+    hours: defaultdict[Place, Decimal] = defaultdict(Decimal)
+    for row in bill:
+        hours[row.node_group, row.day] += row.node_hours
+    return hours
+
+
+def _capacity(place: Place, site: BudgetSite, hours: Mapping[Place, Decimal], as_of: int) -> int:
+    """Nano-node-seconds that were paid for."""
+    group, day = place
+    if billed := hours.get(place):
+        return max(0, int(billed * 3600 * NANO))
+    if group not in site.groups:
+        return 0
+    seconds = min(DAY_SECONDS, max(0, as_of - day_start(day)))
+    return site.groups[group].always_on * seconds * NANO
+
+
+def _divide(cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], capacity: int) -> list[Line]:
+    group = site.groups.get(cell.place[0])
+    if group is None:
+        return [cell.line("untagged", cell.amount)]
+    if group.role == "shared":
+        return [cell.line("shared", cell.amount)]
+    return _divide_compute(cell, site, sorted(used.items()), capacity)
+
+
+def _divide_compute(
+    cell: _Cell, site: BudgetSite, used: Sequence[tuple[JobKey, int]], capacity: int
+) -> list[Line]:
+    held = sum(weight for _, weight in used)
+    weights = [weight for _, weight in used] + [max(0, capacity - held)]
+    if not any(weights):
+        return [cell.line("idle", cell.amount)]
+    *parts, idle = apportion(cell.amount, weights)
+    lines = [
+        cell.line("attributed", part, job.account, job) for (job, _), part in zip(used, parts, strict=True)
+    ]
+    return lines + _idle(cell, site, used, idle)
+
+
+def _idle(cell: _Cell, site: BudgetSite, used: Sequence[tuple[JobKey, int]], amount: Decimal) -> list[Line]:
+    """Idle cost by the site's policy; with `proportional` it stays idle where nobody used the group."""
+    if site.idle == "unallocated" or not used:
+        return [cell.line("idle", amount)]
+    by_account: defaultdict[str, int] = defaultdict(int)
+    for job, weight in used:
+        by_account[job.account] += weight
+    parts = apportion(amount, list(by_account.values()))
+    return [cell.line("idle", part, account) for account, part in zip(by_account, parts, strict=True)]
+
+
+def _coverage(usage: Usage, billed: Collection[Place]) -> dict[str, Coverage]:
+    used: defaultdict[str, int] = defaultdict(int)
+    known: defaultdict[str, int] = defaultdict(int)
+    for place, jobs in usage.items():
+        for job, weight in jobs.items():
+            used[job.account] += weight
+            known[job.account] += weight if place in billed else 0
+    return {account: Coverage(known[account], used[account]) for account in sorted(used)}

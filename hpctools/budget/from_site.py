@@ -1,0 +1,77 @@
+"""What the budget needs of a site file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
+from hpctools.site import Site
+from hpctools.site.departments import Budget, Department
+from hpctools.site.instances import known_instance
+from hpctools.site.nodes import Gpus
+from hpctools.site.nodes import NodeGroup as SiteGroup
+
+
+def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
+    """The accounts, budgets and node groups of a site.
+
+    Args:
+        metric: the cost measure that the site reads from its bill.
+    """
+    budgets = [department.budget for department in site.departments if department.budget]
+    return BudgetSite(
+        cluster=site.cluster.name,
+        accounts=tuple(account for department in site.departments for account in _accounts(department)),
+        node_groups=tuple(_group(group) for group in site.node_groups),
+        idle=site.billing.idle,
+        tag_key=site.billing.node_group_tag,
+        metric=metric,
+        currency=budgets[0].currency if budgets else "USD",
+    )
+
+
+def _accounts(department: Department) -> Iterator[Account]:
+    yield Account(
+        department.name, "department", SITE_ACCOUNT, department.supervisor, _allowance(department.budget)
+    )
+    for lab in department.labs:
+        yield Account(lab.name, "lab", department.name, lab.supervisor)
+
+
+def _allowance(budget: Budget | None) -> Allowance | None:
+    return Allowance(budget.amount, budget.currency, budget.alert_at) if budget else None
+
+
+def _group(group: SiteGroup) -> NodeGroup:
+    cpus, memory_mb = _hardware(group)
+    return NodeGroup(
+        name=group.name,
+        role="compute" if group.role == "compute" else "shared",
+        nodes=tuple(f"{group.name}-{number}" for number in range(1, group.count.max + 1)),
+        always_on=group.count.min,
+        cpus=cpus,
+        memory_mb=memory_mb,
+        gpus=_gpus(group.gpus),
+        shards=_shards(group.gpus),
+    )
+
+
+def _hardware(group: SiteGroup) -> tuple[int, int]:
+    """Hardware threads (what Slurm counts as CPUs) and memory in MiB (what Slurm calls megabytes)."""
+    if group.hardware is not None:
+        return group.hardware.cpus, group.hardware.memory_mib
+    instance = known_instance(group.instance_type or "")
+    return (instance.cores * instance.threads, instance.memory_mib) if instance else (0, 0)
+
+
+def _gpus(gpus: Gpus | None) -> int:
+    """What Slurm counts as `gres/gpu`: with MIG, each slice is one."""
+    if gpus is None:
+        return 0
+    slices = sum(gpus.share.mig.values()) if gpus.share and gpus.share.mig else 1
+    return gpus.count * slices
+
+
+def _shards(gpus: Gpus | None) -> int:
+    per_gpu = gpus.share.shards_per_gpu if gpus and gpus.share else None
+    return gpus.count * per_gpu if gpus and per_gpu else 0

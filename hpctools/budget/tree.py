@@ -1,0 +1,125 @@
+"""The part of a site that money needs: accounts with their budgets, node groups with their hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Literal
+
+SITE_ACCOUNT = "root"
+
+Level = Literal["site", "department", "lab"]
+IdlePolicy = Literal["unallocated", "proportional"]
+Role = Literal["compute", "shared"]
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What an account may spend in a month.
+
+    Attributes:
+        amount: in `currency`.
+        alert_at: percentages of the amount, ascending.
+    """
+
+    amount: Decimal
+    currency: str
+    alert_at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Account:
+    """One Slurm account that a person answers for.
+
+    Attributes:
+        parent: the account above; None for the site itself.
+        supervisor: the Unix account of its head; empty for the site.
+        budget: None when nobody set one.
+    """
+
+    name: str
+    level: Level
+    parent: str | None
+    supervisor: str = ""
+    budget: Allowance | None = None
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of one kind, whose cost carries one tag value.
+
+    Attributes:
+        role: `compute` is charged to jobs; `shared` (login, controller) is a pool.
+        nodes: the names of all nodes that it can have.
+        always_on: how many of them run when nobody asks for more.
+        cpus, memory_mb, gpus, shards: of one node; a job's share of a node is measured against these.
+    """
+
+    name: str
+    role: Role = "compute"
+    nodes: tuple[str, ...] = ()
+    always_on: int = 0
+    cpus: int = 0
+    memory_mb: int = 0
+    gpus: int = 0
+    shards: int = 0
+
+
+@dataclass(frozen=True)
+class BudgetSite:
+    """A site as the budget sees it.
+
+    Attributes:
+        cluster: Slurm's ClusterName.
+        accounts: departments and labs, parents before children.
+        idle: who pays for node time that no job used.
+        tag_key: the cost allocation tag whose value names the node group.
+        metric: Cost Explorer's name of the cost measure; one site uses one.
+    """
+
+    cluster: str
+    accounts: tuple[Account, ...]
+    node_groups: tuple[NodeGroup, ...]
+    idle: IdlePolicy = "unallocated"
+    tag_key: str = "hpctools:node-group"
+    metric: str = "NetAmortizedCost"
+    currency: str = "USD"
+
+    @cached_property
+    def by_name(self) -> dict[str, Account]:
+        """Every account, the site itself included, by name."""
+        whole = Account(SITE_ACCOUNT, "site", None, budget=_sum_of_departments(self))
+        return {SITE_ACCOUNT: whole} | {account.name: account for account in self.accounts}
+
+    @cached_property
+    def group_of_node(self) -> dict[str, NodeGroup]:
+        """The node group of each node."""
+        return {node: group for group in self.node_groups for node in group.nodes}
+
+    @cached_property
+    def groups(self) -> dict[str, NodeGroup]:
+        """Every node group by name."""
+        return {group.name: group for group in self.node_groups}
+
+    def children(self, name: str) -> tuple[Account, ...]:
+        """The accounts directly below one."""
+        return tuple(account for account in self.accounts if account.parent == name)
+
+    def subtree(self, name: str) -> frozenset[str]:
+        """An account and all below it."""
+        below = [self.subtree(child.name) for child in self.children(name)]
+        return frozenset({name}).union(*below)
+
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """An account and all above it, nearest first; empty when the site does not know it."""
+        account = self.by_name.get(name)
+        if account is None:
+            return ()
+        return (name, *(self.lineage(account.parent) if account.parent else ()))
+
+
+def _sum_of_departments(site: BudgetSite) -> Allowance | None:
+    budgets = [account.budget for account in site.accounts if account.level == "department"]
+    same = [budget.amount for budget in budgets if budget and budget.currency == site.currency]
+    return Allowance(sum(same, Decimal(0)), site.currency) if same else None

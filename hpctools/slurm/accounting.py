@@ -1,0 +1,231 @@
+"""What slurmdbd remembers of jobs, read with sacct."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+from hpctools.errors import BudgetError, CommandError, UnreachableError
+from hpctools.slurm.run import run
+
+# No field that a user can fill freely (job name, comment, WCKey): it could carry separators and line breaks.
+FIELDS = (
+    "JobIDRaw",
+    "Cluster",
+    "DBIndex",
+    "User",
+    "Account",
+    "Partition",
+    "QOS",
+    "Submit",
+    "Start",
+    "End",
+    "Suspended",
+    "State",
+    "AllocTRES",
+    "NodeList",
+    "Reservation",
+)
+
+_SIZES: dict[str, Decimal] = {
+    "": Decimal(1),
+    "K": Decimal(1) / 1024,
+    "M": Decimal(1),
+    "G": Decimal(1024),
+    "T": Decimal(1024**2),
+    "P": Decimal(1024**3),
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_UNKNOWN = frozenset({"", "None", "Unknown", "None assigned"})
+_AWAY = re.compile(r"Connection refused|problem talking to the database|Unable to connect|persist", re.I)
+
+
+@dataclass(frozen=True, order=True)
+class JobRecord:
+    """One job, or one run of a requeued job, as slurmdbd has it.
+
+    (cluster, dbindex) identifies it for ever; job ids are recycled and a requeue keeps the id.
+
+    Attributes:
+        submitted, start, end: Unix seconds; `start` is None when it never started, `end` when it runs.
+        suspended_seconds: how long it was stopped in between.
+        state: Slurm's long form without the `by <uid>` of cancelled jobs.
+        cpus, memory_mb, gpus, shards: what it was given in all (AllocTRES, never ReqTRES).
+        nodes: a folded host list; empty when it never had any.
+    """
+
+    cluster: str
+    dbindex: int
+    job_id: int
+    user: str
+    account: str
+    partition: str
+    qos: str
+    submitted: int
+    start: int | None
+    end: int | None
+    suspended_seconds: int
+    state: str
+    cpus: int
+    memory_mb: int
+    gpus: int
+    shards: int
+    nodes: str
+    reservation: str
+
+
+def read_jobs(
+    first: date, end: date, *, sacct: Path | str = "sacct", timeout: float = 300.0
+) -> Iterator[JobRecord]:
+    """Every job that was known in a span of days, each once, a day's window at a time.
+
+    One query runs at a time and covers a day, because slurmdbd fails on results over 3 GiB and concurrent
+    large queries have brought databases down.
+
+    Args:
+        first, end: UTC days; `end` is exclusive.
+        sacct: the program.
+        timeout: seconds for each window.
+
+    Raises:
+        UnreachableError: slurmdbd does not answer.
+        CommandError: sacct failed otherwise.
+        BudgetError: its output is not what was asked for.
+    """
+    seen: set[tuple[str, int]] = set()
+    for window in range((end - first).days):
+        day = first + timedelta(days=window)
+        for record in parse(_query(day, sacct, timeout)):
+            if (record.cluster, record.dbindex) not in seen:
+                seen.add((record.cluster, record.dbindex))
+                yield record
+
+
+def arguments(day: date, sacct: Path | str = "sacct") -> list[str]:
+    """The command line that asks for all jobs of one UTC day."""
+    return [
+        *(str(sacct), "--allusers", "--allocations", "--duplicates", "--parsable2", "--noheader"),
+        "--noconvert",
+        f"--starttime={day.isoformat()}T00:00:00",
+        f"--endtime={day + timedelta(days=1)}T00:00:00",
+        f"--format={','.join(FIELDS)}",
+    ]
+
+
+def parse(text: str) -> tuple[JobRecord, ...]:
+    """Job records out of sacct's output, in its order.
+
+    Raises:
+        BudgetError: a line does not have the fields that were asked for; says which.
+    """
+    return tuple(_record(number, line) for number, line in enumerate(filter(None, text.split("\n")), 1))
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """Node names of a folded host list (`gpu-[1-3]`), sorted as Slurm sorts them."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP)) if nodes else ()
+
+
+def duration(text: str) -> int:
+    """Seconds of Slurm's `[days-[hours:]]minutes:seconds[.fraction]`, for example `32-00:00:00`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration")
+    days, hours, minutes, seconds = (match[n] or "0" for n in range(1, 5))
+    return ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(Decimal(seconds))
+
+
+def tres(text: str) -> dict[str, int]:
+    """A TRES list as numbers, memory in megabytes: `cpu=8,gres/gpu=4,mem=64G,node=1`.
+
+    Raises:
+        ValueError: an entry is not `name=number`.
+    """
+    result: dict[str, int] = {}
+    for entry in filter(None, text.split(",")):
+        name, _, value = entry.rpartition("=")
+        match = _SIZE.fullmatch(value)
+        if not name or match is None:
+            raise ValueError(f"{entry!r} is not a TRES")
+        result[name] = int(Decimal(match[1]) * (_SIZES[match[2]] if name == "mem" else 1))
+    return result
+
+
+def _query(day: date, sacct: Path | str, timeout: float) -> str:
+    environment = dict(os.environ) | {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    try:
+        return run(arguments(day, sacct), timeout=timeout, env=environment).stdout
+    except CommandError as error:
+        if error.code is not None and _AWAY.search(error.stderr_tail):
+            raise UnreachableError(
+                f"slurmdbd does not answer: {error.stderr_tail.splitlines()[-1]}",
+                "check that slurmdbd runs (sacctmgr ping), then try again; nothing was changed",
+            ) from None
+        raise
+
+
+def _record(number: int, line: str) -> JobRecord:
+    values = line.split("|")
+    if len(values) != len(FIELDS):
+        raise _malformed(number, f"{len(values)} fields instead of {len(FIELDS)}", line)
+    fields = dict(zip(FIELDS, values, strict=True))
+    try:
+        return _from_fields(fields)
+    except ValueError as error:
+        raise _malformed(number, str(error), line) from None
+
+
+def _from_fields(fields: Mapping[str, str]) -> JobRecord:
+    resources = tres(fields["AllocTRES"])
+    return JobRecord(
+        cluster=fields["Cluster"],
+        dbindex=int(fields["DBIndex"]),
+        job_id=int(fields["JobIDRaw"]),
+        user=fields["User"],
+        account=fields["Account"],
+        partition=fields["Partition"],
+        qos=fields["QOS"],
+        submitted=_seconds(fields["Submit"]) or 0,
+        start=_seconds(fields["Start"]),
+        end=_seconds(fields["End"]),
+        suspended_seconds=duration(fields["Suspended"]),
+        state=fields["State"].partition(" by ")[0],
+        cpus=resources.get("cpu", 0),
+        memory_mb=resources.get("mem", 0),
+        gpus=_gres(resources, "gpu"),
+        shards=_gres(resources, "shard"),
+        nodes="" if fields["NodeList"] in _UNKNOWN else fields["NodeList"],
+        reservation=fields["Reservation"],
+    )
+
+
+def _gres(resources: Mapping[str, int], name: str) -> int:
+    """How many of a GRES; typed entries (`gres/gpu:a100`) repeat the plain one, never added."""
+    plain = f"gres/{name}"
+    typed = sum(count for entry, count in resources.items() if entry.startswith(f"{plain}:"))
+    return resources.get(plain, typed)
+
+
+def _seconds(text: str) -> int | None:
+    if text in _UNKNOWN:
+        return None
+    return int(datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp())
+
+
+def _malformed(number: int, what: str, line: str) -> BudgetError:
+    return BudgetError(
+        f"line {number} of sacct's output cannot be read ({what}): {line[:120]!r}",
+        "check that `sacct --version` is a supported Slurm release",
+    )
