@@ -1,0 +1,82 @@
+"""Where a sandbox keeps what it has: one state folder, and what its inside sees of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import hpctools
+
+# Folders of the state folder that stand in for the machine's own, inside the sandbox only.
+COVERED_FOLDERS = (
+    "etc/munge",
+    "etc/slurm",
+    "etc/ssh",
+    "home",
+    "tmp",
+    "usr/local/bin",
+    "var/lib/munge",
+    "var/lib/mysql",
+    "var/log",
+    "var/spool",
+)
+COVERED_FILES = ("etc/group", "etc/hosts", "etc/passwd", "etc/shadow")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The state folder.
+
+    Attributes:
+        root: its absolute path; the same inside and outside of the sandbox.
+    """
+
+    root: Path
+
+    @property
+    def tree(self) -> Path:
+        """What is laid over the machine's own folders, by the same relative paths."""
+        return self.root / "tree"
+
+    @property
+    def record(self) -> Path:
+        """The record of ports and processes."""
+        return self.root / "record.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever changes the sandbox. Beside the folder, so that it outlives `down`."""
+        return self.root.with_name(self.root.name + ".lock")
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the daemons, one file each."""
+        return self.root / "logs"
+
+    @property
+    def site(self) -> Path:
+        """The site file that the sandbox was made from."""
+        return self.root / "site.yaml"
+
+    @property
+    def key(self) -> Path:
+        """A private SSH key that every account of the sandbox accepts."""
+        return self.root / "ssh" / "id_ed25519"
+
+    @property
+    def slurm_conf(self) -> Path:
+        """The folder that the inside sees as /etc/slurm."""
+        return self.tree / "etc" / "slurm"
+
+    def exposed(self) -> tuple[Path, ...]:
+        """Folders that every account inside must reach by their own paths: this code and its interpreter."""
+        code = Path(hpctools.__file__).resolve().parents[1]
+        wanted = [self.root, code, Path(sys.prefix), Path(sys.base_prefix)]
+        system = (Path("/usr"), Path("/"))
+        return tuple(dict.fromkeys(p for p in wanted if p not in system))
+
+
+def default_root() -> Path:
+    """The state folder when nobody names one: `.hpctools-sandbox` in the current folder."""
+    return Path.cwd() / ".hpctools-sandbox"

@@ -1,0 +1,98 @@
+"""The sandbox's namespaces: made by `unshare`, kept by the holder, entered by `nsenter`."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hpctools.errors import SandboxError
+from hpctools.sandbox.layout import Layout
+from hpctools.sandbox.process import Identity, identify
+from hpctools.slurm import run
+
+HOLDER_SECONDS = 10.0
+START_SECONDS = 10.0
+# Inside a shell that itself stays in the machine's pid namespace, so `$!` is the pid that the machine sees;
+# its child is the first to live inside. All values travel as arguments, none as shell text.
+START_SCRIPT = 'hostname "$1" && log=$2 && shift 2 && { setsid "$@" </dev/null >>"$log" 2>&1 & echo $!; }'
+
+
+def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, tuple[int, int]]) -> Identity:
+    """Make the namespaces and their holder; return the holder once the inside's view is ready.
+
+    Raises:
+        SandboxError: the machine does not let us; the message has the holder's last words.
+    """
+    order = {"root": str(layout.root), "id": sandbox_id, "cgroup": cgroup, "accounts": dict(accounts)}
+    log = layout.logs / "holder.log"
+    reader, writer = os.pipe()
+    with log.open("ab") as errors:
+        process = run.start(
+            ["unshare", "--mount", "--pid", "--fork", "--ipc", "--uts", "--kill-child", "--propagation=private"]
+            + [sys.executable, "-m", "hpctools.sandbox.holder", json.dumps(order)],
+            stdout=writer,
+            stderr=errors,
+            env=_environment(),
+            cwd=Path("/"),
+            new_session=True,
+        )
+    os.close(writer)
+    ready = bool(select.select([reader], [], [], HOLDER_SECONDS)[0]) and os.read(reader, 1) == b"!"
+    os.close(reader)
+    holder = _only_child(process.pid) if ready else None
+    if holder is None:
+        process.kill()
+        process.wait()
+        raise SandboxError(f"the sandbox's namespaces could not be made: {_last_line(log)}", f"see {log}")
+    process.returncode = 0  # it lives on without us; `down` ends it through its child
+    return holder
+
+
+def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Identity:
+    """Start a daemon inside under its own host name; it lives on when we end.
+
+    Raises:
+        SandboxError: it ended at once.
+    """
+    shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), *argv]
+    enter = ["nsenter", f"--target={holder.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--no-fork", "--"]
+    done = run.run([*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/"))
+    found = identify(int(done.stdout))
+    if found is None:
+        raise SandboxError(f"{argv[0]} ended as soon as it was started: {_last_line(log)}", f"see {log}")
+    return found
+
+
+def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> list[str]:
+    """The command line that runs `argv` inside as `user`, on the host of the process `member`.
+
+    The environment is what a login gives: nothing of ours but the terminal's and the locale's.
+    """
+    enter = ["nsenter", f"--target={member.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--uts", "--"]
+    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    kept = [f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ]
+    fresh = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash", f"PATH={path}"]
+    identity = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
+    return [*enter, "env", "-i", *fresh, *kept, *identity, "env", f"--chdir={home}", *argv]
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "PYTHONPATH": str(_code())}
+
+
+def _code() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+def _only_child(pid: int) -> Identity | None:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return identify(int(children[0])) if children else None
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1] if lines else "it printed nothing"

@@ -1,0 +1,91 @@
+"""What a sandbox remembers of itself between commands: its ports, nodes and processes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hpctools.errors import SandboxError
+from hpctools.sandbox.process import Identity
+
+
+@dataclass(frozen=True)
+class Record:
+    """The sandbox as last written down.
+
+    Attributes:
+        id: its own name on this machine, also that of its cgroup branch.
+        site_sha256: checksum of the site file that it was made from.
+        nodes: how many compute nodes it was asked for.
+        cgroup: how Slurm tracks processes in it: `v1` or `none`.
+        ports: TCP port on 127.0.0.1 by daemon name.
+        holder: the process that keeps its namespaces; pid 1 inside.
+        processes: its daemons by name.
+    """
+
+    id: str
+    site_sha256: str
+    nodes: int
+    cgroup: str
+    ports: dict[str, int] = field(default_factory=dict)
+    holder: Identity | None = None
+    processes: dict[str, Identity] = field(default_factory=dict)
+
+    def with_process(self, name: str, identity: Identity) -> Record:
+        """The record with one daemon's process replaced."""
+        return replace(self, processes={**self.processes, name: identity})
+
+
+def load(path: Path) -> Record | None:
+    """Read a record; None when there is none.
+
+    Raises:
+        SandboxError: it cannot be read as a record.
+    """
+    try:
+        raw = json.loads(path.read_text())
+        return _record(raw)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise SandboxError(
+            f"{path} is not a sandbox's record ({error})", f"remove the folder {path.parent} and run up again"
+        ) from None
+
+
+def _record(raw: dict[str, Any]) -> Record:
+    holder = Identity(**raw["holder"]) if raw["holder"] else None
+    processes = {name: Identity(**value) for name, value in raw["processes"].items()}
+    return Record(**{**raw, "holder": holder, "processes": processes})
+
+
+def save(path: Path, record: Record) -> None:
+    """Write a record so that a reader sees the old or the new one, whole."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("w") as file:
+        json.dump(asdict(record), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the sandbox's lock; it goes with the process, so a crash leaves no stale lock.
+
+    Raises:
+        SandboxError: another process holds it and `wait` is False.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise SandboxError(f"another command is changing the sandbox ({path})", "wait for it") from None
+        yield
