@@ -6,9 +6,12 @@ become the error tree with the command, its exit code and its last words.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +131,57 @@ def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
         return subprocess.call(list(argv), env=dict(env) if env is not None else None)
     except OSError as error:
         raise _not_started(argv, error) from None
+
+
+def relay(argv: Sequence[str], *, stdin: bytes | None = None, keep_stdout: bool = False) -> Completed:
+    """Run a program in our place, for as long as it takes, and know what it said to standard error.
+
+    Standard error is shown as it comes and kept; interrupting, ending or hanging up on us does the same to
+    the program.
+
+    Args:
+        argv: the program and its arguments.
+        stdin: what it reads; our own standard input when None.
+        keep_stdout: return its standard output (a few lines) instead of showing it.
+
+    Raises:
+        CommandError: it could not be started.
+    """
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE if stdin is not None else None,
+            stdout=subprocess.PIPE if keep_stdout else None,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        raise _not_started(argv, error) from None
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {each: signal.signal(each, lambda number, _: process.send_signal(number)) for each in signals}
+    try:
+        said = _converse(process, stdin)
+        printed = process.stdout.read() if process.stdout is not None else b""
+        code = process.wait()
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    return Completed(tuple(argv), code, printed.decode(errors="replace"), said.decode(errors="replace"))
+
+
+def _converse(process: subprocess.Popen[bytes], stdin: bytes | None) -> bytes:
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(stdin or b"")
+    said = []
+    if process.stderr is not None:
+        with process.stderr:
+            for line in process.stderr:
+                said.append(line)
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+    return b"".join(said)
 
 
 def replace(argv: Sequence[str]) -> NoReturn:

@@ -1,0 +1,45 @@
+"""How a command ends: its exit code, and one line to standard error instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from hpctools.errors import CommandError, HpctoolsError
+
+
+def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
+    """Do the action and turn its errors into a message and an exit code.
+
+    Args:
+        program: the name that starts each message.
+        action: returns the exit code.
+        debug: let errors through, with their traceback.
+    """
+    try:
+        code = action()
+        sys.stdout.flush()
+        return code
+    except HpctoolsError as error:
+        if debug:
+            raise
+        print(message(program, error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def message(program: str, error: HpctoolsError) -> str:
+    """What a person reads: Slurm's own words when Slurm refused, and ours otherwise."""
+    if isinstance(error, CommandError) and error.stderr_tail:
+        remedy = f"\n{program}: {error.remedy}" if error.remedy else ""
+        return f"{error.stderr_tail}{remedy}"
+    return f"{program}: {error}"

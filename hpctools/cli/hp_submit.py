@@ -1,0 +1,108 @@
+"""hp-submit: sbatch as researchers know it, and elastic runs with `--nodes MIN:MAX`.
+
+What a plain submission does not need is imported late: it must not take noticeably longer than sbatch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hpctools
+from hpctools.cli.ending import run_command
+from hpctools.cli.output import show
+from hpctools.slurm.run import replace
+from hpctools.submit.intent import Intent, read_intent, read_invocation
+from hpctools.submit.plain import execute_plain, plan_plain
+
+if TYPE_CHECKING:
+    from hpctools.slurm.client import SlurmClient
+
+HELP = """\
+Usage: hp-submit [options] script [args...]
+       hp-submit [options] -- command [args...]
+       hp-submit [options] < script
+
+Submits a batch job. All of sbatch's options and #SBATCH lines work as they do with sbatch
+(see `man sbatch`); these are added:
+
+  -N, --nodes=MIN:MAX   an elastic run: MIN nodes from the start to the end, and up to MAX when nodes are
+                        free; also in an #SBATCH line. The program is started once per worker on each node.
+      --ntasks-per-node=N   in an elastic run: how many workers each node runs (1)
+      --dry-run         print the exact batch scripts and commands, and submit nothing
+      --json            print what was submitted (or would be, with --dry-run) as one JSON object
+      --debug           show a traceback when something fails
+  -h, --help            show this text
+  -V, --version         show the version
+
+Examples:
+  hp-submit job.sh
+  hp-submit --gpus 4 -- python train.py --epochs 3
+  hp-submit --nodes 2:6 --gpus-per-node 1 -- python train.py
+
+hp-status shows a run, hp-cancel ends it.
+Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes).
+"""
+
+
+def main(argv: Sequence[str] | None = None, *, client: Callable[[], SlurmClient] | None = None) -> int:
+    """Run the command; return its exit code.
+
+    Args:
+        argv: the arguments; those of the process when None.
+        client: makes the connection to Slurm that an elastic run is submitted with.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    # Before the line can be read, --debug counts wherever it stands.
+    debug = "--debug" in words
+    return run_command("hp-submit", lambda: _submit(words, client or _slurm), debug=debug)
+
+
+def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
+    invocation = read_invocation(words)
+    if "help" in invocation.flags:
+        print(HELP, end="")
+        return 0
+    if "version" in invocation.flags:
+        print(f"hp-submit {hpctools.__version__}")
+        return 0
+    if any(option.name in ("usage", "autocomplete") for option in invocation.line.options):
+        replace(["sbatch", *words])
+    intent = read_intent(invocation, environment=os.environ, cwd=Path.cwd(), standard_input=_standard_input)
+    if intent.nodes is None:
+        return _submit_plain(intent, invocation.flags)
+    from hpctools.cli.elastic_submission import submit_elastic
+
+    return submit_elastic(intent, intent.nodes, invocation.flags, client)
+
+
+def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
+    submission = plan_plain(intent)
+    if "dry-run" in flags:
+        from hpctools.submit.render import plain_json, plain_text
+
+        show(plain_json(submission) if "json" in flags else plain_text(submission))
+        return 0
+    done = execute_plain(submission, parsable="json" in flags)
+    if done.code == 0 and "json" in flags:
+        job, _, cluster = done.stdout.strip().partition(";")
+        show({"elastic": False, "job_id": int(job), "cluster": cluster})
+    # A shell's way to say that a signal ended it.
+    return done.code if done.code >= 0 else 128 - done.code
+
+
+def _standard_input() -> bytes | None:
+    return None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+
+
+def _slurm() -> SlurmClient:
+    from hpctools.slurm.cli import CommandClient
+
+    return CommandClient()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

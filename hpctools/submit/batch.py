@@ -1,0 +1,81 @@
+"""The text of batch scripts: pure functions, every word quoted for bash."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from hpctools.slurm.sbatch_options import Option, directive
+from hpctools.submit.nodes import NodeRange
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Layout of tasks and bindings that the job may have for its workers, or that a replica inherits from the
+# step that submitted it; the one agent on a node must have the whole node.
+_UNSET = (
+    "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_DISTRIBUTION SLURM_HINT "
+    "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*}"
+)
+_LAYOUT = "--ntasks-per-node=1 --cpu-bind=none --export=ALL --wait=0 --kill-on-bad-exit=0"
+
+
+def quote(word: str) -> str:
+    r"""A word for bash, on one line.
+
+    Control characters become `$'\n'` and the like: sbatch refuses a script with `\r\n` in it.
+    """
+    if not _CONTROL.search(word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", escaped) + "'"
+
+
+def wrapped(command: Sequence[str]) -> str:
+    """A batch script that becomes the command."""
+    words = " ".join(quote(word) for word in command)
+    return f"#!/bin/bash\n# Written by hp-submit around the command.\nexec -- {words}\n"
+
+
+def baseline(run_id: str, folder: str, python: str, nodes: NodeRange, options: Sequence[Option]) -> str:
+    """The batch script of an elastic run's baseline job.
+
+    Args:
+        folder: absolute path of the run folder.
+        python: the interpreter that has hpctools.
+        options: what the user's script asked for in its #SBATCH lines.
+    """
+    directives = "".join(f"{directive(option)}\n" for option in options)
+    return f"""#!/bin/bash
+{directives}# Baseline job of the elastic run {run_id}: {nodes.minimum} node(s) of up to {nodes.maximum}.
+# Written by hp-submit.
+run={quote(folder)}
+python={quote(python)}
+
+# Away from the user's folder: its files must not take the place of Python's modules.
+cd -- "$run" || exit 1
+{_UNSET}
+
+# With a trap, bash outlives the SIGTERM of a cancelled job until the replicas are cancelled too.
+trap : TERM
+srun --nodes={nodes.minimum} --ntasks={nodes.minimum} {_LAYOUT} \\
+    "$python" -m hpctools.elastic.agent --run-dir "$run" --role baseline
+code=$?
+"$python" -m hpctools.cli.hp_cancel --replicas "$run"
+exit "$code"
+"""
+
+
+def replica(run_id: str, folder: str, python: str) -> str:
+    """The batch script of each of an elastic run's replica jobs."""
+    return f"""#!/bin/bash
+# Replica job of the elastic run {run_id}: 1 node.
+# Written by hp-submit.
+run={quote(folder)}
+python={quote(python)}
+
+cd -- "$run" || exit 1
+{_UNSET}
+
+exec srun --nodes=1 --ntasks=1 {_LAYOUT} \\
+    "$python" -m hpctools.elastic.agent --run-dir "$run" --role replica
+"""

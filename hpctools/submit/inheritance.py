@@ -1,0 +1,119 @@
+"""Which of the user's sbatch options an elastic run's jobs get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpctools.errors import SubmitError
+from hpctools.slurm.sbatch_options import ARITIES, Option
+from hpctools.submit.intent import Intent
+from hpctools.submit.nodes import NodeRange
+
+ELASTIC_QOS = "elastic"
+
+_PER_NODE_TASKS = "say how many workers each node runs: --ntasks-per-node=N"
+_PER_NODE_GPUS = "say how many GPUs each node gives: --gpus-per-node=N"
+_REFUSED = {
+    "ntasks": _PER_NODE_TASKS,
+    "ntasks-per-core": _PER_NODE_TASKS,
+    "ntasks-per-gpu": _PER_NODE_TASKS,
+    "ntasks-per-socket": _PER_NODE_TASKS,
+    "ntasks-per-tres": _PER_NODE_TASKS,
+    "gpus": _PER_NODE_GPUS,
+    "gpus-per-task": _PER_NODE_GPUS,
+    "gpus-per-socket": _PER_NODE_GPUS,
+    "tres-per-task": _PER_NODE_GPUS,
+    "array": "submit one elastic run for each index",
+    "clusters": "submit on a login node of the cluster that shall run it",
+    "comment": "the run's jobs are found by their comment; put your words into --wckey or --job-name",
+    "external": "an elastic run needs a script or a command",
+    "requeue": "remove it: the run replaces lost replica jobs by itself",
+    "test-only": "use --dry-run, or --test-only with --nodes MIN",
+    "wait": "follow the run with: hp-status --watch RUN",
+}
+# What only the first job needs, or what would be wrong on one node of many.
+_BASELINE_ONLY = """
+    autocomplete batch bb bbf begin contiguous deadline dependency error export export-file get-user-env
+    hold ignore-pbs input kill-on-invalid-dep licenses mail-type mail-user no-kill nodefile nodelist
+    open-mode output priority reboot signal spread-job spread-segments consolidate-segments segment
+    stepmgr switches time-min use-min-nodes wait-all-nodes
+"""
+_NEITHER = ("parsable", "quiet", "verbose", "usage", "no-requeue", "nodes", "job-name", "wrap")
+_OTHER_FOR_REPLICAS = ("qos", "chdir")
+_NOT_FOR_REPLICAS = frozenset((*_BASELINE_ONLY.split(), *_NEITHER, *_OTHER_FOR_REPLICAS))
+
+
+def check_options(intent: Intent) -> None:
+    """Refuse what has no meaning for a run whose size changes.
+
+    Raises:
+        SubmitError: names the option, where it stands, and the right word for it.
+    """
+    if intent.heterogeneous:
+        raise SubmitError("an elastic run cannot have heterogeneous components", "remove `:` or hetjob")
+    for line in intent.directives:
+        if line.rest:
+            raise SubmitError(
+                f"{intent.script.name if intent.script else 'script'}: {line.rest[0]!r} in an #SBATCH line "
+                "is no option",
+                "write the value as --option=value",
+            )
+    for option in intent.all_options:
+        if option.name in _REFUSED:
+            raise SubmitError(
+                f"{option.place}: --{option.name} is not for an elastic run", _REFUSED[option.name]
+            )
+
+
+def workers_per_node(intent: Intent) -> int:
+    """How many workers the agent starts on each node: `--ntasks-per-node`, or 1.
+
+    Raises:
+        SubmitError: it is no positive number.
+    """
+    value = intent.effective("ntasks-per-node")
+    if value is None:
+        return 1
+    if not value.isdecimal() or int(value) < 1:
+        raise SubmitError(f"--ntasks-per-node={value} is no number of workers", "give 1 or more")
+    return int(value)
+
+
+def script_options(intent: Intent) -> tuple[Option, ...]:
+    """Options of the user's #SBATCH lines, for the baseline's batch script."""
+    return tuple(option for option in intent.script_options if option.name not in _NEITHER)
+
+
+def baseline_options(intent: Intent, nodes: NodeRange, name: str, comment: str) -> tuple[str, ...]:
+    """Options on the baseline job's sbatch command line; they win over the script's and the environment's."""
+    own = tuple(option.word for option in intent.options if option.name not in _NEITHER)
+    return (*own, f"--nodes={nodes.minimum}", *_always(name, comment))
+
+
+def replica_options(intent: Intent, name: str, comment: str, workdir: str, log: str) -> tuple[str, ...]:
+    """Options of each replica job: one node, preemptible, and for the rest like the baseline.
+
+    Args:
+        workdir: absolute folder in which the job starts.
+        log: sbatch's file name pattern of its output.
+    """
+    return (
+        *(option.word for option in _strongest(intent.all_options) if option.name not in _NOT_FOR_REPLICAS),
+        "--nodes=1",
+        f"--qos={ELASTIC_QOS}",
+        f"--chdir={workdir}",
+        f"--output={log}",
+        # The environment of the step that submits it, which is the baseline's.
+        "--export=ALL",
+        *_always(name, comment),
+    )
+
+
+def _always(name: str, comment: str) -> tuple[str, ...]:
+    return (f"--job-name={name}", f"--comment={comment}", "--no-requeue", "--open-mode=append")
+
+
+def _strongest(options: Sequence[Option]) -> tuple[Option, ...]:
+    # sbatch takes the last; unknown options may be repeatable, so all of those stay.
+    last = {option.name: option for option in options}
+    return tuple(option for option in options if last[option.name] is option or option.name not in ARITIES)

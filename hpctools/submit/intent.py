@@ -1,0 +1,180 @@
+"""What the researcher asked for: the command line and the script, read but not yet judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpctools.errors import UsageError
+from hpctools.slurm.sbatch_options import (
+    CommandLine,
+    Option,
+    read_command_line,
+    read_directives,
+    read_environment,
+)
+from hpctools.submit.nodes import NodeRange, is_elastic, parse_range
+from hpctools.submit.script import Script, check_script, find_script, read_script
+
+OUR_FLAGS = frozenset({"dry-run", "json", "debug"})
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """hp-submit's command line, split into what is ours and what is sbatch's.
+
+    Attributes:
+        flags: ours that were given, and `help` and `version`.
+        words: the words of sbatch's options, as written.
+        line: the whole line as sbatch reads it.
+    """
+
+    flags: frozenset[str]
+    words: tuple[str, ...]
+    line: CommandLine
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A submission as it was asked for.
+
+    Attributes:
+        words: sbatch's options as written on the command line.
+        options: the same, read.
+        directives: the script's #SBATCH lines, read.
+        environment: options that sbatch takes from its environment variables.
+        heterogeneous: the job has several components.
+        script: the batch script; None when a command or `--wrap` was given.
+        script_word: how the script was named on the command line; empty for standard input.
+        arguments: the script's arguments.
+        command: the words after `--`.
+        nodes: the range of an elastic run; None when the job is not elastic.
+        cwd: the folder of the submission.
+    """
+
+    words: tuple[str, ...]
+    options: tuple[Option, ...]
+    directives: tuple[CommandLine, ...]
+    environment: tuple[Option, ...]
+    heterogeneous: bool
+    script: Script | None
+    script_word: str
+    arguments: tuple[str, ...]
+    command: tuple[str, ...]
+    nodes: NodeRange | None
+    cwd: Path
+
+    @property
+    def script_options(self) -> tuple[Option, ...]:
+        """The options of all #SBATCH lines, in order."""
+        return tuple(option for line in self.directives for option in line.options)
+
+    @property
+    def all_options(self) -> tuple[Option, ...]:
+        """All options, the weakest first: script, environment, command line."""
+        return (*self.script_options, *self.environment, *self.options)
+
+    def effective(self, name: str) -> str | None:
+        """The value that sbatch would take for an option; None when it was not given."""
+        given = [option.value or "" for option in self.all_options if option.name == name]
+        return given[-1] if given else None
+
+
+def read_invocation(argv: Sequence[str]) -> Invocation:
+    """Split hp-submit's command line.
+
+    Raises:
+        UsageError: the last option lacks its value.
+    """
+    line = read_command_line(argv)
+    ours = {option.index for option in line.options if option.name in OUR_FLAGS and option.value is None}
+    end = len(argv) - len(line.rest) - line.after_dashes
+    words = tuple(word for index, word in enumerate(argv[:end]) if index not in ours)
+    flags = frozenset(
+        option.name for option in line.options if option.name in OUR_FLAGS | {"help", "version"}
+    )
+    return Invocation(flags, words, line)
+
+
+def read_intent(
+    invocation: Invocation,
+    *,
+    environment: Mapping[str, str],
+    cwd: Path,
+    standard_input: Callable[[], bytes | None],
+) -> Intent:
+    """Read the script and put everything together.
+
+    Args:
+        standard_input: reads it to its end; None when it is a terminal.
+
+    Raises:
+        UsageError: neither a script nor a command, or a range of nodes that is none.
+        SubmitError: the script is missing or is no batch script.
+    """
+    line = invocation.line
+    script = _script(line, environment, cwd, standard_input)
+    directives = read_directives(script.text, script.name) if script else ()
+    options = tuple(option for option in line.options if option.name not in OUR_FLAGS)
+    command = line.rest if line.after_dashes else ()
+    return Intent(
+        words=invocation.words,
+        options=options,
+        directives=directives,
+        environment=read_environment(environment),
+        heterogeneous=line.heterogeneous or any(each.heterogeneous for each in directives),
+        script=script,
+        script_word=line.rest[0] if line.rest and not command else "",
+        arguments=() if command else line.rest[1:],
+        command=command,
+        nodes=_nodes(options, directives),
+        cwd=cwd,
+    )
+
+
+def _script(
+    line: CommandLine,
+    environment: Mapping[str, str],
+    cwd: Path,
+    standard_input: Callable[[], bytes | None],
+) -> Script | None:
+    wrapped = any(option.name == "wrap" for option in line.options)
+    if line.after_dashes:
+        if not line.rest or wrapped:
+            raise UsageError("a command belongs after --, and no --wrap before it", "see `hp-submit --help`")
+        return None
+    if line.rest:
+        # With --wrap too: sbatch itself says that it takes no arguments then.
+        return None if wrapped else read_script(find_script(line.rest[0], environment, cwd))
+    if wrapped:
+        return None
+    data = standard_input()
+    if data is None:
+        raise UsageError(
+            "nothing to submit: no script and no command",
+            "hp-submit [options] script [args], or hp-submit [options] -- command args",
+        )
+    return check_script("standard input", data)
+
+
+def _nodes(options: tuple[Option, ...], directives: tuple[CommandLine, ...]) -> NodeRange | None:
+    asked = _last_nodes(options)
+    written = _last_nodes(tuple(option for line in directives for option in line.options))
+    if asked and is_elastic(asked.value or ""):
+        return parse_range(asked.value or "", asked.place)
+    if not (written and is_elastic(written.value or "")):
+        return None
+    if asked is None:
+        return parse_range(written.value or "", written.place)
+    if (asked.value or "").isdecimal():
+        # The script was written for agents, so it keeps them at a fixed size.
+        return parse_range(f"{asked.value}:{asked.value}", asked.place)
+    raise UsageError(
+        f"--nodes {asked.value} does not fit {written.place}, which asks for an elastic run",
+        f"give --nodes MIN:MAX, or change {written.place}",
+    )
+
+
+def _last_nodes(options: tuple[Option, ...]) -> Option | None:
+    return next((option for option in reversed(options) if option.name == "nodes"), None)

@@ -1,0 +1,137 @@
+"""The user's batch script: found where sbatch finds it, and checked before anything is submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from hpctools.errors import SubmitError
+
+_SHELLS = re.compile(r"#!.*[/\s](ba|da|z|k|mk)?sh\b")
+_LAUNCHERS = r"srun|torchrun|mpirun|mpiexec(?:\.hydra)?|orterun|deepspeed"
+_MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
+_STARTS_LAUNCHER = re.compile(
+    # The start of a simple command, by way of variables, keywords and commands that start another one.
+    r"(?:^|[;&|(`]|\$\()\s*"
+    r"(?:(?:[A-Za-z_]\w*=\S*|exec|time|nohup|env|command|then|do|else|if|while|!|\{)\s+)*"
+    rf"(?:\S*/)?(?P<launcher>(?:{_LAUNCHERS})(?=[\s;&|)]|$)"
+    rf"|python[\d.]*\s+(?:-\S+\s+)*?-m\s+{_MODULES}\b|accelerate\s+launch\b)"
+)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A batch script.
+
+    Attributes:
+        name: what to call it, its file name or `standard input`.
+        text: its content; bytes that are no UTF-8 are kept as surrogates.
+        path: the file; None when it came from standard input.
+    """
+
+    name: str
+    text: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A command that starts processes by itself.
+
+    Attributes:
+        name: the command, as written.
+        line: where it stands, from 1.
+    """
+
+    name: str
+    line: int
+
+
+def find_script(word: str, environment: Mapping[str, str], cwd: Path) -> Path:
+    """The file that sbatch would read for `word`: here first, then the folders of PATH.
+
+    Source: `search_path` in Slurm's src/common/proc_args.c. What is nowhere comes back as it stands.
+    """
+    if word.startswith((".", "/")):
+        return cwd / word
+    folders = [cwd, *(cwd / part for part in environment.get("PATH", "").split(":") if part)]
+    found = (folder / word for folder in folders if (folder / word).exists() and not (folder / word).is_dir())
+    return next(found, cwd / word)
+
+
+def read_script(path: Path) -> Script:
+    """Read and check a script.
+
+    Raises:
+        SubmitError: it does not exist, cannot be read, or sbatch would not accept it.
+    """
+    if path.is_dir():
+        raise SubmitError(f"{path} is a folder, not a batch script", _COMMAND_REMEDY)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise SubmitError(f"there is no script {path}", f"check the name; {_COMMAND_REMEDY}") from None
+    except OSError as error:
+        raise SubmitError(
+            f"cannot read the script {path}: {error.strerror}", "make it readable for you"
+        ) from None
+    return check_script(path.name, data, path)
+
+
+def check_script(name: str, data: bytes, path: Path | None = None) -> Script:
+    """What sbatch asks of a script (`_get_script_buffer` in src/sbatch/sbatch.c).
+
+    Raises:
+        SubmitError: sbatch would not accept it.
+    """
+    if not data.strip():
+        raise SubmitError(f"{name} is empty", "write a script whose first line is #!/bin/bash")
+    if not data.startswith(b"#!"):
+        raise SubmitError(
+            f"{name} is no batch script: its first line does not start with #!",
+            f"start it with #!/bin/bash; {_COMMAND_REMEDY}",
+        )
+    if b"\0" in data:
+        raise SubmitError(f"{name} contains a NUL byte, so it is no script", _COMMAND_REMEDY)
+    if b"\r\n" in data:
+        raise SubmitError(f"{name} has DOS line endings", f"convert it with: sed -i 's/\\r$//' {name}")
+    return Script(name, data.decode("utf-8", "surrogateescape"), path)
+
+
+_COMMAND_REMEDY = "to submit a command without a script: hp-submit [options] -- command args"
+
+
+def launchers(script: Script) -> Iterator[Launcher]:
+    """Commands of a shell script that start processes on several nodes or GPUs by themselves."""
+    lines = script.text.split("\n")
+    if not _SHELLS.match(lines[0]):
+        return
+    for number, line in enumerate(lines, start=1):
+        if not line.lstrip().startswith("#") and (found := _STARTS_LAUNCHER.search(line)):
+            yield Launcher(" ".join(found["launcher"].split()), number)
+
+
+def command_launcher(command: tuple[str, ...]) -> str | None:
+    """The launcher that a command given after `--` starts, if it is one."""
+    name = Path(command[0]).name
+    if re.fullmatch(_LAUNCHERS, name):
+        return name
+    if name == "accelerate" and command[1:2] == ("launch",):
+        return "accelerate launch"
+    module = python_module(command)
+    return f"python -m {module}" if module and re.fullmatch(_MODULES, module) else None
+
+
+def python_module(command: Sequence[str]) -> str | None:
+    """What `python -m` runs, if the command is that."""
+    if not re.fullmatch(r"python[\d.]*", Path(command[0]).name):
+        return None
+    for word, following in pairwise(command[1:]):
+        if word == "-m":
+            return following
+        if not word.startswith("-"):
+            return None
+    return None
