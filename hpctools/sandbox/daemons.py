@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-CONTROLLER_HOST = "ctl-1"
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 API_ACCOUNT = "hpcapi"
 API_FOLDER = f"/home/{API_ACCOUNT}"
@@ -19,11 +18,11 @@ class Daemon:
 
     Attributes:
         name: what the sandbox calls it, and its log.
-        host: the host name that it sees.
+        host: the host name that it sees; the primary controller's when empty.
         argv: program and arguments; it must stay in the foreground.
         probe: a command that succeeds, inside, once the daemon answers; or a TCP port on 127.0.0.1.
         port: key of its port in the record; empty when it has none.
-        after: daemons that must answer before it is started.
+        after: steps that must be done before it is started.
     """
 
     name: str
@@ -32,6 +31,10 @@ class Daemon:
     probe: tuple[str, ...] | int
     port: str = ""
     after: tuple[str, ...] = ()
+
+    def on(self, host: str) -> Daemon:
+        """The same daemon on a host."""
+        return replace(self, host=host)
 
 
 def _as_account(name: str, *argv: str, **environment: str) -> tuple[str, ...]:
@@ -42,7 +45,7 @@ def _as_account(name: str, *argv: str, **environment: str) -> tuple[str, ...]:
 def munged() -> Daemon:
     """Authentication between all of Slurm's parts."""
     argv = _as_account("munge", "munged", "--foreground")
-    return Daemon("munged", CONTROLLER_HOST, argv, ("munge", "-n"))
+    return Daemon("munged", "", argv, ("munge", "-n"))
 
 
 def mariadb() -> Daemon:
@@ -52,26 +55,26 @@ def mariadb() -> Daemon:
         *("--socket=/run/mysqld/mysqld.sock", "--pid-file=/run/mysqld/mysqld.pid", "--innodb-buffer-pool-size=64M"),
         *("--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2", "--innodb-lock-wait-timeout=900"),
     )
-    return Daemon("mariadb", CONTROLLER_HOST, argv, ("mariadb-admin", "--no-defaults", "ping"))
+    return Daemon("mariadb", "", argv, ("mariadb-admin", "--no-defaults", "ping"))
 
 
 def slurmdbd() -> Daemon:
     """Slurm's accounting."""
     probe = ("sacctmgr", "-n", "show", "cluster")
-    return Daemon("slurmdbd", CONTROLLER_HOST, ("slurmdbd", "-D"), probe, "slurmdbd", ("munged", "mariadb"))
+    return Daemon("slurmdbd", "", ("slurmdbd", "-D"), probe, "slurmdbd", ("munged", "database"))
 
 
 def slurmctld() -> Daemon:
     """Slurm's controller."""
     return Daemon(
-        "slurmctld", CONTROLLER_HOST, ("slurmctld", "-D"), ("scontrol", "ping"), "slurmctld", ("munged", "slurmdbd")
+        "slurmctld", "", ("slurmctld", "-D"), ("scontrol", "ping"), "slurmctld", ("munged", "cluster")
     )
 
 
-def slurmd(node: str) -> Daemon:
+def slurmd(node: str, host: str) -> Daemon:
     """One compute node."""
     argv = ("slurmd", "-D", "-N", node)
-    return Daemon(f"slurmd-{node}", node, argv, ("true",), f"slurmd-{node}", ("munged",))
+    return Daemon(f"slurmd-{node}", host, argv, ("true",), f"slurmd-{node}", ("slurmctld",))
 
 
 def sshd(host: str, port: int) -> Daemon:
@@ -83,17 +86,17 @@ def sshd(host: str, port: int) -> Daemon:
 def moto(port: int) -> Daemon:
     """What stands in for AWS."""
     argv = _as_account(API_ACCOUNT, sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port))
-    return Daemon("moto", CONTROLLER_HOST, argv, port, "moto")
+    return Daemon("moto", "", argv, port, "moto")
 
 
 def api(port: int, environment: Mapping[str, str]) -> Daemon:
     """Our own service."""
     serve = (sys.executable, "-m", "api", "serve", "--host", "127.0.0.1", "--port", str(port))
     argv = _as_account(API_ACCOUNT, "env", f"--chdir={API_FOLDER}", *serve, **environment)
-    return Daemon("api", CONTROLLER_HOST, argv, port, "api", ("slurmdbd", "moto"))
+    return Daemon("api", "", argv, port, "api", ("accounts", "bill"))
 
 
-def api_environment(cluster: str, moto_port: int) -> dict[str, str]:
+def api_environment(moto_port: int) -> dict[str, str]:
     """Settings of the API service, for the daemon and for its commands."""
     return {
         "HOME": API_FOLDER,

@@ -47,7 +47,7 @@ def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, 
     if holder is None:
         process.kill()
         process.wait()
-        raise SandboxError(f"the sandbox's namespaces could not be made: {_last_line(log)}", f"see {log}")
+        raise SandboxError(f"the sandbox's namespaces could not be made: {last_line(log)}", f"see {log}")
     process.returncode = 0  # it lives on without us; `down` ends it through its child
     return holder
 
@@ -63,7 +63,7 @@ def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Id
     done = run.run([*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/"))
     found = identify(int(done.stdout))
     if found is None:
-        raise SandboxError(f"{argv[0]} ended as soon as it was started: {_last_line(log)}", f"see {log}")
+        raise SandboxError(f"{argv[0]} ended as soon as it was started: {last_line(log)}", f"see {log}")
     return found
 
 
@@ -93,6 +93,7 @@ def _only_child(pid: int) -> Identity | None:
     return identify(int(children[0])) if children else None
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """The last thing that a daemon wrote to its log."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else "it printed nothing"

@@ -1,0 +1,70 @@
+"""`hpctools`: the sysadmin's command. Subcommands are imported when they are asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from hpctools import __version__
+from hpctools.errors import HpctoolsError
+
+COMMANDS = {
+    "validate": "check a site file; all findings at once",
+    "render": "compile a site file to Slurm's configuration files",
+    "sandbox": "a real Slurm cluster on this machine in one command",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules `hpctools.cli.<name>` with a command object of that name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, as they are shown."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"hpctools.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="hpctools")
+def hpctools(debug: bool) -> None:
+    """Slurm-side management for research HPC: sites, sandboxes, elastic runs, budgets."""
+
+
+def main() -> None:
+    """Entry of the command; ends the process with the error tree's exit codes."""
+    try:
+        code = hpctools.main(standalone_mode=False)
+    except HpctoolsError as error:
+        code = _failed(error)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader has gone (`| head`): nothing more to say, and nothing to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _failed(error: HpctoolsError) -> int:
+    if "--debug" in sys.argv:
+        raise error
+    click.echo(f"hpctools: {error}", err=True)
+    return error.exit_code

@@ -1,0 +1,160 @@
+"""`hpctools sandbox`: a real Slurm cluster on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpctools.errors import SandboxError, UsageError
+
+if TYPE_CHECKING:
+    from hpctools.sandbox.cluster import Sandbox
+    from hpctools.sandbox.status import Status
+
+
+@click.group()
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="HPCTOOLS_SANDBOX",
+    help="State folder (default: $HPCTOOLS_SANDBOX, else .hpctools-sandbox here).",
+)
+@click.pass_context
+def sandbox(context: click.Context, state: Path | None) -> None:
+    """A real Slurm cluster on this machine: munge, MariaDB, slurmdbd, slurmctld, slurmds, sshd, AWS, API."""
+    from hpctools.sandbox.cluster import Sandbox
+    from hpctools.sandbox.layout import default_root
+
+    context.obj = Sandbox(state or default_root())
+
+
+@sandbox.command()
+@click.option("--site", "site_file", type=click.Path(path_type=Path, dir_okay=False), help="Site file to be.")
+@click.option("--nodes", type=int, help="Compute nodes (default: as many as the site always has).")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON when done.")
+@click.pass_obj
+def up(box: Sandbox, site_file: Path | None, nodes: int | None, as_json: bool) -> None:
+    """Bring it up, or heal it: only what does not run is started.
+
+    \b
+    Example:  hpctools sandbox up --site site.yaml --nodes 6
+    """
+    from hpctools.sandbox.blueprint import example_site
+    from hpctools.sandbox.rise import up as bring_up
+
+    chosen = site_file or example_site()
+    if chosen is None:
+        raise UsageError("no site file is named", "give one with --site")
+    begin = time.monotonic()
+    done: list[str] = []
+
+    def report(name: str, seconds: float) -> None:
+        done.append(name)
+        if not as_json:
+            click.echo(f"  {name:<24}{seconds:6.2f} s")
+
+    bring_up(box, chosen, nodes, report)
+    if as_json:
+        return _show_json(box)
+    spent = time.monotonic() - begin
+    click.echo(f"ready in {spent:.1f} s" if done else "already up; nothing to do")
+    return None
+
+
+@sandbox.command()
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.pass_obj
+def status(box: Sandbox, as_json: bool) -> int:
+    """What runs, where, since when. Exit code 0 when all of it does, 1 otherwise."""
+    from hpctools.sandbox.status import status as look
+
+    found = look(box)
+    if as_json:
+        _show_json(box)
+    else:
+        _show(found)
+    return 0 if found.state == "running" else 1
+
+
+@sandbox.command()
+@click.pass_obj
+def down(box: Sandbox) -> None:
+    """End its processes and remove its folder; nothing is left."""
+    from hpctools.sandbox.fall import down as take_down
+
+    click.echo("down" if take_down(box) else f"no sandbox in {box.layout.root}; nothing to do")
+
+
+@sandbox.command(name="exec", context_settings={"ignore_unknown_options": True})
+@click.option("--user", default="root", show_default=True, help="Unix account.")
+@click.option("--host", default="", help="Host (default: the controller for root, else the first login node).")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def execute(box: Sandbox, user: str, host: str, argv: tuple[str, ...]) -> int:
+    """Run a command inside; without one, a shell. Its exit code is ours.
+
+    \b
+    Example:  hpctools sandbox exec --user nlp1 -- sbatch --wrap hostname
+    """
+    from hpctools.slurm import run
+
+    return run.attach(box.command(list(argv) or ["bash", "--login"], user=user, host=host))
+
+
+@sandbox.command()
+@click.argument("daemon", required=False)
+@click.option("-n", "--lines", default=20, show_default=True, help="Lines of each log.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
+@click.pass_obj
+def logs(box: Sandbox, daemon: str | None, lines: int, follow: bool) -> int:
+    """Show the logs of one daemon, or of all."""
+    from hpctools.slurm import run
+
+    found = sorted(box.layout.logs.glob("*.log")) if box.layout.logs.is_dir() else []
+    names = [path.stem for path in found]
+    if not found:
+        raise SandboxError(f"no sandbox in {box.layout.root}", "start it: hpctools sandbox up")
+    if daemon and daemon not in names:
+        raise UsageError(f"no daemon {daemon!r}", f"there are: {', '.join(names)}")
+    chosen = [str(path) for path in found if daemon in (None, path.stem)]
+    return run.attach(["tail", "-n", str(lines), *(["-F"] if follow else []), "--", *chosen])
+
+
+def _show_json(box: Sandbox) -> None:
+    from hpctools.sandbox.status import status as look
+
+    def plain(value: Any) -> Any:
+        return str(value)
+
+    click.echo(json.dumps(asdict(look(box)), default=plain, indent=1))
+
+
+def _show(found: Status) -> None:
+    click.echo(f"sandbox {found.root}: {found.state}")
+    if not found.daemons:
+        return
+    from rich import box as shapes
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=shapes.SIMPLE)
+    for column in ("daemon", "host", "state", "pid", "port", "since"):
+        table.add_column(column)
+    for d in found.daemons:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(d.since)) if d.since else ""
+        color = "green" if d.state == "running" else "red"
+        table.add_row(d.name, d.host, f"[{color}]{d.state}[/]", str(d.pid), str(d.port or ""), since)
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "120"))
+    Console(width=width, highlight=False).print(table)
+    click.echo("nodes:  " + "  ".join(f"{name} {state}" for name, state in found.nodes))
+    click.echo(f"people: {' '.join(found.people)}")
+    click.echo(f"page:   {found.api}")
+    for line in found.ssh:
+        click.echo(f"login:  {line}")

@@ -1,0 +1,113 @@
+"""The state folder's content: folders with their owners, keys, databases, sshd's and Slurm's configuration."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from hpctools import conf
+from hpctools.sandbox import unix
+from hpctools.sandbox.blueprint import Blueprint
+from hpctools.sandbox.layout import COVERED_FOLDERS, Layout
+from hpctools.slurm import run
+
+PROGRAMS = ("hp-submit", "hp-status", "hp-cancel", "hpctools", "hpctools-api")
+# path below tree/, owner, mode
+OWNED = (
+    ("etc/munge", "munge", 0o700),
+    ("var/lib/munge", "munge", 0o711),
+    ("var/log/munge", "munge", 0o700),
+    ("var/lib/mysql", "mysql", 0o755),
+    ("var/log/slurm", "slurm", 0o755),
+    ("var/spool/slurmctld", "slurm", 0o700),
+)
+SSHD_CONFIG = """\
+# Loopback only; keys only. The same host key on all login nodes.
+ListenAddress 127.0.0.1
+HostKey /etc/ssh/ssh_host_ed25519_key
+PidFile none
+UsePAM yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin no
+ClientAliveInterval 60
+AcceptEnv LANG LC_*
+PrintMotd no
+"""
+
+
+def prepare(layout: Layout, blueprint: Blueprint, site_text: str) -> None:
+    """Make everything that the inside needs before its first daemon starts; what is there stays."""
+    accounts = unix.daemon_accounts()
+    for name in (*COVERED_FOLDERS, *(f"var/spool/slurmd/{n}" for n in blueprint.compute_hosts)):
+        (layout.tree / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+    layout.logs.mkdir(exist_ok=True)
+    (layout.tree / "tmp").chmod(0o1777)
+    for name, owner, mode in OWNED:
+        _own(layout.tree / name, accounts[owner], mode, folder=True)
+    layout.site.write_text(site_text)
+    _munge_key(layout, accounts["munge"])
+    _ssh(layout)
+    _people(layout, blueprint)
+    _programs(layout)
+
+
+def install_database(layout: Layout) -> bool:
+    """Make MariaDB's system tables where there are none yet."""
+    folder = layout.tree / "var" / "lib" / "mysql"
+    if (folder / "mysql").is_dir():
+        return False
+    run.run(
+        ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={folder}", "--skip-test-db"]
+        + ["--auth-root-authentication-method=socket", "--innodb-log-file-size=16M"],
+        timeout=60,
+    )
+    return True
+
+
+def configure(layout: Layout, bundle: conf.Bundle) -> bool:
+    """Write Slurm's configuration where it differs; return whether anything changed."""
+    changed = conf.write(bundle, layout.slurm_conf)
+    _own(layout.slurm_conf / "slurmdbd.conf", unix.daemon_accounts()["slurm"], 0o600)
+    (layout.slurm_conf / "site.yaml").write_text(layout.site.read_text())
+    return bool(changed)
+
+
+def _own(path: Path, owner: tuple[int, int], mode: int, *, folder: bool = False) -> None:
+    if folder:
+        path.mkdir(parents=True, exist_ok=True)
+    os.chown(path, *owner)
+    path.chmod(mode)
+
+
+def _munge_key(layout: Layout, owner: tuple[int, int]) -> None:
+    path = layout.tree / "etc" / "munge" / "munge.key"
+    if not path.exists():
+        path.touch(mode=0o400)
+        path.write_bytes(secrets.token_bytes(128))
+    _own(path, owner, 0o400)
+
+
+def _ssh(layout: Layout) -> None:
+    layout.key.parent.mkdir(mode=0o700, exist_ok=True)
+    folder = layout.tree / "etc" / "ssh"
+    (folder / "sshd_config").write_text(SSHD_CONFIG)
+    for path in (layout.key, folder / "ssh_host_ed25519_key"):
+        if not path.exists():
+            run.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", str(path)], timeout=10)
+
+
+def _people(layout: Layout, blueprint: Blueprint) -> None:
+    hosts = (*blueprint.site.cluster.controllers, *blueprint.login_hosts, *blueprint.compute_hosts)
+    unix.write_accounts(layout, blueprint.persons, hosts)
+    public = layout.key.with_suffix(".pub").read_text()
+    unix.write_homes(layout, blueprint.persons, str(Path(sys.executable).parent), public)
+
+
+def _programs(layout: Layout) -> None:
+    for name in PROGRAMS:
+        link = layout.tree / "usr" / "local" / "bin" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(sys.executable).parent / name)

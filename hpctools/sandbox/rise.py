@@ -1,0 +1,249 @@
+"""`up`: from whatever there is to a cluster that takes jobs; what runs and answers is left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from hpctools import conf, site
+from hpctools.errors import CommandError, SandboxError
+from hpctools.sandbox import (
+    bill,
+    blueprint,
+    cgroups,
+    files,
+    namespace,
+    ports,
+    process,
+    record,
+    unix,
+)
+from hpctools.sandbox.blueprint import Blueprint
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.daemons import Daemon
+from hpctools.sandbox.record import Record
+from hpctools.sandbox.steps import Reporter, Step, take
+
+PACKAGES = {
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "slurmdbd": "slurmdbd",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+}
+ANSWER_SECONDS = 30.0
+PAUSE_SECONDS = 0.05
+DATABASE_SQL = (
+    "CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED VIA unix_socket;"
+    "GRANT ALL ON slurm_acct_db.* TO slurm@localhost;"
+)
+
+
+def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter) -> Record:
+    """Bring a sandbox up.
+
+    Args:
+        sandbox: which one.
+        site_file: the site to be; the same as before for a sandbox that exists.
+        nodes: compute nodes; as many as the site always has when None.
+        report: told each thing that had to be done, and its seconds.
+
+    Raises:
+        SandboxError: root or a package is missing, the site differs, a daemon does not answer.
+        SiteError: the site file has findings.
+    """
+    _check_machine()
+    drawn = blueprint.draw(site.load(site_file), nodes)
+    text = site_file.read_text()
+    with record.locked(sandbox.layout.lock):
+        found = _settle(sandbox, text, drawn)
+        files.prepare(sandbox.layout, drawn, text)
+        found = _hold(sandbox, found)
+        bundle = conf.compile(drawn.site, drawn.facts(found.ports, found.cgroup))
+        changed = files.configure(sandbox.layout, bundle)
+        take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
+    return sandbox.running()
+
+
+def _check_machine() -> None:
+    if os.geteuid() != 0:
+        raise SandboxError("the sandbox makes namespaces and Unix accounts, which only root may", "run it with sudo")
+    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = sorted({package for program, package in PACKAGES.items() if not shutil.which(program, path=search)})
+    if missing:
+        raise SandboxError(f"packages are missing: {', '.join(missing)}", f"apt-get install {' '.join(missing)}")
+
+
+def _settle(sandbox: Sandbox, text: str, drawn: Blueprint) -> Record:
+    """The record to go on with: what there is, or a fresh one."""
+    checksum = hashlib.sha256(text.encode()).hexdigest()
+    total = sum(drawn.node_counts.values())
+    found = sandbox.record()
+    if found is None:
+        _make_root(sandbox.layout.root)
+        name = f"hpctools-{secrets.token_hex(4)}"
+        found = Record(name, checksum, total, cgroups.version(), ports.choose(drawn.port_names()))
+    elif (found.site_sha256, found.nodes) != (checksum, total):
+        raise SandboxError(
+            f"the sandbox in {sandbox.layout.root} was made from another site file or number of nodes",
+            "take it down first (hpctools sandbox down), or use another folder (--state)",
+        )
+    record.save(sandbox.layout.record, found)
+    return found
+
+
+def _make_root(root: Path) -> None:
+    """Make the state folder; one that holds anything else is not ours to fill, and later to remove."""
+    root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    strangers = [entry.name for entry in root.iterdir()]
+    if strangers:
+        raise SandboxError(f"{root} is not empty and not a sandbox", "name a new or empty folder with --state")
+    root.chmod(0o755)
+
+
+def _hold(sandbox: Sandbox, found: Record) -> Record:
+    """Make the namespaces where their holder has ended; with it every daemon has."""
+    if found.holder and process.alive(found.holder):
+        return found
+    taken = [name for name, port in found.ports.items() if not ports.is_free(port)]
+    fresh = {**found.ports, **ports.choose(taken)}
+    holder = namespace.create(sandbox.layout, found.id, found.cgroup, unix.daemon_accounts())
+    found = replace(found, holder=holder, processes={}, ports=fresh)
+    record.save(sandbox.layout.record, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Rise:
+    """The steps of one `up`."""
+
+    sandbox: Sandbox
+    record: Record
+    blueprint: Blueprint
+    bundle: conf.Bundle
+
+    def steps(self, reconfigure: bool) -> list[Step]:
+        """All steps, each after those that it depends on."""
+        nodes = tuple(f"slurmd-{n}" for n in self.blueprint.compute_hosts)
+        daemons = [Step(d.name, partial(self._ensure, d), d.after) for d in self.blueprint.daemons(self.record.ports)]
+        others = [
+            Step("tables", partial(files.install_database, self.sandbox.layout)),
+            Step("database", self._database, ("mariadb",)),
+            Step("cluster", self._register, ("slurmdbd",)),
+            Step("accounts", self._accounts, ("cluster",)),
+            Step("bill", self._bill, ("moto",)),
+            Step("nodes", partial(self._nodes, reconfigure), ("accounts", *nodes)),
+        ]
+        return _ordered([*daemons, *others])
+
+    def _ensure(self, daemon: Daemon) -> bool:
+        """Start a daemon unless it runs; wait until it answers."""
+        known = self.record.processes.get(daemon.name)
+        if known and process.alive(known):
+            return False
+        holder = self.record.holder
+        if holder is None:
+            raise SandboxError("the sandbox has no inside", "run up again")
+        log = self.sandbox.layout.logs / f"{daemon.name}.log"
+        identity = namespace.start(holder, daemon.host, daemon.argv, log)
+        self.sandbox.remember(daemon.name, identity)
+
+        def answers() -> bool:
+            if not process.alive(identity):
+                raise SandboxError(f"{daemon.name} ended while starting: {namespace.last_line(log)}", f"see {log}")
+            return self._answers(daemon)
+
+        _until(answers, f"{daemon.name} does not answer", f"see {log}")
+        return True
+
+    def _answers(self, daemon: Daemon) -> bool:
+        if isinstance(daemon.probe, int):
+            return not ports.is_free(daemon.probe)
+        return self.sandbox.inside(*daemon.probe, check=False).code == 0
+
+    def _database(self) -> bool:
+        if "slurmdbd" in self.record.processes:
+            return False
+        self.sandbox.inside("mariadb", "--no-defaults", "--execute", DATABASE_SQL)
+        return True
+
+    def _register(self) -> bool:
+        """Make the cluster known to slurmdbd before slurmctld's first start, else their cluster ids differ."""
+        name = self.blueprint.site.cluster.name
+        known = self.sandbox.inside("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.split()
+        if name in known:
+            return False
+        self.sandbox.inside("sacctmgr", "-i", "add", "cluster", name)
+        return True
+
+    def _accounts(self) -> bool:
+        live = conf.read_live(self._sacctmgr)
+        commands = conf.sync_commands(self.bundle.accounts, live)
+        for command in commands:
+            self.sandbox.inside("sacctmgr", "-i", *command)
+        return bool(commands)
+
+    def _sacctmgr(self, arguments: Sequence[str]) -> str:
+        return self.sandbox.inside("sacctmgr", "-nP", *arguments).stdout
+
+    def _bill(self) -> bool:
+        """Give moto the bill of the month so far; it forgets when it ends, so a new moto gets it again."""
+        known = self.record.processes.get("moto")
+        if known and process.alive(known):
+            return False
+        bill.seed(f"http://127.0.0.1:{self.record.ports['moto']}", self.blueprint.site)
+        return True
+
+    def _nodes(self, reconfigure: bool) -> bool:
+        """Wait until every node takes jobs."""
+        if reconfigure:
+            self.sandbox.inside("scontrol", "reconfigure")
+        waited = False
+
+        def ready() -> bool:
+            nonlocal waited
+            states = self.sandbox.inside("sinfo", "-hN", "-o", "%N %t").stdout.splitlines()
+            late = {line.split()[0] for line in states if line.endswith(("unk", "unk*", "down*", "down", "*"))}
+            waited = waited or bool(late)
+            return not late
+
+        _until(ready, "not every compute node comes up", "see hpctools sandbox logs slurmctld")
+        return waited
+
+
+def _until(true: Callable[[], bool], what: str, remedy: str) -> None:
+    limit = time.monotonic() + ANSWER_SECONDS
+    while not _try(true):
+        if time.monotonic() > limit:
+            raise SandboxError(f"{what} within {ANSWER_SECONDS:.0f} s", remedy)
+        time.sleep(PAUSE_SECONDS)
+
+
+def _try(true: Callable[[], bool]) -> bool:
+    try:
+        return true()
+    except CommandError:
+        return False
+
+
+def _ordered(steps: Sequence[Step]) -> list[Step]:
+    """The steps with each after those that it depends on."""
+    left, done = {s.name: s for s in steps}, dict[str, Step]()
+    while left:
+        ready = [s for s in left.values() if all(name in done for name in s.after)]
+        if not ready:
+            raise SandboxError(f"steps wait for each other: {', '.join(left)}")
+        for step in ready:
+            done[step.name] = left.pop(step.name)
+    return list(done.values())

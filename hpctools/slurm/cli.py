@@ -1,0 +1,74 @@
+"""SlurmClient by Slurm's own commands."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpctools.errors import CommandError, CommandTimeout, UnreachableError
+from hpctools.slurm import parse, run
+from hpctools.slurm.types import Job, Partition
+
+SECONDS = 60.0
+# Words by which Slurm's commands say that no controller answers (slurm_errno.c, 22.05 to 26.05).
+SILENCE = re.compile(r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were")
+
+
+class CommandClient:
+    """The controller, asked through sbatch, scancel, squeue and scontrol.
+
+    Args:
+        seconds: how long one command may take.
+    """
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+
+    def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
+        """Submit a batch script; see SlurmClient."""
+        done = self._run(["sbatch", "--parsable", *options, str(script), *arguments])
+        return int(done.stdout.strip().splitlines()[-1].partition(";")[0])
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        """Cancel jobs; see SlurmClient."""
+        if job_ids:
+            self._run(["scancel", "--quiet", *map(str, job_ids)])
+
+    def jobs(
+        self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
+    ) -> list[Job]:
+        """Jobs in the queue; see SlurmClient."""
+        argv = ["squeue", "--noheader", "--states=all", f"--format={parse.JOB_FORMAT}"]
+        argv += [f"--jobs={','.join(map(str, ids))}"] if ids else []
+        argv += [f"--user={user}"] if user else []
+        argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
+        try:
+            return parse.jobs(self._run(argv).stdout)
+        except CommandError as error:
+            # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
+            if "Invalid job id" in error.stderr_tail:
+                return []
+            raise
+
+    def partitions(self) -> list[Partition]:
+        """All partitions; see SlurmClient."""
+        return parse.partitions(self._run(["scontrol", "--oneliner", "show", "partition"]).stdout)
+
+    def _run(self, argv: list[str]) -> run.Completed:
+        try:
+            return run.run(argv, timeout=self._seconds, env={**os.environ, "SLURM_TIME_FORMAT": "%s"})
+        except CommandTimeout as error:
+            raise _unreachable(argv[0], str(error)) from None
+        except CommandError as error:
+            if SILENCE.search(error.stderr_tail):
+                raise _unreachable(argv[0], error.stderr_tail.splitlines()[-1]) from None
+            raise
+
+
+def _unreachable(program: str, words: str) -> UnreachableError:
+    return UnreachableError(
+        f"Slurm's controller does not answer ({program}: {words.removeprefix(f'{program}: ')})",
+        "check it with `scontrol ping`, and try again when it is up",
+    )

@@ -1,0 +1,83 @@
+"""What Slurm's commands print, read into records: pure."""
+
+from __future__ import annotations
+
+import re
+
+from hpctools.slurm.types import Job, Partition
+
+FIELD, RECORD = "\x1f", "\x1e"
+# squeue(1), --format; the separators can stand in no name that a person types.
+JOB_FIELDS = ("%A", "%j", "%u", "%a", "%P", "%q", "%T", "%r", "%N", "%k", "%V", "%S", "%l")
+JOB_FORMAT = FIELD.join(JOB_FIELDS) + RECORD
+
+
+def jobs(text: str) -> list[Job]:
+    """Read `squeue --noheader --format=JOB_FORMAT` with times as Unix seconds (SLURM_TIME_FORMAT=%s)."""
+    records = (record.lstrip("\n") for record in text.split(RECORD))
+    return [_job(record.split(FIELD)) for record in records if record]
+
+
+def _job(fields: list[str]) -> Job:
+    number, name, user, account, partition, qos, state, reason, nodes, comment, submitted, started, limit = fields
+    return Job(
+        id=int(number),
+        name=name,
+        user=user,
+        account=account,
+        partition=partition,
+        qos=qos,
+        state=state,
+        reason=reason,
+        nodes=unfold(nodes),
+        comment="" if comment == "(null)" else comment,
+        submitted=_seconds(submitted),
+        started=_seconds(started),
+        time_limit=minutes(limit),
+    )
+
+
+def unfold(folded: str) -> tuple[str, ...]:
+    """The names of a folded host list, in its order: `gpu-[1-2]` gives `gpu-1`, `gpu-2`."""
+    if not folded or folded == "(null)":
+        return ()
+    if "[" not in folded:
+        return tuple(folded.split(","))
+    from ClusterShell.NodeSet import NodeSet  # slow to import, and rarely needed
+
+    return tuple(NodeSet(folded))
+
+
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def minutes(text: str) -> int | None:
+    """Read a time limit as Slurm prints it (`[days-]hours:minutes:seconds`); None for UNLIMITED.
+
+    Returns:
+        Minutes, rounded up, since limits are whole minutes and 0 would mean none.
+    """
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if not found:
+        return None
+    days, hours, mins, secs = (int(part or 0) for part in found.groups())
+    return (days * 24 + hours) * 60 + mins + (1 if secs else 0)
+
+
+def partitions(text: str) -> list[Partition]:
+    """Read `scontrol --oneliner show partition`."""
+    return [_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
+
+
+def _partition(line: str) -> Partition:
+    fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
+    most = fields.get("MaxNodes", "UNLIMITED")
+    return Partition(
+        name=fields["PartitionName"],
+        total_nodes=int(fields.get("TotalNodes", "0")),
+        max_nodes=int(most) if most.isdigit() else None,
+        is_default=fields.get("Default") == "YES",
+        state=fields.get("State", "UP"),
+        nodes=unfold(fields.get("Nodes", "")),
+    )
