@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hpctools
+from hpctools.cli.connection import connect
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.slurm.run import replace
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None, *, client: Callable[[], SlurmClient]
     words = sys.argv[1:] if argv is None else list(argv)
     # Before the line can be read, --debug counts wherever it stands.
     debug = "--debug" in words
-    return run_command("hp-submit", lambda: _submit(words, client or _slurm), debug=debug)
+    return run_command("hp-submit", lambda: _submit(words, client or connect), debug=debug)
 
 
 def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
@@ -96,12 +97,6 @@ def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
 
 def _standard_input() -> bytes | None:
     return None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
-
-
-def _slurm() -> SlurmClient:
-    from hpctools.slurm.cli import CommandClient
-
-    return CommandClient()
 
 
 if __name__ == "__main__":

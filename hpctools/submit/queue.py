@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
@@ -16,7 +17,12 @@ _OVER = """
 """
 
 
-def is_over(job: Job) -> bool:
+class _HasState(Protocol):
+    @property
+    def state(self) -> str: ...
+
+
+def is_over(job: _HasState) -> bool:
     """Whether the job has ended; the queue shows it for a while (MinJobAge)."""
     return job.state.split()[0] in _OVER.split()
 

@@ -1,0 +1,77 @@
+"""hp-cancel: end an elastic run, whatever Slurm jobs it has at the moment."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import hpctools
+from hpctools.cli.connection import connect
+from hpctools.cli.ending import run_command
+from hpctools.cli.output import show
+from hpctools.elastic.folder import runs_root
+from hpctools.slurm.client import SlurmClient
+from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_run
+from hpctools.submit.runs import find_run
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    client: Callable[[], SlurmClient] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Run the command; return its exit code.
+
+    Args:
+        argv: the arguments; those of the process when None.
+        client: makes the connection to Slurm.
+        sleep: waits that many seconds.
+    """
+    given = _parser().parse_args(argv)
+    return run_command("hp-cancel", lambda: _cancel(given, client or connect, sleep), debug=given.debug)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hp-cancel", description="End elastic runs: the baseline job and every replica job."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
+    parser.add_argument("--replicas", action="store_true", help="cancel only the replica jobs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a run")
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+    parser.add_argument("-V", "--version", action="version", version=f"hp-cancel {hpctools.__version__}")
+    return parser
+
+
+def _cancel(
+    given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
+) -> int:
+    folders = [find_run(word, runs_root(), client) for word in given.runs]
+    code = 0
+    for folder in folders:
+        if given.replicas:
+            done = cancel_replicas(folder, client(), sleep)
+        else:
+            done = cancel_run(folder, client(), sleep, by=getpass.getuser())
+        show(asdict(done) if given.json else _text(done))
+        code = 1 if done.remaining else code
+    return code
+
+
+def _text(done: Cancelled) -> str:
+    jobs = [f"baseline job {job_id}" for job_id in done.baseline]
+    jobs += [f"replica job {job_id}" for job_id in done.replicas]
+    text = f"run {done.run}: {'cancelled ' + ', '.join(jobs) if jobs else 'nothing left to cancel'}\n"
+    if done.remaining:
+        ids = ",".join(str(job_id) for job_id in done.remaining)
+        text += f"run {done.run}: still ending after 10 s: see `squeue -j {ids}`\n"
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""hp-status: an elastic run as one thing, however many Slurm jobs it has."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import hpctools
+from hpctools.cli.connection import connect
+from hpctools.cli.ending import run_command
+from hpctools.cli.output import show
+from hpctools.cli.status_text import details, table
+from hpctools.elastic.folder import RunFolder, runs_root
+from hpctools.errors import CommandError, UnreachableError
+from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.types import Job
+from hpctools.submit.overview import Overview, overview
+from hpctools.submit.runs import find_run, run_folders
+
+_WATCH_SECONDS = 2.0
+_TOP_OF_SCREEN = "\x1b[H\x1b[2J"
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    client: Callable[[], SlurmClient] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Run the command; return its exit code.
+
+    Args:
+        argv: the arguments; those of the process when None.
+        client: makes the connection to Slurm.
+        sleep: waits that many seconds.
+    """
+    given = _parser().parse_args(argv)
+    return run_command("hp-status", lambda: _status(given, client or connect, sleep), debug=given.debug)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hp-status", description="Show your elastic runs, or one of them.")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
+    parser.add_argument("--all", action="store_true", help="list runs that have ended, too")
+    parser.add_argument("--watch", action="store_true", help="repeat until the run has ended")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+    parser.add_argument("-V", "--version", action="version", version=f"hp-status {hpctools.__version__}")
+    return parser
+
+
+def _status(
+    given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
+) -> int:
+    folder = find_run(given.run, runs_root(), client) if given.run else None
+    shown = ""
+    while True:
+        text, over = _one(folder, given, client) if folder else _list(given, client)
+        if text != shown:
+            _show_frame(text, again=given.watch)
+        shown = text
+        if over or not given.watch:
+            return 0
+        sleep(_WATCH_SECONDS)
+
+
+def _show_frame(text: str, *, again: bool) -> None:
+    show(_TOP_OF_SCREEN + text if again and sys.stdout.isatty() else text)
+
+
+def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
+    run = _overview(folder, _queue(folder.spec().user, client))
+    if given.json:
+        return _json_line(asdict(run)), run.is_over
+    return details(run, str(folder.path), colour=_colour()), run.is_over
+
+
+def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
+    folders = run_folders(runs_root())
+    queue = _queue(folders[0].spec().user, client) if folders else []
+    runs = [_overview(folder, queue) for folder in folders]
+    chosen = [run for run in runs if given.all or not run.is_over]
+    if given.json:
+        return _json_line([asdict(run) for run in chosen]), False
+    if chosen:
+        return table(chosen, colour=_colour()), False
+    return (
+        "no runs\n" if given.all or not runs else "no active runs; hp-status --all lists the others\n"
+    ), False
+
+
+def _overview(folder: RunFolder, queue: list[Job] | None) -> Overview:
+    return overview(folder.spec(), folder.status(), folder.jobs(), folder.events(), queue)
+
+
+def _queue(user: str, client: Callable[[], SlurmClient]) -> list[Job] | None:
+    try:
+        return client().jobs(user=user)
+    except (UnreachableError, CommandError) as error:
+        print(f"hp-status: {error}", file=sys.stderr)
+        return None
+
+
+def _json_line(value: object) -> str:
+    import json
+
+    return json.dumps(value) + "\n"
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

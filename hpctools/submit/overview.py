@@ -1,0 +1,149 @@
+"""One run as one thing: what its folder says and what the queue says, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
+from hpctools.elastic.spec import RunSpec
+from hpctools.slurm.types import Job
+from hpctools.submit.inheritance import ELASTIC_QOS
+from hpctools.submit.queue import is_over, of_run
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One Slurm job of a run.
+
+    Attributes:
+        role: `baseline` or `replica`.
+        reason: why it is pending; `None` otherwise.
+    """
+
+    id: int
+    role: str
+    state: str
+    reason: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """A replica that had to give its node to somebody.
+
+    Attributes:
+        time: ISO 8601, UTC.
+        by: job_id, user, account and qos of whoever took the node; empty while unknown.
+    """
+
+    time: str
+    job_id: int | None
+    node: str
+    by: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A run at a glance.
+
+    Attributes:
+        state: that of the run (starting, running, finished, failed, cancelled), or `pending` while its
+            baseline job waits, or `lost` when that job is gone and nobody could say so.
+        note: what a person should know about the state.
+        status: as the coordinator last wrote it.
+        jobs: those that the queue still shows as not ended, by id.
+        ended_jobs: how many others the run had.
+        preemptions: oldest first.
+    """
+
+    id: str
+    name: str
+    user: str
+    state: str
+    note: str
+    created: str
+    status: RunStatus
+    jobs: tuple[JobView, ...]
+    ended_jobs: int
+    preemptions: tuple[Preemption, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in (*FINAL_STATES, "lost")
+
+
+def overview(
+    spec: RunSpec,
+    status: RunStatus | None,
+    records: Sequence[JobRecord],
+    events: Sequence[Event],
+    queue: Sequence[Job] | None,
+) -> Overview:
+    """Put a run together.
+
+    Args:
+        queue: the user's jobs; None when the controller does not answer.
+    """
+    roles = {record.job_id: record.role for record in records}
+    mine = of_run(queue or (), spec.id, set(roles))
+    views = [_job(job, roles) for job in mine]
+    state, note = _state(status, roles, views, known=queue is not None)
+    active = tuple(view for view, job in zip(views, mine, strict=True) if not is_over(job))
+    return Overview(
+        id=spec.id,
+        name=spec.name,
+        user=spec.user,
+        state=state,
+        note=note,
+        created=spec.created,
+        status=status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes),
+        jobs=active,
+        ended_jobs=len({*roles, *(view.id for view in views)}) - len(active),
+        preemptions=tuple(_preemptions(events)),
+    )
+
+
+def _job(job: Job, roles: dict[int, str]) -> JobView:
+    role = roles.get(job.id) or ("replica" if job.qos == ELASTIC_QOS else "baseline")
+    return JobView(job.id, role, job.state, job.reason, job.nodes)
+
+
+def _state(
+    status: RunStatus | None, roles: dict[int, str], jobs: Sequence[JobView], *, known: bool
+) -> tuple[str, str]:
+    if status is not None and status.state in FINAL_STATES:
+        return status.state, status.message
+    written = status.state if status else "starting"
+    if not known:
+        return written, "slurmctld does not answer, so this is what the run itself last wrote"
+    baseline = next((job for job in jobs if job.role == "baseline"), None)
+    if baseline is None:
+        recorded = [str(job_id) for job_id, role in roles.items() if role == "baseline"]
+        return "lost", f"its baseline job {' '.join(recorded)} is no longer in the queue".replace("  ", " ")
+    if is_over(baseline):
+        return "lost", f"its baseline job {baseline.id} ended as {baseline.state}"
+    if baseline.state == "PENDING":
+        return "pending", f"its baseline job {baseline.id} waits: {baseline.reason}"
+    return written, ""
+
+
+def _preemptions(events: Sequence[Event]) -> list[Preemption]:
+    named = {event.detail.get("job_id"): event.detail for event in events if event.event == "preempted_by"}
+    return [
+        Preemption(
+            time=event.time,
+            job_id=event.detail.get("job_id"),
+            node=str(event.detail.get("node", "")),
+            by=_preemptor(event.detail) or _preemptor(named.get(event.detail.get("job_id"), {})),
+        )
+        for event in events
+        if event.event == "left" and event.detail.get("reason") == "preempted"
+    ]
+
+
+def _preemptor(detail: dict[str, Any]) -> dict[str, Any]:
+    by = detail.get("preempted_by")
+    return by if isinstance(by, dict) else {}

@@ -1,0 +1,76 @@
+"""A user's runs, found by what a person calls them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.errors import ElasticError, SubmitError
+from hpctools.slurm.client import SlurmClient
+
+_COMMENT = "hp-run:"
+
+
+def run_folders(root: Path) -> list[RunFolder]:
+    """All run folders of a user, the newest run first; what is no run folder is left out.
+
+    Raises:
+        SubmitError: the folder of the runs cannot be read.
+    """
+    try:
+        paths = [path for path in root.iterdir() if (path / "run.json").exists()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SubmitError(f"cannot read {root}: {error.strerror}", "check $HPCTOOLS_RUNS") from None
+    readable = [(created, path) for path in paths if (created := _created(path)) is not None]
+    return [RunFolder(path) for _, path in sorted(readable, reverse=True)]
+
+
+def _created(path: Path) -> str | None:
+    try:
+        return RunFolder(path).spec().created
+    except ElasticError:
+        return None
+
+
+def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFolder:
+    """The run that a person means: by its id, its folder, or the id of any of its Slurm jobs.
+
+    Args:
+        client: makes the connection to Slurm, only needed for a job that no folder records.
+
+    Raises:
+        SubmitError: there is no such run; names the most similar ones.
+        UnreachableError: the controller does not answer.
+    """
+    if "/" in word:
+        return RunFolder(Path(word).absolute())
+    if (root / word / "run.json").exists():
+        return RunFolder(root / word)
+    folders = run_folders(root)
+    if word.isdecimal():
+        return _run_of_job(int(word), folders, client)
+    raise _unknown(word, [folder.path.name for folder in folders])
+
+
+def _run_of_job(job_id: int, folders: list[RunFolder], client: Callable[[], SlurmClient]) -> RunFolder:
+    for folder in folders:
+        if any(record.job_id == job_id for record in folder.jobs()):
+            return folder
+    comments = {job.comment for job in client().jobs(ids=[job_id])}
+    for folder in folders:
+        if f"{_COMMENT}{folder.path.name}" in comments:
+            return folder
+    raise SubmitError(
+        f"job {job_id} belongs to none of your elastic runs",
+        f"hp-status lists your runs; for a plain job use `squeue -j {job_id}` or `scancel {job_id}`",
+    )
+
+
+def _unknown(word: str, names: list[str]) -> SubmitError:
+    near = [name for name in names if name.startswith(word)] or difflib.get_close_matches(word, names)
+    remedy = f"did you mean {' or '.join(near[:3])}?" if near else "hp-status --all lists your runs"
+    return SubmitError(f"there is no run {word}", remedy)
