@@ -1,1 +1,1 @@
-"""The HTTP service: budgets read from the bill and from Slurm's accounting."""
+"""The budget service: an HTTP API under /v1 and pages for people, over an append-only store."""

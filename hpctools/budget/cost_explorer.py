@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -27,11 +27,22 @@ _NODE_USAGE = re.compile(r"(?:^|-)(?:Cluster:ml\.|BoxUsage:|SpotUsage:)")
 _HOURS = frozenset({"hrs", "hours", "hour"})
 
 
-def request(month: Month, metric: str, tag_key: str, page: str | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ClusterTag:
+    """The tag that tells one cluster's cost from the rest of the account."""
+
+    key: str
+    value: str
+
+
+def request(
+    month: Month, metric: str, tag_key: str, cluster: ClusterTag | None = None, page: str | None = None
+) -> dict[str, Any]:
     """Arguments of GetCostAndUsage for one month by day, node group tag and usage type.
 
     Args:
         metric: one of METRICS; unblended and amortized cost are never added up.
+        cluster: leave out what does not carry this tag; None for the whole account, tax and support included.
         page: the NextPageToken of the page before.
     """
     arguments: dict[str, Any] = {
@@ -40,7 +51,11 @@ def request(month: Month, metric: str, tag_key: str, page: str | None = None) ->
         "Metrics": [metric, QUANTITY],
         "GroupBy": [{"Type": "TAG", "Key": tag_key}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
     }
-    return arguments | ({"NextPageToken": page} if page else {})
+    if cluster is not None:
+        arguments["Filter"] = {"Tags": {"Key": cluster.key, "Values": [cluster.value]}}
+    if page:
+        arguments["NextPageToken"] = page
+    return arguments
 
 
 def parse(pages: Iterable[Mapping[str, Any]], metric: str, tag_key: str) -> tuple[BillRow, ...]:

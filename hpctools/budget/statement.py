@@ -53,6 +53,10 @@ class Knowledge:
     estimated: bool
     coverage: Mapping[str, Coverage]
 
+    def is_over(self, month: Month) -> bool:
+        """Whether the month had ended then."""
+        return day_of(self.as_of) >= month.end
+
 
 @dataclass(frozen=True)
 class DayPoint:
@@ -190,7 +194,7 @@ def _sum(charges: Iterable[Charge], chosen: Callable[[Charge], bool] = lambda _:
 def _status(month: Month, knowledge: Knowledge | None) -> Status:
     if knowledge is None:
         return "none"
-    return "estimated" if knowledge.estimated or day_of(knowledge.as_of) < month.end else "final"
+    return "final" if knowledge.is_over(month) and not knowledge.estimated else "estimated"
 
 
 def _coverage(site: BudgetSite, account: Account, knowledge: Knowledge | None) -> Decimal | None:
@@ -229,7 +233,7 @@ def _projected(
     month: Month, spent: Decimal, days: Sequence[DayPoint], knowledge: Knowledge | None
 ) -> Decimal | None:
     """Spent so far, plus the mean of the last complete days for every day that is still to come."""
-    if knowledge is None or not days or day_of(knowledge.as_of) >= month.end:
+    if knowledge is None or not days or knowledge.is_over(month):
         return None
     complete = [point for point in days if point.day < day_of(knowledge.as_of)][-_FORECAST_DAYS:]
     if not complete:

@@ -1,0 +1,1 @@
+"""The command line `hpctools-api`: arguments in, tables and exit codes out."""

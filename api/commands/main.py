@@ -1,0 +1,116 @@
+"""The commands of `hpctools-api`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from api.commands.store import open_store
+from api.commands.tokens import token
+from api.db.engine import connect
+from api.db.migrate import HEAD, current, upgrade
+from api.settings import read_settings
+from hpctools.budget.month import Month, day_of
+from hpctools.errors import HpctoolsError, UsageError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """The budget service: the cloud bill joined to Slurm's jobs.
+
+    Settings come from HPCTOOLS_API_DATABASE_URL, HPCTOOLS_API_SITE and others: see docs/budgets.md.
+    """
+
+
+cli.add_command(token)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line and an exit code, never a traceback."""
+    try:
+        cli(prog_name="hpctools-api")
+    except HpctoolsError as error:
+        click.echo(f"hpctools-api: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+@cli.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="TCP port.")
+def serve(host: str, port: int) -> None:
+    """Serve the API and the pages."""
+    import uvicorn
+
+    from api.app import create_app
+
+    settings = read_settings()
+    open_store(settings).dispose()
+    uvicorn.run(create_app(settings), host=host, port=port, log_level="info", server_header=False)
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database's tables up to date."""
+    engine = connect(read_settings().database_url)
+    before = current(engine)
+    upgrade(engine)
+    click.echo(
+        f"tables are at {HEAD}" if before == HEAD else f"tables brought from {before or 'nothing'} to {HEAD}"
+    )
+
+
+@cli.command()
+@click.option("--month", help="YYYY-MM; the present month when left out.")
+def reconcile(month: str | None) -> None:
+    """Read the bill and the jobs of a month and post what changed."""
+    from api.services.cost_explorer import CostExplorer
+    from api.services.reconcile import Sacct
+    from api.services.reconcile import reconcile as carry_out
+    from api.services.site_file import SiteFile
+
+    settings = read_settings()
+    now = int(time.time())
+    site_file = SiteFile(settings.site, settings.metric)
+    site = site_file.current()
+    cluster = site_file.cluster_tag() if settings.bill_scope == "cluster" else None
+    outcome = carry_out(
+        open_store(settings),
+        site,
+        chosen_month(month, now),
+        CostExplorer(site.metric, site.tag_key, cluster),
+        Sacct(settings.sacct, settings.sacct_timeout),
+        now,
+    )
+    click.echo(
+        f"{outcome.month}: {outcome.bill_days} bill days, {outcome.jobs} jobs and {outcome.entries} ledger entries"
+        " are new or changed" + (" (a newer run was there already)" if outcome.superseded else "")
+    )
+
+
+@cli.command()
+@click.option("--month", help="YYYY-MM; the present month when left out.")
+@click.option(
+    "--account", default="root", show_default=True, help="A department, a lab, or root for the site."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what the API would answer.")
+def statement(month: str | None, account: str, as_json: bool) -> None:
+    """Print an account's month."""
+    from api.commands.statement import print_statement
+    from api.services.site_file import SiteFile
+    from api.services.statements import read_statement
+
+    settings = read_settings()
+    site = SiteFile(settings.site, settings.metric).current()
+    if account not in site.by_name:
+        raise UsageError(f"there is no account {account!r}", f"there are: {', '.join(site.by_name)}")
+    engine = open_store(settings)
+    print_statement(
+        read_statement(engine, site, site.by_name[account], chosen_month(month, int(time.time()))), as_json
+    )
+
+
+def chosen_month(text: str | None, now: int) -> Month:
+    """The month that was asked for, or the present one."""
+    return Month.parse(text) if text is not None else Month.of(day_of(now))

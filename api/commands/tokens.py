@@ -1,0 +1,95 @@
+"""`hpctools-api token`."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import click
+
+from api.commands.store import open_store
+from api.services import tokens
+from api.services.site_file import SiteFile
+from api.settings import read_settings
+from hpctools.budget.month import moment
+from hpctools.errors import UsageError
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke access tokens."""
+
+
+@token.command()
+@click.option("--name", required=True, help="Whose it is; unique.")
+@click.option("--account", help="A department or lab: the token opens it and what is below.")
+@click.option("--admin", is_flag=True, help="The token opens everything.")
+@click.option("--expires", help="YYYY-MM-DD (UTC): it ends when this day begins.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write it to this new file, mode 0600.")
+def create(name: str, account: str | None, admin: bool, expires: str | None, out: Path | None) -> None:
+    """Make a token and print it; it cannot be shown again."""
+    if admin == (account is not None):
+        raise UsageError(
+            "a token is for one account or for an administrator", "give --account NAME or --admin"
+        )
+    settings = read_settings()
+    if account is not None:
+        _check_account(SiteFile(settings.site, settings.metric), account)
+    now = int(time.time())
+    secret = tokens.create(open_store(settings), name, account, now, _expiry(expires, now))
+    if out is None:
+        click.echo(secret)
+    else:
+        _write(out, secret)
+
+
+@token.command("list")
+def list_tokens() -> None:
+    """List tokens, never their secrets."""
+    for info in tokens.listed(open_store(read_settings())):
+        ends = (
+            "revoked"
+            if info.revoked_at
+            else f"until {moment(info.expires_at):%F}"
+            if info.expires_at
+            else "valid"
+        )
+        click.echo(f"{info.name}\t{info.account or 'administrator'}\t{moment(info.created_at):%F}\t{ends}")
+
+
+@token.command()
+@click.argument("name")
+def revoke(name: str) -> None:
+    """End a token at once."""
+    tokens.revoke(open_store(read_settings()), name, int(time.time()))
+    click.echo(f"{name} is revoked")
+
+
+def _check_account(site_file: SiteFile, account: str) -> None:
+    known = site_file.current().by_name
+    if account not in known:
+        raise UsageError(f"the site has no account {account!r}", f"it has: {', '.join(known)}")
+
+
+def _expiry(text: str | None, now: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        end = int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=timezone.utc).timestamp())
+    except ValueError:
+        raise UsageError(f"{text!r} is not a day", "expected YYYY-MM-DD, for example 2027-09-30") from None
+    if end <= now:
+        raise UsageError(f"{text} is not in the future", "give the day on which the token ends")
+    return end
+
+
+def _write(out: Path, secret: str) -> None:
+    try:
+        out.touch(mode=0o600, exist_ok=False)
+        out.write_text(f"{secret}\n")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the token to {out}: {error.strerror}",
+            "revoke it, and name a new file in a folder of yours",
+        ) from None

@@ -1,0 +1,1 @@
+"""The store: append-only tables in SQLite or PostgreSQL."""

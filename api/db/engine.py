@@ -1,0 +1,121 @@
+"""Connections: SQLite by default, PostgreSQL by URL; and the one lock that writers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.orm import Session
+
+from api.db.exact import ExactSum
+from hpctools.errors import UnreachableError, UsageError
+
+_BUSY_MS = 60_000
+
+# Any constant will do; it names our lock among the advisory locks of the database.
+_LOCK = 0x68706374
+
+
+def connect(url: str) -> Engine:
+    """An engine for `sqlite:///FILE` or `postgresql://...`; connects lazily.
+
+    A SQLite file is created readable by its owner only: it holds what departments spend.
+
+    Raises:
+        UsageError: the URL is neither.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UsageError(
+            "the database URL cannot be read", "expected sqlite:///FILE or postgresql://..."
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        return _sqlite(parsed)
+    if backend == "postgresql":
+        return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    raise UsageError(f"{backend} is not a supported database", "use sqlite:///FILE or postgresql://...")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """A transaction of the only writer: others wait for it, all of it is stored or nothing.
+
+    Raises:
+        UnreachableError: the database does not answer, or another writer did not end in time.
+    """
+    with _reachable(), engine.connect().execution_options(writes=True) as connection, connection.begin():
+        lock(connection)
+        with Session(bind=connection) as session:
+            yield session
+            session.flush()
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """A session that sees one state of the database.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    with _reachable(), Session(engine) as session:
+        yield session
+
+
+def lock(connection: Connection) -> None:
+    """Wait until no other writer is at work; held until the transaction ends.
+
+    SQLite has the lock since BEGIN IMMEDIATE.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        reason = str(error.orig).strip().splitlines()[0]
+        raise UnreachableError(
+            f"the database cannot be used: {reason}", "check HPCTOOLS_API_DATABASE_URL and that it runs"
+        ) from error
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database and url.database != ":memory:":
+        _create_private(Path(url.database))
+    engine = create_engine(url, connect_args={"timeout": _BUSY_MS / 1000})
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _create_private(path: Path) -> None:
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise UsageError(
+            f"cannot create the database {path}: {error.strerror}",
+            "create its folder, or set HPCTOOLS_API_DATABASE_URL",
+        ) from None
+
+
+def _prepare(connection: Any, _: Any) -> None:
+    # We begin transactions ourselves (_begin): the driver would not begin one for a SELECT.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
+        connection.execute(f"PRAGMA {pragma}").close()
+    connection.create_aggregate("exact_sum", 1, ExactSum)
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes the lock at once: upgrading a read lock later can fail without a wait.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

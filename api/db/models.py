@@ -1,0 +1,150 @@
+"""The tables. All but `api_token` are append-only: the database itself refuses UPDATE and DELETE.
+
+Moments are Unix seconds, days are UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+from sqlalchemy import BigInteger, Date, ForeignKey, Index, Integer, String, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from api.db.exact import Exact
+
+# SQLite numbers rows itself only in a column that is called INTEGER.
+Id = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+class BillDay(Base):
+    """One day of a bill as it was at one time; a new version when the provider restated it."""
+
+    __tablename__ = "bill_day"
+    __table_args__ = (UniqueConstraint("source", "metric", "day", "version"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    source: Mapped[str] = mapped_column(String(32))
+    metric: Mapped[str] = mapped_column(String(32))
+    day: Mapped[date] = mapped_column(Date)
+    version: Mapped[int]
+    fetched_at: Mapped[int] = mapped_column(BigInteger)
+    digest: Mapped[str] = mapped_column(String(64))
+
+
+class BillItem(Base):
+    """One row of a bill's day."""
+
+    __tablename__ = "bill_item"
+    __table_args__ = (UniqueConstraint("bill_day_id", "node_group", "usage", "currency"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    bill_day_id: Mapped[int] = mapped_column(ForeignKey("bill_day.id"))
+    node_group: Mapped[str] = mapped_column(String(256))
+    usage: Mapped[str] = mapped_column(String(256))
+    currency: Mapped[str] = mapped_column(String(3))
+    amount: Mapped[Decimal] = mapped_column(Exact)
+    node_hours: Mapped[Decimal] = mapped_column(Exact)
+    estimated: Mapped[bool]
+
+
+class JobVersion(Base):
+    """One job as slurmdbd had it at one time; a new version when it changed (it ended, it was amended)."""
+
+    __tablename__ = "job_version"
+    __table_args__ = (
+        UniqueConstraint("cluster", "dbindex", "version"),
+        Index("job_version_by_time", "start", "end"),
+    )
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    cluster: Mapped[str] = mapped_column(String(64))
+    dbindex: Mapped[int] = mapped_column(BigInteger)
+    version: Mapped[int]
+    seen_at: Mapped[int] = mapped_column(BigInteger)
+    digest: Mapped[str] = mapped_column(String(64))
+    job_id: Mapped[int] = mapped_column(BigInteger)
+    user: Mapped[str] = mapped_column(String(128))
+    account: Mapped[str] = mapped_column(String(128))
+    partition: Mapped[str] = mapped_column(String(128))
+    qos: Mapped[str] = mapped_column(String(128))
+    submitted: Mapped[int] = mapped_column(BigInteger)
+    start: Mapped[int] = mapped_column(BigInteger)
+    end: Mapped[int | None] = mapped_column(BigInteger)
+    suspended_seconds: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[str] = mapped_column(String(32))
+    cpus: Mapped[int] = mapped_column(BigInteger)
+    memory_mb: Mapped[int] = mapped_column(BigInteger)
+    gpus: Mapped[int] = mapped_column(BigInteger)
+    shards: Mapped[int] = mapped_column(BigInteger)
+    nodes: Mapped[str]
+    reservation: Mapped[str] = mapped_column(String(256))
+
+
+class AttributionRun(Base):
+    """One reconciliation of a month that changed something."""
+
+    __tablename__ = "attribution_run"
+    __table_args__ = (Index("attribution_run_by_month", "month", "metric"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    month: Mapped[str] = mapped_column(String(7))
+    metric: Mapped[str] = mapped_column(String(32))
+    as_of: Mapped[int] = mapped_column(BigInteger)
+    billed_through: Mapped[date | None] = mapped_column(Date)
+    estimated: Mapped[bool]
+
+
+class RunCoverage(Base):
+    """How much of an account's use the bill covered in a run, in nano-node-seconds."""
+
+    __tablename__ = "run_coverage"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("attribution_run.id"), primary_key=True)
+    account: Mapped[str] = mapped_column(String(128), primary_key=True)
+    billed: Mapped[Decimal] = mapped_column(Exact)
+    used: Mapped[Decimal] = mapped_column(Exact)
+
+
+class LedgerEntry(Base):
+    """A change of one attribution line; the sum of its entries is the line as it is known now."""
+
+    __tablename__ = "ledger_entry"
+    __table_args__ = (Index("ledger_entry_by_month", "month", "metric", "account"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("attribution_run.id"))
+    month: Mapped[str] = mapped_column(String(7))
+    metric: Mapped[str] = mapped_column(String(32))
+    day: Mapped[date] = mapped_column(Date)
+    node_group: Mapped[str] = mapped_column(String(256))
+    kind: Mapped[str] = mapped_column(String(16))
+    account: Mapped[str] = mapped_column(String(128))
+    user: Mapped[str] = mapped_column(String(128))
+    cluster: Mapped[str] = mapped_column(String(64))
+    dbindex: Mapped[int] = mapped_column(BigInteger)
+    job_id: Mapped[int] = mapped_column(BigInteger)
+    currency: Mapped[str] = mapped_column(String(3))
+    amount: Mapped[Decimal] = mapped_column(Exact)
+
+
+class ApiToken(Base):
+    """Somebody's right to read; only a digest of the secret is kept.
+
+    Attributes:
+        account: the subtree that it may read; None for an administrator, who may read all.
+    """
+
+    __tablename__ = "api_token"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(String(128), unique=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    account: Mapped[str | None] = mapped_column(String(128))
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    expires_at: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_at: Mapped[int | None] = mapped_column(BigInteger)

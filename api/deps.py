@@ -1,0 +1,136 @@
+"""What a route may ask for: who asks, the site, the store. Permissions are here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import Engine
+
+from api.problems import ProblemError, not_found, unauthorized
+from api.services.site_file import SiteFile
+from api.services.tokens import Principal, verify
+from hpctools.budget.month import Month, day_of
+from hpctools.budget.tree import Account, BudgetSite
+from hpctools.errors import BudgetError
+
+COOKIE = "hpctools_token"
+
+_bearer = HTTPBearer(auto_error=False, description="A token made with `hpctools-api token create`.")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the application was started with.
+
+    Attributes:
+        clock: Unix seconds now.
+    """
+
+    engine: Engine
+    site_file: SiteFile
+    clock: Callable[[], int]
+
+
+def get_context(request: Request) -> Context:
+    """The application's context."""
+    context: Context = request.app.state.context
+    return context
+
+
+Ctx = Annotated[Context, Depends(get_context)]
+
+
+def get_bearer(
+    context: Ctx, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Principal:
+    """Who asks, by `Authorization: Bearer`. The cookie does not count here: /v1 needs no CSRF protection."""
+    return _known(context, credentials.credentials if credentials else "")
+
+
+def get_visitor(context: Ctx, request: Request) -> Principal:
+    """Who asks, by the cookie of a browser."""
+    return _known(context, request.cookies.get(COOKIE, ""))
+
+
+def get_site(context: Ctx) -> BudgetSite:
+    """The site as its file is now."""
+    return context.site_file.current()
+
+
+Bearer = Annotated[Principal, Depends(get_bearer)]
+Visitor = Annotated[Principal, Depends(get_visitor)]
+Site = Annotated[BudgetSite, Depends(get_site)]
+
+
+def visible_account(site: BudgetSite, principal: Principal, name: str) -> Account:
+    """An account that the principal may see.
+
+    Raises:
+        ProblemError: 404, the same for accounts that do not exist and for those of others.
+    """
+    account = site.by_name.get(name)
+    if account is None or not principal.may_see(site, name):
+        raise not_found("account of this name")
+    return account
+
+
+def own_account(site: BudgetSite, principal: Principal) -> Account:
+    """The topmost account that the principal may see.
+
+    Raises:
+        ProblemError: 403, the site file does not know the token's account any more.
+    """
+    account = site.by_name.get(principal.account or "root")
+    if account is None:
+        raise ProblemError(
+            HTTPStatus.FORBIDDEN,
+            "Your token is for an account that is no longer on this site. Ask for a new one.",
+        )
+    return account
+
+
+def get_own(site: Site, principal: Bearer) -> Account:
+    """The topmost account of a program's token."""
+    return own_account(site, principal)
+
+
+def get_account(
+    name: Annotated[str, Path(max_length=128, examples=["nlp"])], site: Site, principal: Bearer
+) -> Account:
+    """The account in a path of /v1."""
+    return visible_account(site, principal, name)
+
+
+def get_visited(name: Annotated[str, Path(max_length=128)], site: Site, principal: Visitor) -> Account:
+    """The account in a page's path."""
+    return visible_account(site, principal, name)
+
+
+def get_month(month: Annotated[str, Path(examples=["2026-11"])]) -> Month:
+    """The month in a path."""
+    return _month(month)
+
+
+def get_page_month(context: Ctx, month: Annotated[str | None, Query()] = None) -> Month:
+    """The month in a page's query; the present one when there is none."""
+    return _month(month) if month is not None else Month.of(day_of(context.clock()))
+
+
+def _month(text: str) -> Month:
+    try:
+        return Month.parse(text)
+    except BudgetError as error:
+        field = {"field": "month", "message": str(error)}
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{error}.", errors=(field,)) from None
+
+
+def _known(context: Context, secret: str) -> Principal:
+    principal = verify(context.engine, secret, context.clock())
+    if principal is None:
+        raise unauthorized()
+    return principal

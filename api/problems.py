@@ -1,0 +1,130 @@
+"""Errors as HTTP: problem details (RFC 9457) for programs, a page for people. The only place that does it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from api.pages.render import render
+from hpctools.errors import HpctoolsError, UnreachableError
+
+MEDIA_TYPE = "application/problem+json"
+
+_log = logging.getLogger("hpctools.api")
+
+
+class ProblemError(Exception):
+    """A request that cannot be answered.
+
+    Args:
+        status: the HTTP status.
+        detail: what was wrong with this request, for a person.
+        errors: what was wrong with which field.
+    """
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: tuple[dict[str, str], ...] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.errors = errors
+
+
+def unauthorized() -> ProblemError:
+    """Nobody is known to ask."""
+    return ProblemError(
+        HTTPStatus.UNAUTHORIZED,
+        "A valid token is needed: Authorization: Bearer TOKEN.",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def not_found(what: str) -> ProblemError:
+    """There is no such thing, or the one who asks may not know that there is."""
+    return ProblemError(HTTPStatus.NOT_FOUND, f"There is no {what} that you may see.")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of an application a problem."""
+    app.add_exception_handler(ProblemError, _on_problem)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HpctoolsError, _on_failure)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)  # noqa: S101 - the handler's registration says so
+    return _answer(request, error)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    status = HTTPStatus(error.status_code)
+    return _answer(request, ProblemError(status, f"{status.description}.", headers=error.headers))
+
+
+async def _on_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    fields = tuple(
+        {"field": ".".join(str(part) for part in found["loc"]), "message": found["msg"]}
+        for found in error.errors()
+    )
+    detail = "; ".join(f"{field['field']}: {field['message']}" for field in fields)
+    return _answer(request, ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields))
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """Something behind us failed: the reason goes to the log, it may tell paths and hosts."""
+    _log.error("%s %s: %s", request.method, request.url.path, error)
+    if isinstance(error, UnreachableError):
+        away = "Something that the service needs does not answer. Try again later."
+        return _answer(request, ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, away))
+    broken = "The service cannot answer. Its log tells the operator why."
+    return _answer(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    broken = "The service met an error of its own. Its log tells the operator more."
+    return _answer(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
+
+
+def _answer(request: Request, problem: ProblemError) -> Response:
+    if not _wants_page(request):
+        return JSONResponse(
+            _body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=problem.headers
+        )
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+    page = render("problem.html", title=problem.status.phrase, detail=problem.detail)
+    return HTMLResponse(page, problem.status, headers=problem.headers)
+
+
+def _body(request: Request, problem: ProblemError) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": problem.status.phrase,
+        "status": problem.status.value,
+        "detail": problem.detail,
+        "instance": request.url.path,
+    }
+    return body | ({"errors": list(problem.errors)} if problem.errors else {})
+
+
+def _wants_page(request: Request) -> bool:
+    return not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")

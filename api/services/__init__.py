@@ -1,0 +1,1 @@
+"""What the service does, one file each; routers and commands call these."""

@@ -1,0 +1,65 @@
+"""The site file, read again when it changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+
+from hpctools.budget.cost_explorer import ClusterTag
+from hpctools.budget.from_site import budget_site
+from hpctools.budget.tree import BudgetSite
+from hpctools.errors import SiteError
+
+
+class SiteFile:
+    """The site as the budget sees it, always as the file is now.
+
+    Args:
+        path: the site file.
+        metric: the cost measure that the service reads.
+    """
+
+    def __init__(self, path: Path, metric: str) -> None:
+        self._path = path
+        self._metric = metric
+        self._lock = Lock()
+        self._stamp: tuple[int, int] | None = None
+        self._site: BudgetSite | None = None
+        self._cluster: ClusterTag | None = None
+
+    def current(self) -> BudgetSite:
+        """The site.
+
+        Raises:
+            SiteError: the file cannot be read or has findings.
+        """
+        return self._read()[0]
+
+    def cluster_tag(self) -> ClusterTag:
+        """The tag that carries the cluster's name in the bill.
+
+        Raises:
+            SiteError: the file cannot be read or has findings.
+        """
+        return self._read()[1]
+
+    def _read(self) -> tuple[BudgetSite, ClusterTag]:
+        with self._lock:
+            stamp = self._stat()
+            if self._site is None or self._cluster is None or stamp != self._stamp:
+                from hpctools.site import load
+
+                site = load(self._path)
+                self._site = budget_site(site, self._metric)
+                self._cluster = ClusterTag(site.billing.cluster_tag, site.cluster.name)
+                self._stamp = stamp
+            return self._site, self._cluster
+
+    def _stat(self) -> tuple[int, int]:
+        try:
+            status = self._path.stat()
+        except OSError as error:
+            raise SiteError(
+                f"cannot read the site file {self._path}: {error.strerror}", "set HPCTOOLS_API_SITE"
+            ) from None
+        return status.st_mtime_ns, status.st_size
