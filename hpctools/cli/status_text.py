@@ -66,8 +66,8 @@ def _matters(run: Overview, folder: str) -> Iterator[tuple[str, str]]:
     if status.last_resize:
         yield "last resize", _resize(status.last_resize)
     for preemption in run.preemptions[-3:]:
-        job = f"job {preemption.job_id} on {preemption.node}"
-        yield "preempted", f"{job} by {_preemptor(preemption.by)}, {local_time(preemption.time)}"
+        what = f"job {preemption.job_id} on {preemption.node}"
+        yield "preempted", f"{what} by {_preemptor(preemption.by)}, {local_time(preemption.time)}"
     for job in run.jobs:
         where = " ".join(job.nodes) or (f"({job.reason})" if job.reason != "None" else "")
         yield "job", f"{job.id} {job.role} {job.state} {where}".rstrip()

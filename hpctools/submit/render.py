@@ -17,12 +17,12 @@ def command_line(words: tuple[str, ...]) -> str:
 
 def baseline_command(submission: ElasticSubmission) -> tuple[str, ...]:
     """The command that submits the baseline job."""
-    return ("sbatch", *submission.options, str(submission.script))
+    return ("sbatch", "--parsable", *submission.options, str(submission.script))
 
 
 def replica_command(submission: ElasticSubmission) -> tuple[str, ...]:
     """The command with which the run's coordinator submits a replica job."""
-    return ("sbatch", *submission.spec.replica_options, submission.spec.replica_script)
+    return ("sbatch", "--parsable", *submission.spec.replica_options, submission.spec.replica_script)
 
 
 def plain_text(submission: PlainSubmission) -> str:
