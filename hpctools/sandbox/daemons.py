@@ -55,7 +55,7 @@ def mariadb() -> Daemon:
         *("--socket=/run/mysqld/mysqld.sock", "--pid-file=/run/mysqld/mysqld.pid", "--innodb-buffer-pool-size=64M"),
         *("--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2", "--innodb-lock-wait-timeout=900"),
     )
-    return Daemon("mariadb", "", argv, ("mariadb-admin", "--no-defaults", "ping"))
+    return Daemon("mariadb", "", argv, ("mariadb-admin", "--no-defaults", "ping"), after=("tables",))
 
 
 def slurmdbd() -> Daemon:

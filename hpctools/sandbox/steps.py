@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hpctools.errors import HpctoolsError
@@ -39,22 +39,27 @@ def take(steps: Sequence[Step], report: Reporter) -> None:
         HpctoolsError: the first failure; steps that depend on it are not taken.
     """
     told = threading.Lock()
+    futures: dict[str, Future[bool]] = {}
 
-    def one(step: Step, before: list[Future[None]]) -> None:
-        for earlier in before:
-            earlier.result()
+    def one(step: Step) -> bool:
+        if not all(futures[name].result() for name in step.after):
+            return False
         begin = time.monotonic()
-        if step.action():
+        try:
+            acted = step.action()
+        except HpctoolsError as error:
+            failures.append(error)
+            return False
+        if acted:
             with told:
                 report(step.name, time.monotonic() - begin)
+        return True
 
-    futures: dict[str, Future[None]] = {}
+    failures: list[HpctoolsError] = []
     with ThreadPoolExecutor(max_workers=len(steps)) as pool:
         for step in steps:
-            futures[step.name] = pool.submit(one, step, [futures[name] for name in step.after])
-        done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
-    for future in done:
-        error = future.exception()
-        if isinstance(error, HpctoolsError):
-            raise error
-        future.result()
+            futures[step.name] = pool.submit(one, step)
+    for future in futures.values():
+        future.result()  # anything that is no failure of a step is a defect of ours: let it be seen
+    if failures:
+        raise failures[0]
