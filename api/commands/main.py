@@ -84,8 +84,9 @@ def reconcile(month: str | None) -> None:
         now,
     )
     click.echo(
-        f"{outcome.month}: {outcome.bill_days} bill days, {outcome.jobs} jobs and {outcome.entries} ledger entries"
-        " are new or changed" + (" (a newer run was there already)" if outcome.superseded else "")
+        f"{outcome.month}: new or changed: {outcome.bill_days} bill days, {outcome.jobs} jobs, "
+        f"{outcome.entries} ledger entries"
+        + (" (a newer run was there already)" if outcome.superseded else "")
     )
 
 

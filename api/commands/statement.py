@@ -44,7 +44,9 @@ def _parts(statement: Statement) -> Table:
     table.add_column("spent", justify="right")
     table.add_column("share", justify="right")
     uncharged = statement.uncharged
-    rows = [(part.name, part.level, part.amount, percentage(part.percent)) for part in statement.parts]
+    rows: list[tuple[str, str, Decimal, str]] = [
+        (part.name, part.level, part.amount, percentage(part.percent)) for part in statement.parts
+    ]
     if statement.account.level == "site":
         nobody = (("idle", uncharged.idle), ("shared", uncharged.shared), ("untagged", uncharged.untagged))
         rows += [(name, "charged to nobody", amount, "") for name, amount in nobody]

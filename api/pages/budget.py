@@ -106,7 +106,7 @@ def _money(statement: Statement, amount: Decimal) -> str:
 def _title(statement: Statement) -> str:
     if statement.account.level == "site":
         return "Whole site"
-    return statement.account.name
+    return statement.account.title or statement.account.name
 
 
 def _used(statement: Statement) -> Decimal:

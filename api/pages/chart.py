@@ -27,7 +27,7 @@ _COLOURS = {
     "#050505": "var(--over)",
 }
 _INK, _MUTED, _LINE, _SPENT, _OVER = _COLOURS
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hpctools",
     "font.family": "sans-serif",
@@ -108,7 +108,7 @@ def _frame(axes: Axes, trend: Trend, spent: Sequence[float]) -> None:
     top = max([*spent, float(trend.budget or 0), float(trend.projected or 0)])
     axes.set_xlim(0, trend.days)
     axes.set_ylim(min(0.0, *spent), top * 1.1 or 1)
-    axes.set_xticks([day for day in (1, 5, 10, 15, 20, 25, trend.days)])
+    axes.set_xticks((1, 5, 10, 15, 20, 25, trend.days))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{trend.label}{_short(value)}"))
     axes.grid(axis="y", color=_LINE, linewidth=0.8)

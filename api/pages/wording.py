@@ -9,11 +9,14 @@ from hpctools.budget.money import to_places
 
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _MINUS = "\N{MINUS SIGN}"
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 
 
 def money(amount: Decimal, currency: str, places: int = 2) -> str:
-    """`$1,234.50`, `−€3.00`, `CHF 12.00`."""
+    """`$1,234.50`, `CHF 12.00`; a minus sign goes before the currency."""
     rounded = to_places(amount, places)
     sign = _MINUS if rounded < 0 else ""
     return f"{sign}{_SIGNS.get(currency, f'{currency} ')}{abs(rounded):,}"

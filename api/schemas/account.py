@@ -27,6 +27,7 @@ class AccountOut(BaseModel):
     """One account."""
 
     name: str
+    title: str | None = Field(description="What people call it.")
     level: Literal["site", "department", "lab"]
     parent: str | None
     supervisor: str | None
@@ -37,6 +38,7 @@ class AccountOut(BaseModel):
         """An account as it goes over the wire."""
         return cls(
             name=account.name,
+            title=account.title or None,
             level=account.level,
             parent=account.parent,
             supervisor=account.supervisor or None,

@@ -1,7 +1,8 @@
 """AWS Cost Explorer: the request that we make, and bill rows out of its answer. Pure.
 
 Source: Cost Explorer API reference, GetCostAndUsage. The request for a month is always the same, byte by
-byte, whatever the day: a repeated pull differs in the answer only.
+byte, whatever the day: a repeated pull differs in the answer only. An end in the future is allowed up to the
+first day of the next month (github.com/aws/aws-sdk-js/issues/2732).
 """
 
 from __future__ import annotations

@@ -32,10 +32,15 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
 
 def _accounts(department: Department) -> Iterator[Account]:
     yield Account(
-        department.name, "department", SITE_ACCOUNT, department.supervisor, _allowance(department.budget)
+        name=department.name,
+        level="department",
+        parent=SITE_ACCOUNT,
+        supervisor=department.supervisor,
+        budget=_allowance(department.budget),
+        title=department.description or "",
     )
     for lab in department.labs:
-        yield Account(lab.name, "lab", department.name, lab.supervisor)
+        yield Account(lab.name, "lab", department.name, lab.supervisor, title=lab.description or "")
 
 
 def _allowance(budget: Budget | None) -> Allowance | None:

@@ -36,6 +36,7 @@ class Account:
         parent: the account above; None for the site itself.
         supervisor: the Unix account of its head; empty for the site.
         budget: None when nobody set one.
+        title: what people call it; empty when they use the name.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Account:
     parent: str | None
     supervisor: str = ""
     budget: Allowance | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True)
