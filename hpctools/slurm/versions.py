@@ -1,0 +1,44 @@
+"""What differs between Slurm releases; the only place that knows.
+
+Supported: 22.05 to 26.05. A release is a tuple such as `(24, 11)`.
+"""
+
+from __future__ import annotations
+
+Release = tuple[int, ...]
+
+OLDEST: Release = (22, 5)
+
+
+def parse_release(text: str) -> Release:
+    """Parse a release as Slurm writes it: `"24.11"`, `"22.05.8"`, or the whole of `slurm-wlm 22.05.8`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    words = text.split()
+    numbers = words[-1].split(".") if words else []
+    if len(numbers) < 2 or not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"{text!r} is not a Slurm release")
+    return tuple(int(number) for number in numbers)
+
+
+def spell_release(release: Release) -> str:
+    """Spell a release as Slurm does: `(22, 5, 8)` becomes `22.05.8`."""
+    return ".".join([f"{number:02}" for number in release[:2]] + [str(number) for number in release[2:]])
+
+
+def knows_preempt_parameters(release: Release) -> bool:
+    """Whether slurm.conf has PreemptParameters (23.02 shows it; 22.05.8 stops at it, measured).
+
+    Before, the same words stand in SchedulerParameters with `preempt_` in front.
+    """
+    return release >= (23, 2)
+
+
+def knows_cgroup_disabled(release: Release) -> bool:
+    """Whether cgroup.conf accepts `CgroupPlugin=disabled` (cgroup.conf(5) of 24.05; not in that of 23.02).
+
+    Earlier releases do without cgroups when no plugin asks for them.
+    """
+    return release >= (24, 5)
