@@ -58,7 +58,9 @@ def _cancel(
             done = cancel_replicas(folder, client(), sleep)
         else:
             done = cancel_run(folder, client(), sleep, by=getpass.getuser())
-        show(asdict(done) if given.json else _text(done))
+        # The baseline's batch script asks at its end, and most often there is nothing to say.
+        if done.replicas or not given.replicas:
+            show(asdict(done) if given.json else _text(done))
         code = 1 if done.remaining else code
     return code
 

@@ -147,7 +147,7 @@ def read_command_line(words: Sequence[str], place: str = "command line") -> Comm
 
 class _Reader:
     def __init__(self, words: Sequence[str], place: str) -> None:
-        self.words = words
+        self.words = list(words)
         self.place = place
         self.position = 0
         self.heterogeneous = False
@@ -194,6 +194,10 @@ class _Reader:
             yield Option(name, None, self.place, index)
 
     def _next(self, word: str) -> str:
+        while self.words[self.position : self.position + 1] == [":"]:
+            # sbatch takes every `:` out before it looks for values.
+            self.heterogeneous = True
+            self.position += 1
         if self.position >= len(self.words):
             raise UsageError(f"{self.place}: option {word} needs a value", "see `hp-submit --help`")
         self.position += 1

@@ -21,7 +21,7 @@ class Cancelled:
 
     Attributes:
         baseline, replicas: ids of the jobs that were cancelled.
-        remaining: ids of jobs that had not ended when we stopped waiting.
+        remaining: ids of jobs that were still there when we stopped waiting.
     """
 
     run: str
@@ -99,7 +99,8 @@ def _cancel_jobs(
         run=spec.id,
         baseline=tuple(job_id for job_id, role in asked.items() if role == "baseline"),
         replicas=tuple(job_id for job_id, role in asked.items() if role == "replica"),
-        remaining=tuple(job.id for job in left),
+        # What is completing has been signalled and can only end.
+        remaining=tuple(job.id for job in left if job.state != "COMPLETING"),
     )
 
 

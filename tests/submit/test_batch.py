@@ -1,0 +1,116 @@
+"""Generated batch scripts, carried out by a real bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hpctools.slurm.sbatch_options import read_directives
+from hpctools.submit import batch
+from hpctools.submit.nodes import NodeRange
+
+# Any bytes but NUL can be an argument; those that are no UTF-8 arrive as surrogates, as in sys.argv.
+words = st.binary(max_size=30).filter(lambda data: b"\0" not in data).map(os.fsdecode)
+TELL = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+
+
+def bash(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script from standard input, as slurmd would run its copy."""
+    return subprocess.run(
+        ["bash", "-s", *arguments],
+        input=os.fsencode(script),
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(words, max_size=5))
+@example(
+    ["a\r\nb", "$'x'", "#SBATCH --hold", "\n#SBATCH --hold\n", "", "-n", "it's", '"', "\\", "`id`", "$(id)"]
+)
+def test_a_wrapped_command_gets_every_argument_as_it_was(arguments):
+    script = batch.wrapped([sys.executable, "-c", TELL, *arguments])
+    done = bash(script)
+    assert done.stderr == b""
+    assert done.stdout == b"\0".join(map(os.fsencode, arguments))
+    assert "\r" not in script  # sbatch refuses a script with DOS line endings
+    assert read_directives(script, "x") == ()
+
+
+def test_a_wrapped_command_keeps_its_exit_code():
+    assert bash(batch.wrapped([sys.executable, "-c", "raise SystemExit(7)"])).returncode == 7
+
+
+@pytest.fixture
+def fake_programs(tmp_path: Path) -> Path:
+    """A srun and a python that say how they were called, and a srun exit code from a file."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    tell = '#!/bin/bash\nprintf "%s\\0" "${0##*/}" "$PWD" "$SLURM_CPU_BIND" "$@"; printf "\\n"\n'
+    (folder / "srun").write_text(tell + "exit 9\n")
+    (folder / "py").write_text(tell)
+    for name in ("srun", "py"):
+        (folder / name).chmod(0o755)
+    return folder
+
+
+names = words.filter(
+    lambda name: name not in ("", ".", "..") and "/" not in name and len(os.fsencode(name)) < 80
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=names)
+@example(name="-rf * $(id) `id` 'a' \"b\"\n\r\\")
+def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_the_exit_code(
+    tmp_path: Path, fake_programs: Path, name: str
+):
+    folder = tmp_path / name
+    folder.mkdir(exist_ok=True)
+    python = str(fake_programs / "py")
+    script = batch.baseline("r-1", str(folder), python, NodeRange(2, 6), ())
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_CPU_BIND="quiet")
+    run = os.fsencode(folder)
+    assert done.stderr == b""
+    assert done.returncode == 9
+    srun, cancel = done.stdout.split(b"\0\n")[:-1]
+    assert srun.split(b"\0") == [
+        b"srun", run, b"",
+        b"--nodes=2", b"--ntasks=2", b"--ntasks-per-node=1", b"--cpu-bind=none", b"--export=ALL", b"--wait=0",
+        b"--kill-on-bad-exit=0",
+        os.fsencode(python), b"-m", b"hpctools.elastic.agent", b"--run-dir", run, b"--role", b"baseline",
+    ]  # fmt: skip
+    assert cancel.split(b"\0") == [b"py", run, b"", b"-m", b"hpctools.cli.hp_cancel", b"--replicas", run]
+
+
+def test_the_replica_becomes_its_srun(tmp_path, fake_programs):
+    script = batch.replica("r-1", str(tmp_path), "/py")
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
+    assert done.returncode == 9
+    assert done.stdout.split(b"\0")[:5] == [b"srun", os.fsencode(tmp_path), b"", b"--nodes=1", b"--ntasks=1"]
+    assert done.stdout.split(b"\0")[-3:] == [b"--role", b"replica", b"\n"]
+
+
+def test_a_baseline_without_its_run_folder_ends_at_once(tmp_path, fake_programs):
+    """Where undoing a submission could not reach the controller, the job must be harmless."""
+    script = batch.baseline("r-1", str(tmp_path / "gone"), "/py", NodeRange(1, 2), ())
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_a_baseline_that_is_told_to_end_still_cancels_the_replicas(tmp_path, fake_programs):
+    """Slurm sends TERM to the whole batch step; srun ends of it, and the shell must go on."""
+    (fake_programs / "srun").write_text("#!/bin/bash\nkill -TERM $PPID\nexit 143\n")
+    script = batch.baseline("r-1", str(tmp_path), str(fake_programs / "py"), NodeRange(1, 2), ())
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
+    assert done.returncode == 143
+    assert b"hpctools.cli.hp_cancel\0--replicas" in done.stdout

@@ -1,0 +1,191 @@
+"""An elastic submission as data: whole scripts and commands, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import HpctoolsError, SubmitError
+from hpctools.slurm.types import Partition
+from hpctools.submit.intent import read_intent, read_invocation
+from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
+from hpctools.submit.render import elastic_json, elastic_text
+
+GOLDEN = Path(__file__).parent / "golden"
+PARTITIONS = (
+    Partition("gpu", total_nodes=6, is_default=True),
+    Partition("big", total_nodes=60, max_nodes=4),
+    Partition("small", total_nodes=2),
+)
+FACTS = Facts(
+    user="nlp1",
+    python="/opt/hpctools/bin/python",
+    runs_root=Path("/home/nlp1/.hpctools/runs"),
+    suffix="3fa9c1",
+    created="2026-02-03T10:00:00.000+00:00",
+    partitions=PARTITIONS,
+)
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --nodes=2:6 --gpus-per-node=4
+#SBATCH --ntasks-per-node=4   # one for each GPU
+#SBATCH --job-name="my train" --output=out-%j.txt --mail-type=END
+#SBATCH -t 60 -A nlp-lab-a --qos=high -w node-1
+#SBATCH --parsable
+
+source ~/env/bin/activate
+python train.py "$@"
+"""
+
+
+def plan(
+    tmp_path: Path, argv: list[str], script: str = SCRIPT, facts: Facts = FACTS, **environment: str
+) -> ElasticSubmission:
+    (tmp_path / "job.sh").write_text(script)
+    intent = read_intent(
+        read_invocation(argv), environment=environment, cwd=tmp_path, standard_input=lambda: None
+    )
+    assert intent.nodes is not None
+    submission = plan_elastic(replace(intent, cwd=Path("/home/nlp1/work")), intent.nodes, facts)
+    assert isinstance(submission, ElasticSubmission)
+    return submission
+
+
+@pytest.mark.parametrize(
+    ("golden", "argv"),
+    [
+        ("script.txt", ["--exclusive", "-t", "30", "--hold", "job.sh", "--epochs", "3 4"]),
+        ("command.txt", ["-N1:1", "--gpus-per-node=1", "--", "python", "-u", "train.py", "it's"]),
+    ],
+)
+def test_the_dry_run_shows_every_script_and_command_whole(tmp_path, golden, argv):
+    assert elastic_text(plan(tmp_path, argv)) == (GOLDEN / golden).read_text()
+
+
+def test_the_json_holds_the_same_object(tmp_path):
+    submission = plan(tmp_path, ["job.sh", "x"])
+    values = elastic_json(submission)
+    assert values["run"] == "my-train-3fa9c1"
+    assert values["folder"] == "/home/nlp1/.hpctools/runs/my-train-3fa9c1"
+    assert values["files"] == {file.name: file.text for file in submission.files}
+    assert list(values["files"]) == ["baseline.sh", "replica.sh", "script"]
+    assert values["files"]["script"] == SCRIPT
+    assert values["commands"]["replica"][2:-1] == list(submission.spec.replica_options)
+    assert values["spec"]["command"] == ("/home/nlp1/.hpctools/runs/my-train-3fa9c1/script", "x")
+
+
+def test_the_spec_says_what_the_coordinator_needs(tmp_path):
+    spec = plan(tmp_path, ["-D", "sub", "job.sh"]).spec
+    assert (spec.min_nodes, spec.max_nodes, spec.workers_per_node) == (2, 6, 4)
+    assert (spec.user, spec.workdir) == ("nlp1", "/home/nlp1/work/sub")
+    assert spec.replica_script == "/home/nlp1/.hpctools/runs/my-train-3fa9c1/replica.sh"
+    assert "--chdir=/home/nlp1/work/sub" in spec.replica_options
+
+
+def test_a_replica_inherits_what_the_environment_asks_for(tmp_path):
+    options = plan(tmp_path, ["-N1:2", "--", "train"], SBATCH_ACCOUNT="nlp", SBATCH_GRES="gpu:1").spec
+    assert options.replica_options[:2] == ("--account=nlp", "--gres=gpu:1")
+
+
+def test_the_strongest_of_several_values_is_inherited_once(tmp_path):
+    argv = ["-N1:2", "-p", "small", "--mem=1", "--site-plugin=a", "--site-plugin=b", "-p", "gpu", "--", "x"]
+    assert plan(tmp_path, argv).spec.replica_options[:4] == (
+        "--mem=1",
+        "--site-plugin=a",
+        "--site-plugin=b",
+        "--partition=gpu",
+    )
+
+
+def test_percent_signs_in_a_path_are_no_file_name_pattern(tmp_path):
+    facts = replace(FACTS, runs_root=Path("/home/100%j/runs"))
+    options = plan(tmp_path, ["-N1:2", "--", "x"], facts=facts).spec.replica_options
+    assert "--output=/home/100%%j/runs/x-3fa9c1/logs/replica-%j.out" in options
+
+
+@pytest.mark.parametrize(
+    ("argv", "run_id"),
+    [
+        (["-N1:2", "--", "python", "-u", "dir/train.py", "-m", "x"], "train-3fa9c1"),
+        (["-N1:2", "--", "python3.11", "-m", "pkg.train"], "pkg.train-3fa9c1"),
+        (["-N1:2", "--", "./run me!.sh"], "run-me-3fa9c1"),
+        (["-N1:2", "-J", "../../etc", "--", "x"], "etc-3fa9c1"),
+        (["-N1:2", "-J", "\u00fc\n/..", "--", "x"], "run-3fa9c1"),
+        (["-N1:2", "-J", "x" * 300, "--", "x"], f"{'x' * 40}-3fa9c1"),
+        (["-N1:2", "--wrap", "a | b"], "wrap-3fa9c1"),
+        (["-N1:2", "job.sh"], "my-train-3fa9c1"),
+    ],
+)
+def test_a_run_is_named_after_its_job_and_can_be_a_folder(tmp_path, argv, run_id):
+    assert plan(tmp_path, argv).spec.id == run_id
+
+
+def test_wrap_is_run_by_a_shell(tmp_path):
+    assert plan(tmp_path, ["-N1:2", "--wrap", "a | b"]).spec.command == ("/bin/sh", "-c", "a | b")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["-n", "8", "--", "x"],
+            "command line: --ntasks is not for an elastic run; say how many workers each",
+        ),
+        (["--gpus=8", "--", "x"], "--gpus is not for an elastic run; say how many GPUs each node gives"),
+        (["--array=1-3", "--", "x"], "--array is not for an elastic run"),
+        (
+            ["--wait", "--", "x"],
+            "--wait is not for an elastic run; follow the run with: hp-status --watch RUN",
+        ),
+        (["-M", "other", "--", "x"], "--clusters is not for an elastic run"),
+        (["--comment=mine", "--", "x"], "--comment is not for an elastic run"),
+        (["-n", "8", ":", "-n", "9", "--", "x"], "heterogeneous"),
+        (["--ntasks-per-node=0", "--", "x"], "--ntasks-per-node=0 is no number of workers"),
+        (["--", "torchrun", "x.py"], "torchrun starts processes itself"),
+        (["-p", "nope", "--", "x"], "there is no partition nope; this cluster has: big, gpu, small"),
+        (["-p", "small", "--", "x"], "--nodes 2:6: partition small has only 2 nodes; ask for at most 2"),
+        (["-N2:61", "-p", "gpu,big", "--", "x"], "partition big has only 60 nodes"),
+        (
+            ["-N5:60", "-p", "big", "--", "x"],
+            "a job in partition big may have at most 4 nodes; lower the minimum",
+        ),
+    ],
+)
+def test_what_cannot_be_elastic_is_refused_in_one_line(tmp_path, argv, message):
+    with pytest.raises(HpctoolsError) as caught:
+        plan(tmp_path, ["-N2:6", *argv])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_per_job_total_in_the_script_is_refused_with_its_line(tmp_path):
+    with pytest.raises(SubmitError, match=r"^job.sh line 2: --ntasks is not for an elastic run"):
+        plan(tmp_path, ["job.sh"], "#!/bin/sh\n#SBATCH -N2:4 -n 8\n")
+
+
+def test_a_per_job_total_in_the_environment_is_refused_with_its_variable(tmp_path):
+    with pytest.raises(SubmitError, match=r"^\$SBATCH_GPUS: --gpus is not for an elastic run"):
+        plan(tmp_path, ["-N1:2", "--", "x"], SBATCH_GPUS="4")
+
+
+def test_a_launcher_in_the_script_is_refused_with_its_line(tmp_path):
+    with pytest.raises(SubmitError, match=r"^job.sh line 4: srun starts processes itself"):
+        plan(tmp_path, ["job.sh"], "#!/bin/sh\n#SBATCH -N2:4\n\nsrun python train.py\n")
+
+
+def test_a_stray_word_in_a_directive_is_refused(tmp_path):
+    with pytest.raises(SubmitError, match="'foo' in an #SBATCH line is no option"):
+        plan(tmp_path, ["job.sh"], "#!/bin/sh\n#SBATCH -N2:4 foo\n")
+
+
+def test_unknown_partitions_are_not_checked(tmp_path):
+    assert plan(tmp_path, ["-N2:600", "--", "x"], facts=replace(FACTS, partitions=None)).spec.max_nodes == 600
+
+
+def test_the_jobs_share_one_name_and_one_comment(tmp_path):
+    submission = plan(tmp_path, ["job.sh"])
+    shared = ("--job-name=my train", "--comment=hp-run:my-train-3fa9c1", "--no-requeue", "--open-mode=append")
+    assert submission.options[-4:] == shared
+    assert submission.spec.replica_options[-4:] == shared
