@@ -133,8 +133,13 @@ def _ask(endpoint: str, site: Site, month: Month) -> dict[str, Any]:
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    keys = {"aws_access_key_id": "sandbox", "aws_secret_access_key": "sandbox"}
-    client = boto3.client("ce", region_name="us-east-1", endpoint_url=endpoint, **keys)
+    client = boto3.client(
+        "ce",
+        region_name="us-east-1",
+        endpoint_url=endpoint,
+        aws_access_key_id="sandbox",
+        aws_secret_access_key="sandbox",  # noqa: S106 - moto takes any
+    )
     try:
         return dict(client.get_cost_and_usage(**request(month, METRIC, site.billing.node_group_tag)))
     except (BotoCoreError, ClientError) as error:

@@ -96,6 +96,12 @@ def api(port: int, environment: Mapping[str, str]) -> Daemon:
     return Daemon("api", "", argv, port, "api", ("accounts", "bill"))
 
 
+def api_command(moto_port: int, *words: str) -> tuple[str, ...]:
+    """A command of the API service, to be run by its account."""
+    settings = [f"{key}={value}" for key, value in api_environment(moto_port).items()]
+    return ("env", *settings, sys.executable, "-m", "api", *words)
+
+
 def api_environment(moto_port: int) -> dict[str, str]:
     """Settings of the API service, for the daemon and for its commands."""
     return {

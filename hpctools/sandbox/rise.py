@@ -202,7 +202,8 @@ class _Rise:
         known = self.record.processes.get("moto")
         if known and process.alive(known):
             return False
-        bill.seed(f"http://127.0.0.1:{self.record.ports['moto']}", self.blueprint.site)
+        endpoint = f"http://127.0.0.1:{self.record.ports['moto']}"
+        bill.seed(self.blueprint.site, endpoint, int(time.time()), self.blueprint.node_counts)
         return True
 
     def _nodes(self, reconfigure: bool) -> bool:

@@ -1,0 +1,95 @@
+"""The story's last part: what it cost, and who may see it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from demo.checklist import Checklist
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.daemons import API_ACCOUNT, api_command
+
+HEADS = ("nlp", "cv")
+
+
+class BudgetDesk:
+    """Asks the API as the heads of two departments."""
+
+    def __init__(self, sandbox: Sandbox, checklist: Checklist, console: Console) -> None:
+        self.sandbox = sandbox
+        self.see = checklist
+        self.console = console
+        self.base = f"http://127.0.0.1:{sandbox.running().ports['api']}"
+        self.month = datetime.now(timezone.utc).strftime("%Y-%m")
+
+    def reconcile(self) -> None:
+        """Costs are reconciled with the bill; the table and the page's address are printed."""
+        self.see.chapter("7  What it cost: the cloud bill joined to the jobs")
+        first = self.service("reconcile", "--month", self.month)
+        self.see.say(first.strip().splitlines()[-1] if first.strip() else "reconciled")
+        tokens = {name: self.token(name) for name in HEADS}
+        before = {name: self.statement(name, tokens[name]) for name in HEADS}
+        self.service("reconcile", "--month", self.month)
+        after = {name: self.statement(name, tokens[name]) for name in HEADS}
+        for name in HEADS:
+            spent = Decimal(before[name]["spent"])
+            self.see.check(spent > 0, f"department {name} has spent {spent} {before[name]['currency']} this month")
+        self.see.check(_money(before) == _money(after), "a second reconciliation changes nothing")
+        denied = self.code(f"/v1/accounts/cv/statement/{self.month}", tokens["nlp"])
+        self.see.check(denied in (403, 404), f"the head of nlp may not see cv's statement (HTTP {denied})")
+        self.see.check(self.code("/v1/accounts", "") == 401, "without a token nothing is shown (HTTP 401)")
+        self.table(after)
+        page = self.code("/", tokens["nlp"])
+        self.see.check(page == 200, f"the budget page is at {self.base}/")
+        self.see.say(f"its token for the head of nlp: {tokens['nlp']}")
+
+    def service(self, *words: str) -> str:
+        """Run a command of the service, as its own account."""
+        ports = self.sandbox.running().ports
+        return self.sandbox.inside(*api_command(ports["moto"], *words), user=API_ACCOUNT, timeout=60).stdout
+
+    def token(self, account: str) -> str:
+        """A token for the head of a department."""
+        return self.service("token", "create", "--name", f"{account}-head", "--account", account).split()[-1]
+
+    def statement(self, account: str, token: str) -> dict[str, Any]:
+        """An account's statement of this month."""
+        with self._open(f"/v1/accounts/{account}/statement/{self.month}", token) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def code(self, path: str, token: str) -> int:
+        """The HTTP status of a request."""
+        try:
+            with self._open(path, token) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def _open(self, path: str, token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(self.base + path, headers=headers)  # noqa: S310 - http on loopback
+        return urllib.request.urlopen(request, timeout=30)  # noqa: S310
+
+    def table(self, statements: dict[str, dict[str, Any]]) -> None:
+        """The budget table."""
+        table = Table(box=box.SIMPLE, title=f"Budgets, {self.month}")
+        for column in ("account", "spent", "budget", "left", "state"):
+            table.add_column(column, justify="left" if column in ("account", "state") else "right")
+        for name, found in statements.items():
+            budget = found.get("budget") or {}
+            row = (name, found["spent"], budget.get("amount", ""), found.get("left", ""), found.get("status", ""))
+            table.add_row(*(str(cell) for cell in row))
+        self.console.print(table)
+
+
+def _money(statements: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: found["spent"] for name, found in statements.items()}

@@ -1,0 +1,245 @@
+"""The story, chapter by chapter."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+
+from demo.budget import BudgetDesk
+from demo.checklist import Checklist
+from hpctools.elastic.folder import Event, RunFolder
+from hpctools.sandbox.blueprint import example_site
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from hpctools.sandbox.status import status
+from hpctools.slurm import parse, run
+from hpctools.slurm.types import Job
+
+RESEARCHER, RIVAL = "nlp1", "cv1"
+SMALLEST, LARGEST, URGENT = 2, 6, 2
+READY_SECONDS = 20.0
+TRAIN = Path(__file__).resolve().parents[1] / "slurm-conf" / "examples" / "university" / "train" / "train.py"
+
+
+class Story:
+    """One telling.
+
+    Args:
+        quick: train for fewer steps.
+    """
+
+    def __init__(self, sandbox: Sandbox, checklist: Checklist, console: Console, *, quick: bool) -> None:
+        self.sandbox = sandbox
+        self.see = checklist
+        self.console = console
+        self.steps = 450 if quick else 1200
+        self.train = ["python", "train.py", "--steps", str(self.steps), "--step-delay", "0.05"]
+
+    def tell(self) -> None:
+        """All chapters; raises NotObserved when one cannot go on."""
+        self.cluster_comes_up()
+        folder = self.researcher_submits()
+        self.grows(folder, "replicas join the living training", after=0)
+        self.urgent_job(folder)
+        self.ends_as_if_nothing_happened(folder)
+        BudgetDesk(self.sandbox, self.see, self.console).reconcile()
+        self.farewell()
+
+    # --- 1 -----------------------------------------------------------------------------------------
+
+    def cluster_comes_up(self) -> None:
+        """A cluster from the reference site, and its accounts."""
+        self.see.chapter("1  A university's cluster comes up on this machine")
+        site = example_site()
+        if site is None:
+            raise FileNotFoundError("slurm-conf/examples/university/site.yaml")
+        down(self.sandbox)
+        begin = datetime.now(timezone.utc)
+        up(self.sandbox, site, LARGEST, lambda name, seconds: self.see.say(f"{name} {seconds:.1f} s"))
+        spent = (datetime.now(timezone.utc) - begin).total_seconds()
+        found = status(self.sandbox)
+        idle = [name for name, state in found.nodes if state == "idle"]
+        self.see.check(found.state == "running", f"all {len(found.daemons)} daemons of the cluster run")
+        self.see.check(len(idle) == LARGEST, f"{len(idle)} compute nodes are idle: {parse_fold(idle)}")
+        self.see.check(spent <= READY_SECONDS, f"ready in {spent:.1f} s (at most {READY_SECONDS:.0f} s)")
+        accounts = self.sandbox.inside("sacctmgr", "-nP", "show", "account", "format=account").stdout.split()
+        wanted = {"nlp", "cv", "dl"}
+        self.see.check(wanted <= set(accounts), f"the site is applied: {len(accounts)} accounts in slurmdbd")
+
+    # --- 2 -----------------------------------------------------------------------------------------
+
+    def researcher_submits(self) -> RunFolder:
+        """nlp1 logs in over SSH and submits an elastic run."""
+        self.see.chapter(f"2  {RESEARCHER} submits an elastic run of {SMALLEST} to {LARGEST} nodes over SSH")
+        self._give_training(RESEARCHER)
+        words = ["hp-submit", f"--nodes={SMALLEST}:{LARGEST}", "--exclusive", "--partition=nlp", "--time=30"]
+        words += ["--job-name=chars", "--output=train.log", "--", *self.train]
+        self.see.say("$ " + " ".join(words))
+        answer = self.login(RESEARCHER, words).strip()
+        self.see.say(answer)
+        found = re.search(r"chars-[0-9a-f]+", answer)
+        self.see.check(found is not None, "hp-submit names the run", answer)
+        name = found.group() if found else ""
+        folder = RunFolder(self.home(RESEARCHER) / ".hpctools" / "runs" / name)
+        self.see.wait(
+            lambda: (s := folder.status()) and s.step > 0 and s.world_size == SMALLEST or None,
+            f"the baseline job trains on {SMALLEST} nodes",
+            40,
+            lambda: self._state(folder),
+        )
+        return folder
+
+    def grows(self, folder: RunFolder, why: str, after: int) -> None:
+        """The run reaches its largest size."""
+        self.see.chapter(f"3  It grows to {LARGEST} nodes: {why}" if not after else f"5  It grows back: {why}")
+        resize = self.see.wait(
+            lambda: next((e for e in folder.events()[after:] if _is_resize(e, LARGEST)), None),
+            f"the run trains on {LARGEST} nodes",
+            60,
+            lambda: self._state(folder),
+        )
+        self.see.say(f"resize at step {resize.detail.get('step')}; pause {_pause(resize)}")
+
+    # --- 4 -----------------------------------------------------------------------------------------
+
+    def urgent_job(self, folder: RunFolder) -> None:
+        """cv1's job in a higher tier takes two nodes; only replicas yield; then the run grows back."""
+        self.see.chapter(f"4  {RIVAL} of another department needs {URGENT} nodes now, in tier `high`")
+        seen = len(folder.events())
+        baseline = next(j.job_id for j in folder.jobs() if j.role == "baseline")
+        before = {j.id for j in self.jobs(RESEARCHER) if j.state == "RUNNING"}
+        words = ["hp-submit", "--parsable", f"--nodes={URGENT}", "--exclusive", "--qos=high", "--partition=cv"]
+        words += ["--time=5", "--job-name=urgent", "--output=urgent.log", "--", "srun", "sleep", "5"]
+        self.see.say("$ " + " ".join(words))
+        urgent = int(self.login(RIVAL, words).split(";")[0])
+        job = self.see.wait(
+            lambda: next((j for j in self.jobs(RIVAL) if j.id == urgent and j.state == "RUNNING"), None),
+            f"job {urgent} of {RIVAL} runs",
+            30,
+        )
+        self.see.say(f"it waited {(job.started or 0) - (job.submitted or 0)} s, on {', '.join(job.nodes)}")
+        after = {j.id for j in self.jobs(RESEARCHER) if j.state == "RUNNING"}
+        gone = before - after
+        self.see.check(len(gone) == URGENT, f"exactly {URGENT} replica jobs yielded: {sorted(gone)}", f"{sorted(gone)}")
+        self.see.check(baseline in after, f"the baseline job {baseline} was not touched")
+        shrunk = self.see.wait(
+            lambda: next((e for e in folder.events()[seen:] if _is_resize(e, LARGEST - URGENT)), None),
+            f"training goes on at {LARGEST - URGENT} nodes",
+            20,
+            lambda: self._state(folder),
+        )
+        self.see.say(f"resize at step {shrunk.detail.get('step')}; pause {_pause(shrunk)}")
+        step = int(shrunk.detail.get("step") or 0)
+        self.see.wait(
+            lambda: (s := folder.status()) and s.step > step + 3 or None,
+            "steps are made while the urgent job runs",
+            20,
+            lambda: self._state(folder),
+        )
+        self._who_preempted(folder, seen)
+        self.grows(folder, "the urgent job has ended", after=seen)
+
+    def _who_preempted(self, folder: RunFolder, seen: int) -> None:
+        self.see.wait(
+            lambda: next((e for e in folder.events()[seen:] if RIVAL in str(e.detail)), None),
+            f"hp-status knows that {RIVAL} preempted it",
+            20,
+        )
+        text = self.login(RESEARCHER, ["hp-status", folder.path.name])
+        for line in text.splitlines():
+            self.see.say(line)
+
+    # --- 6 -----------------------------------------------------------------------------------------
+
+    def ends_as_if_nothing_happened(self, folder: RunFolder) -> None:
+        """The run ends; a run that never resized gives the same loss and weights, bit for bit."""
+        self.see.chapter("6  The run ends as if nothing had happened")
+        self.see.wait(
+            lambda: (s := folder.status()) and s.state == "finished" or None,
+            f"the run finishes its {self.steps} steps",
+            120,
+            lambda: self._state(folder),
+        )
+        elastic = _final(self.home(RESEARCHER) / "train.log")
+        still = [word for word in self.train if not word.startswith("--step-delay")][:-1]
+        plain = self.sandbox.inside(*still, user=RESEARCHER, timeout=300).stdout
+        fixed = _final_of(plain)
+        self.see.check(elastic is not None, "it printed its final loss and a checksum of the weights")
+        self.see.say(f"elastic: {elastic}")
+        self.see.say(f"fixed:   {fixed}")
+        self.see.check(elastic == fixed, "loss and weights equal those of a run that never resized, bit for bit")
+        self.see.wait(lambda: not self._left() or None, "no job of the run is left behind", 20, lambda: str(self._left()))
+
+    def _left(self) -> list[int]:
+        live = ("RUNNING", "PENDING", "COMPLETING")
+        return [job.id for job in self.jobs(RESEARCHER) if job.state in live]
+
+    def farewell(self) -> None:
+        """Where to look, and how to end it."""
+        found = status(self.sandbox)
+        self.see.chapter("The cluster goes on running")
+        self.see.say(f"log in:  {found.ssh[0].replace('USER', RESEARCHER)}")
+        self.see.say("look:    ./dev shell, then: hpctools sandbox status")
+        self.see.say("end it:  ./dev shell, then: hpctools sandbox down")
+
+    # --- tools -------------------------------------------------------------------------------------
+
+    def login(self, user: str, words: list[str]) -> str:
+        """Run a command as a person would: over SSH, on the first login node."""
+        host = self.sandbox.blueprint().login_hosts[0]
+        port = self.sandbox.running().ports[f"sshd-{host}"]
+        options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+        argv = ["ssh", "-i", str(self.sandbox.layout.key), "-p", str(port), *options, f"{user}@127.0.0.1"]
+        return run.run([*argv, "--", *words], timeout=60).stdout
+
+    def jobs(self, user: str) -> list[Job]:
+        """A user's jobs as the controller knows them."""
+        argv = ["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", f"--format={parse.JOB_FORMAT}", "-u", user]
+        return parse.jobs(self.sandbox.inside(*argv).stdout)
+
+    def home(self, user: str) -> Path:
+        """A person's home, seen from outside."""
+        return self.sandbox.layout.tree / "home" / user
+
+    def _give_training(self, user: str) -> None:
+        for source in (TRAIN, *TRAIN.parent.glob("*.py")):
+            target = self.home(user) / source.name
+            shutil.copyfile(source, target)
+            shutil.chown(target, user=self.home(user).stat().st_uid, group=self.home(user).stat().st_gid)
+
+    def _state(self, folder: RunFolder) -> str:
+        found = folder.status() if folder.path.exists() else None
+        if found is None:
+            log = self.home(RESEARCHER) / "train.log"
+            return f"no status; {log.read_text()[-300:] if log.exists() else 'no log'}"
+        return f"state {found.state}, {found.world_size} workers, step {found.step}, {found.message}"
+
+
+def parse_fold(names: list[str]) -> str:
+    """Node names as Slurm folds them."""
+    from ClusterShell.NodeSet import NodeSet
+
+    return str(NodeSet.fromlist(names))
+
+
+def _is_resize(event: Event, to: int) -> bool:
+    return event.event == "resize" and event.detail.get("to") == to
+
+
+def _pause(event: Event) -> str:
+    seconds = event.detail.get("pause_s")
+    return f"{seconds:.3f} s" if isinstance(seconds, float) else "unknown"
+
+
+def _final(log: Path) -> str | None:
+    return _final_of(log.read_text()) if log.exists() else None
+
+
+def _final_of(text: str) -> str | None:
+    found = re.findall(r"^final .*$", text, flags=re.MULTILINE)
+    return found[-1] if found else None

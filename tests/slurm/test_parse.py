@@ -1,0 +1,77 @@
+"""What Slurm's commands print, read into records."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpctools.slurm.parse import FIELD, RECORD, jobs, minutes, partitions, unfold
+from hpctools.slurm.types import Job, Partition
+
+ROW = ["7", "my job", "nlp1", "nlp-lab-a", "nlp", "medium", "RUNNING", "None", "reserved-[1-2]", "hp-run:x"]
+
+
+def line(*fields: str) -> str:
+    return FIELD.join(fields) + RECORD + "\n"
+
+
+def test_a_running_job() -> None:
+    assert jobs(line(*ROW, "1790000000", "1790000001", "1-02:03:04")) == [
+        Job(
+            id=7,
+            name="my job",
+            user="nlp1",
+            account="nlp-lab-a",
+            partition="nlp",
+            qos="medium",
+            state="RUNNING",
+            reason="None",
+            nodes=("reserved-1", "reserved-2"),
+            comment="hp-run:x",
+            submitted=1790000000,
+            started=1790000001,
+            time_limit=26 * 60 + 4,
+        )
+    ]
+
+
+def test_a_pending_job_has_no_start_nodes_or_comment() -> None:
+    (job,) = jobs(line(*ROW[:6], "PENDING", "Resources", "", "(null)", "1790000000", "N/A", "UNLIMITED"))
+    assert (job.nodes, job.comment, job.started, job.time_limit) == ((), "", None, None)
+
+
+def test_names_with_separators_of_other_tools_do_not_confuse() -> None:
+    odd = "a|b c\n,d=e [1-2] %j"
+    (job,) = jobs(line("7", odd, *ROW[2:], "1", "2", "5:00"))
+    assert (job.name, job.time_limit) == (odd, 5)
+
+
+def test_nothing_is_no_jobs() -> None:
+    assert jobs("") == jobs("\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("5:00", 5), ("0:30", 1), ("2:00:00", 120), ("32-00:00:00", 46080), ("UNLIMITED", None), ("INVALID", None)],
+)
+def test_time_limits(text: str, wanted: int | None) -> None:
+    assert minutes(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("", ()), ("(null)", ()), ("a", ("a",)), ("a,b", ("a", "b")), ("g[1-2,7]", ("g1", "g2", "g7"))],
+)
+def test_host_lists(text: str, wanted: tuple[str, ...]) -> None:
+    assert unfold(text) == wanted
+
+
+def test_partitions_as_scontrol_prints_them() -> None:
+    text = (
+        "PartitionName=nlp AllowGroups=ALL Default=YES MaxNodes=UNLIMITED Nodes=r-[1-2] State=UP TotalCPUs=8 "
+        "TotalNodes=2 TRES=cpu=8,mem=1G\n"
+        "PartitionName=cv Default=NO MaxNodes=4 Nodes=(null) State=DRAIN TotalNodes=0\n"
+    )
+    assert partitions(text) == [
+        Partition("nlp", 2, None, True, "UP", ("r-1", "r-2")),
+        Partition("cv", 0, 4, False, "DRAIN", ()),
+    ]

@@ -1,0 +1,54 @@
+"""The process door."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import CommandError, CommandTimeout
+from hpctools.slurm import run
+
+
+def test_a_program_that_ends_well() -> None:
+    done = run.run([sys.executable, "-c", "import sys; print(sys.stdin.read().upper())"], timeout=20, stdin="abc")
+    assert (done.code, done.stdout, done.stderr) == (0, "ABC\n", "")
+
+
+def test_a_failure_carries_the_command_its_code_and_last_words() -> None:
+    with pytest.raises(CommandError) as caught:
+        run.run(["sh", "-c", "echo one >&2; echo two >&2; exit 3"], timeout=20)
+    error = caught.value
+    assert (error.code, error.stderr_tail) == (3, "one\ntwo")
+    assert str(error) == "sh -c 'echo one >&2; echo two >&2; exit 3' failed with exit code 3: two"
+
+
+def test_an_unchecked_failure_is_returned() -> None:
+    assert run.run(["false"], timeout=20, check=False).code == 1
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    with pytest.raises(CommandTimeout, match=r"sleep 60 did not end within 0\.1 s"):
+        run.run(["sleep", "60"], timeout=0.1)
+
+
+def test_a_program_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match="cannot start no-such-program.*install no-such-program or put it on PATH"):
+        run.run(["no-such-program"], timeout=1)
+
+
+def test_much_output_on_both_pipes_does_not_block() -> None:
+    text = "import sys; [(sys.stdout.write('o' * 1000), sys.stderr.write('e' * 1000)) for _ in range(500)]"
+    done = run.run([sys.executable, "-c", text], timeout=30)
+    assert (len(done.stdout), len(done.stderr)) == (500_000, 500_000)
+
+
+def test_bytes_that_are_no_text_do_not_fail() -> None:
+    assert run.run(["printf", r"\377x"], timeout=10).stdout == "\ufffdx"
+
+
+def test_arguments_are_never_shell_text(tmp_path: Path) -> None:
+    hostile = f"$(touch {tmp_path}/owned); `id` 'a' \"b\" \n\\"
+    assert run.run(["printf", "%s", hostile], timeout=10).stdout == hostile
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,54 @@
+"""One real cluster for all system tests; a test that breaks it on purpose makes its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpctools.sandbox.blueprint import example_site
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from tests.system.harness import Cluster
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests here; without root they fail, since a skipped test would look like a passed one."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("system")
+            item.add_marker(pytest.mark.timeout(240))
+
+
+@pytest.fixture(scope="session")
+def site_file() -> Path:
+    """The reference site."""
+    path = example_site()
+    assert path is not None
+    return path
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, site_file: Path) -> Iterator[Cluster]:
+    """A cluster of six nodes, shared by the whole session."""
+    sandbox = Sandbox(tmp_path_factory.mktemp("cluster") / "state")
+    try:
+        up(sandbox, site_file, 6, lambda name, seconds: None)
+        yield Cluster(sandbox)
+    finally:
+        down(sandbox)
+
+
+@pytest.fixture
+def small(tmp_path: Path, site_file: Path) -> Iterator[Cluster]:
+    """A cluster of two nodes of a test's own, to break."""
+    sandbox = Sandbox(tmp_path / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None)
+        yield Cluster(sandbox)
+    finally:
+        down(sandbox)

@@ -1,0 +1,64 @@
+"""What system tests ask of a cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.slurm import parse
+from hpctools.slurm.types import Job
+
+Seen = TypeVar("Seen")
+
+
+class Cluster:
+    """A sandbox with what tests ask of it."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.inside = sandbox.inside
+
+    def home(self, user: str) -> Path:
+        """A person's home, seen from outside."""
+        return self.sandbox.layout.tree / "home" / user
+
+    def give(self, user: str, name: str, text: str) -> str:
+        """Put a file into a person's home; return its path inside."""
+        path = self.home(user) / name
+        path.write_text(text)
+        owner = self.home(user).stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+        return f"/home/{user}/{name}"
+
+    def jobs(self, user: str) -> list[Job]:
+        """A person's jobs as the controller knows them."""
+        argv = ["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", f"--format={parse.JOB_FORMAT}", "-u", user]
+        return parse.jobs(self.inside(*argv).stdout)
+
+    def job(self, job_id: int, user: str) -> Job:
+        """One job."""
+        return next(job for job in self.jobs(user) if job.id == job_id)
+
+    def ended(self, job_id: int, user: str, limit: float = 30) -> Job:
+        """Wait until a job has ended."""
+        running = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+        return until(lambda: (j := self.job(job_id, user)) and j.state not in running and j or None, limit)
+
+    def submit(self, user: str, *words: str) -> int:
+        """`sbatch --parsable` as a person; the job id."""
+        return int(self.inside("sbatch", "--parsable", *words, user=user).stdout.split(";")[0])
+
+
+def until(look: Callable[[], Seen | None], limit: float = 30) -> Seen:
+    """Look until something is there; fail after `limit` seconds."""
+    end = time.monotonic() + limit
+    while True:
+        seen = look()
+        if seen is not None and seen is not False:
+            return seen
+        assert time.monotonic() < end, f"not seen within {limit} s"
+        time.sleep(0.05)

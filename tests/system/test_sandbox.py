@@ -1,0 +1,177 @@
+"""The sandbox on the real daemons: several at once, healed, and gone without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import SandboxError
+from hpctools.sandbox import cgroups, process
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from hpctools.sandbox.status import status
+from hpctools.slurm import run
+from tests.system.harness import Cluster, until
+
+
+def heal(cluster: Cluster, site_file: Path, nodes: int) -> list[str]:
+    """`up` again; what it had to do."""
+    done: list[str] = []
+    up(cluster.sandbox, site_file, nodes, lambda name, seconds: done.append(name))
+    return sorted(done)
+
+
+def test_up_twice_does_nothing_twice(cluster: Cluster, site_file: Path) -> None:
+    before = cluster.sandbox.running()
+    assert heal(cluster, site_file, 6) == []
+    assert cluster.sandbox.running() == before
+
+
+def test_status_names_every_daemon(cluster: Cluster) -> None:
+    found = status(cluster.sandbox)
+    assert found.state == "running"
+    assert [d.name for d in found.daemons] == [
+        *("munged", "mariadb", "slurmdbd", "slurmctld"),
+        *(f"slurmd-reserved-{n}" for n in range(1, 5)),
+        *("slurmd-shared-1", "slurmd-shared-2", "sshd-login-1", "sshd-login-2", "moto", "api"),
+    ]
+    assert all(d.since and d.pid for d in found.daemons)
+    assert {name for name, _ in found.nodes} == {*(f"reserved-{n}" for n in range(1, 5)), "shared-1", "shared-2"}
+
+
+def test_jobs_run_under_the_uid_of_their_owner_on_hosts_of_their_own(cluster: Cluster) -> None:
+    job = cluster.submit("nlp1", "-pnlp", "-N2", "--output=/home/nlp1/who.txt", "--wrap", "srun sh -c 'id -un; hostname'")
+    nodes = cluster.ended(job, "nlp1").nodes
+    assert sorted((cluster.home("nlp1") / "who.txt").read_text().split()) == sorted(["nlp1", "nlp1", *nodes])
+
+
+def test_a_job_reaches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
+    script = 'for i in 0 1 2 3; do (: <"/dev/nvidia$i") 2>&1 | grep -o "No such device\\|not permitted"; done; echo "$CUDA_VISIBLE_DEVICES"'
+    words = ["-pcv", "--gpus=2", "--constraint=reserved", "--output=/home/cv1/gpus.txt", "--wrap", script]
+    cluster.ended(cluster.submit("cv1", *words), "cv1")
+    assert (cluster.home("cv1") / "gpus.txt").read_text().splitlines() == [
+        *("No such device", "No such device"),  # the device node may be opened; no driver answers
+        *("not permitted", "not permitted"),
+        "0,1",
+    ]
+
+
+def test_people_log_in_over_ssh_and_see_the_cluster(cluster: Cluster) -> None:
+    port = cluster.sandbox.running().ports["sshd-login-2"]
+    options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+    argv = ["ssh", "-i", str(cluster.sandbox.layout.key), "-p", str(port), *options, "dl1@127.0.0.1"]
+    seen = run.run([*argv, "hostname; id -un; sinfo -h -o %P | sort; which hp-submit"], timeout=30).stdout.split()
+    assert seen[:5] == ["login-2", "dl1", "cv", "dl", "nlp"]
+    assert seen[5].endswith("/hp-submit")
+
+
+def test_accounts_of_the_site_are_in_slurmdbd(cluster: Cluster) -> None:
+    text = cluster.inside("sacctmgr", "-nP", "show", "assoc", "format=account,parentname").stdout
+    parents = {account: parent for account, parent in (line.split("|") for line in text.split()) if parent}
+    assert parents == {
+        **{"nlp": "root", "cv": "root", "dl": "root"},
+        **{"nlp-lab-a": "nlp", "nlp-lab-b": "nlp", "cv-lab-a": "cv", "dl-lab-a": "dl"},
+    }
+
+
+def test_nothing_of_the_machine_is_touched(cluster: Cluster) -> None:
+    assert "nlp1" not in Path("/etc/passwd").read_text()
+    assert not Path("/home/nlp1").exists()
+    assert not Path("/etc/slurm/slurm.conf").exists()
+    assert not Path("/run/munge/munge.socket.2").exists()
+
+
+def test_an_unknown_account_or_host_is_named(cluster: Cluster) -> None:
+    with pytest.raises(SandboxError, match=r"no Unix account 'nobody1'; its people are: .*nlp1"):
+        cluster.inside("true", user="nobody1")
+    with pytest.raises(SandboxError, match=r"host 'gpu-9' does not run .* login-1"):
+        cluster.inside("true", host="gpu-9")
+
+
+def test_another_site_or_size_is_refused(cluster: Cluster, site_file: Path) -> None:
+    with pytest.raises(SandboxError, match="another site file or number of nodes"):
+        heal(cluster, site_file, 3)
+
+
+def test_a_folder_with_strangers_is_not_taken(tmp_path: Path, site_file: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(SandboxError, match="not empty and not a sandbox"):
+        up(Sandbox(tmp_path), site_file, 1, lambda name, seconds: None)
+    assert down(Sandbox(tmp_path)) is False
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) -> None:
+    for name in [d.name for d in status(small.sandbox).daemons]:
+        identity = small.sandbox.running().processes[name]
+        assert process.send(identity, signal.SIGKILL)
+        assert process.wait_gone(identity, 10)
+        assert status(small.sandbox).state == "damaged"
+        assert name in heal(small, site_file, 2), name
+        assert status(small.sandbox).state == "running", name
+    job = small.submit("nlp1", "-pnlp", "--wrap", "true")
+    assert small.ended(job, "nlp1").state == "COMPLETED"
+
+
+def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Cluster, site_file: Path) -> None:
+    job = small.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
+    small.ended(job, "nlp1")
+    until(lambda: "COMPLETED" in small.inside("sacct", "-nXj", str(job)).stdout or None)
+    holder = small.sandbox.running().holder
+    assert holder is not None
+    process.send(holder, signal.SIGKILL)
+    assert process.wait_gone(holder, 10)
+    heal(small, site_file, 2)
+    assert "before" in small.inside("sacct", "-nXj", str(job), "--format=jobname").stdout
+
+
+def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(small: Cluster, tmp_path: Path, site_file: Path) -> None:
+    other = Sandbox(tmp_path / "other")
+    up(other, site_file, 1, lambda name, seconds: None)
+    mine, theirs = small.sandbox.running(), other.running()
+    assert not set(mine.ports.values()) & set(theirs.ports.values())
+    sleeper = small.submit("nlp1", "-pnlp", "--wrap", "sleep 300")
+    until(lambda: small.job(sleeper, "nlp1").state == "RUNNING" or None)
+    members = _members(theirs.holder)
+    assert down(other) is True
+    assert [pid for pid in members if process.identify(pid)] == []
+    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "other.lock").exists()
+    assert not list(cgroups.ROOT.glob(f"*/{theirs.id}"))
+    assert status(small.sandbox).state == "running"
+    assert small.job(sleeper, "nlp1").state == "RUNNING"
+    assert down(other) is False
+
+
+def _members(holder: process.Identity | None) -> list[int]:
+    """Every process of the holder's pid namespace, by the machine's pids."""
+    assert holder is not None
+    space = os.readlink(f"/proc/{holder.pid}/ns/pid")
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "ns" / "pid") == space:
+                    found.append(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    assert len(found) > 10
+    return found
+
+
+def test_the_command_line(cluster: Cluster) -> None:
+    here = ["hpctools", "sandbox", "--state", str(cluster.sandbox.layout.root)]
+    seen = json.loads(run.run([*here, "status", "--json"], timeout=30).stdout)
+    assert (seen["state"], len(seen["daemons"])) == ("running", 14)
+    assert run.run([*here, "exec", "--user", "cv1", "--", "id", "-un"], timeout=30).stdout == "cv1\n"
+    assert run.run([*here, "exec", "--", "sh", "-c", "exit 7"], timeout=30, check=False).code == 7
+    assert "slurmctld" in run.run([*here, "logs", "slurmctld"], timeout=30).stdout
+    wrong = run.run([*here, "logs", "nonsense"], timeout=30, check=False)
+    assert (wrong.code, wrong.stderr.count("\n")) == (2, 1)
+    nothing = run.run(["hpctools", "sandbox", "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False)
+    assert (nothing.code, nothing.stderr.count("\n")) == (1, 1)
