@@ -1,1 +1,22 @@
-"""Elastic training: the library a training script imports, the node agent and the run coordinator."""
+"""Elastic training: the library a training script imports, the node agent and the run coordinator.
+
+`Loader` is all that a training needs; it is loaded on first use, because it needs torch, and the agent, the
+coordinator and hp-status do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpctools.elastic.loader import Loader
+
+__all__ = ["Loader"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Loader":
+        from hpctools.elastic.loader import Loader
+
+        return Loader
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

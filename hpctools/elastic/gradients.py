@@ -1,0 +1,96 @@
+"""Gradients as flat vectors: taken from the model shard by shard, given back as the sum of all shards.
+
+A vector is [gradients | changes of the buffers | loss]. Each shard's part is weighted with its share of the
+global batch's samples, so that the sum over all shards is the mean over the samples, whatever the sizes of
+the shards. Buffers (for example the running mean of a batch norm) begin every shard as they were before the
+step and change by the weighted mean of the shards' changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+
+class FlatGradients:
+    """A model's gradients, buffers and loss as one vector on the CPU.
+
+    The vector is float64 when a parameter is, else float32.
+
+    Attributes:
+        length: elements of the vector.
+        dtype: its type.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._buffers = [each for each in model.buffers() if each.dtype != torch.bool]
+        tensors = [*self._parameters, *self._buffers]
+        self.dtype = torch.float64 if any(each.dtype == torch.float64 for each in tensors) else torch.float32
+        self.length = sum(each.numel() for each in tensors) + 1
+        self._before: list[torch.Tensor] = []
+
+    def new_vector(self) -> torch.Tensor:
+        """Memory for one vector, not initialised: shape (length,)."""
+        return torch.empty(self.length, dtype=self.dtype)
+
+    def begin_step(self) -> None:
+        """Remember the buffers as they are before the step."""
+        self._before = [each.detach().clone() for each in self._buffers]
+
+    def begin_shard(self) -> None:
+        """Forget gradients of before, and set the buffers back to how they were before the step."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        with torch.no_grad():
+            for buffer, before in zip(self._buffers, self._before, strict=True):
+                buffer.copy_(before)
+
+    @torch.no_grad()
+    def capture(self, into: torch.Tensor, loss: torch.Tensor, weight: float) -> None:
+        """Take a shard's part after its backward pass.
+
+        Args:
+            into: the vector, shape (length,).
+            loss: mean loss of the shard's samples, a scalar.
+            weight: the shard's share of the global batch's samples; the gradients carry it already.
+        """
+        parameters, buffers = self._split(into)
+        for parameter, part in zip(self._parameters, parameters, strict=True):
+            if parameter.grad is None:
+                part.zero_()
+            else:
+                part.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+            parameter.grad = None
+        for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
+            part.copy_(buffer - before).mul_(weight)
+        into[-1] = loss.detach().to(self.dtype) * weight
+
+    @torch.no_grad()
+    def apply(self, vector: torch.Tensor) -> float:
+        """Give the model the sum of all shards: gradients, and the changed buffers; return the loss.
+
+        Gradients may share the vector's memory: it must not be written to before the next step.
+        """
+        parameters, buffers = self._split(vector)
+        for parameter, part in zip(self._parameters, parameters, strict=True):
+            parameter.grad = part.to(parameter.device, parameter.dtype)
+        for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
+            change = part if buffer.dtype.is_floating_point else part.round()
+            buffer.copy_(before + change.to(before.device, before.dtype))
+        return float(vector[-1])
+
+    def _split(self, vector: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        parameters, start = _views(vector, 0, self._parameters)
+        buffers, _ = _views(vector, start, self._buffers)
+        return parameters, buffers
+
+
+def _views(vector: torch.Tensor, start: int, like: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+    views = []
+    for tensor in like:
+        views.append(vector[start : start + tensor.numel()].view(tensor.shape))
+        start += tensor.numel()
+    return views, start

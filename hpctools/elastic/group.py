@@ -1,0 +1,159 @@
+"""A generation's process group: gloo between its members, made and used without holding up the training.
+
+`torch.distributed`'s default group is left alone, so that a training may use it for itself.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+import torch
+import torch.distributed
+
+Result = TypeVar("Result")
+
+# torch.distributed does not type what it exports from C++.
+_c10d: Any = torch.distributed
+Gloo = Any
+Store = Any
+Work = Any
+
+LINK_TIMEOUT = timedelta(seconds=20)
+# A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
+OPERATION_TIMEOUT = timedelta(days=7)
+
+
+class Task(Generic[Result]):
+    """Work that a group's own thread does; finished when `finished` says so."""
+
+    def __init__(self, work: Callable[[], Result], notify: Callable[[], None]) -> None:
+        self._work = work
+        self._notify = notify
+        self._result: Result | None = None
+        self._error: Exception | None = None
+        self.finished = False
+
+    def execute(self) -> None:
+        """Do the work and wake up who waits."""
+        try:
+            self._result = self._work()
+        except Exception as error:  # noqa: BLE001 - it is raised again in the thread that asked for the work
+            self._error = error
+        self.finished = True
+        self._notify()
+
+    def result(self) -> Result:
+        """What the work returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+class Group:
+    """The members of one generation, linked; a group of one has nobody to talk to.
+
+    Every operation runs in the group's thread, so that a member that waits for a frozen one can still be
+    called away: it forgets the group, whose thread then ends with the group's connections.
+
+    Attributes:
+        number: the generation.
+        rank, world: our place and how many there are.
+    """
+
+    def __init__(self, number: int, rank: int, world: int, gloo: Gloo) -> None:
+        self.number = number
+        self.rank = rank
+        self.world = world
+        self._gloo = gloo
+        self._scratch: dict[object, torch.Tensor] = {}
+        self._tasks: queue.SimpleQueue[Task[object] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, work: Callable[[], Result], notify: Callable[[], None]) -> Task[Result]:
+        """Start work in the group's thread; `notify` is called there when it has finished."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_execute_all, args=(self._tasks,), name=f"elastic-group-{self.number}", daemon=True
+            )
+            self._thread.start()
+        task = Task(work, notify)
+        self._tasks.put(task)  # type: ignore[arg-type]
+        return task
+
+    def close(self) -> None:
+        """Let the thread end when it has done what it was given."""
+        self._tasks.put(None)
+
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
+        """Begin to send a contiguous CPU tensor to a rank."""
+        return self._gloo.send([tensor], to, tag)
+
+    def receive(self, into: torch.Tensor, sender: int, tag: int) -> Work:
+        """Begin to receive a contiguous CPU tensor from a rank."""
+        return self._gloo.recv([into], sender, tag)
+
+    def scratch(self, use: object, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Memory for one use, the same at every step; a group that was given up takes its memory with it.
+
+        So a late message of a member that was frozen cannot reach what is in use.
+        """
+        tensor = self._scratch.get(use)
+        if tensor is None or tensor.numel() != elements:
+            tensor = self._scratch[use] = torch.empty(elements, dtype=dtype)
+        return tensor
+
+    @property
+    def others(self) -> list[int]:
+        """The other ranks, beginning behind our own, so that not all talk to the same one first."""
+        return [(self.rank + distance) % self.world for distance in range(1, self.world)]
+
+
+def await_all(works: list[Work]) -> None:
+    """Wait for operations.
+
+    Raises:
+        RuntimeError: a peer's connection broke.
+    """
+    for work in works:
+        work.wait(OPERATION_TIMEOUT)
+
+
+def open_store(host: str) -> Store:
+    """The store through which the members of a generation find each other, on a free port of ours."""
+    return _c10d.TCPStore(
+        host, 0, is_master=True, wait_for_workers=False, timeout=LINK_TIMEOUT, multi_tenant=False
+    )
+
+
+def join_store(host: str, port: int) -> Store:
+    """The store that rank 0 opened."""
+    return _c10d.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=LINK_TIMEOUT)
+
+
+def link(number: int, rank: int, world: int, store: Store, host: str) -> Group:
+    """Connect with all members of a generation; blocks until all are there.
+
+    Args:
+        host: our own address, which the others connect to.
+
+    Raises:
+        RuntimeError: not everyone came within LINK_TIMEOUT.
+    """
+    if store is None:
+        return Group(number, rank, world, None)
+    options = _c10d.ProcessGroupGloo._Options()
+    options._timeout = LINK_TIMEOUT
+    options._threads = 2
+    options._devices = [_c10d.ProcessGroupGloo.create_device(hostname=host)]
+    gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
+    return Group(number, rank, world, gloo)
+
+
+def _execute_all(tasks: queue.SimpleQueue[Task[object] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task.execute()
+        del task

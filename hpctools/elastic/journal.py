@@ -1,0 +1,76 @@
+"""What the coordinator writes into the run folder; a full disk there must not end a training."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+STATUS_SECONDS = 0.5
+RATE_SECONDS = 5.0
+
+
+class FolderJournal:
+    """Events, jobs and the status of a run; what cannot be written is said once on standard error.
+
+    Attributes:
+        status: how the run stands, as the next `flush` will write it.
+    """
+
+    def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
+        self._folder = folder
+        self._complained = False
+        self._written: RunStatus | None = None
+        self._next_flush = 0.0
+        self._samples: deque[tuple[float, int]] = deque()
+        self.status = RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
+
+    def event(self, event: str, **detail: Any) -> None:
+        """Something happened."""
+        try:
+            self._folder.append_event(event, **detail)
+        except ElasticError as error:
+            self._complain(error)
+
+    def job(self, role: str, job_id: int) -> None:
+        """A job was submitted."""
+        try:
+            self._folder.append_job(role, job_id)
+        except ElasticError as error:
+            self._complain(error)
+
+    def change(self, **values: Any) -> None:
+        """Change the status; it is written by and by."""
+        self.status = replace(self.status, **values)
+
+    def progressed(self, now: float, samples: int) -> None:
+        """The training has fed so many samples since it began; keeps the rate of the last seconds."""
+        window = self._samples
+        if not window or samples != window[-1][1]:
+            window.append((now, samples))
+        while len(window) > 2 and now - window[0][0] > RATE_SECONDS:
+            window.popleft()
+        (first, few), (last, many) = window[0], window[-1]
+        if last > first and many > few:
+            self.change(samples_per_second=round((many - few) / (last - first), 1))
+
+    def flush(self, now: float, *, at_once: bool = False) -> None:
+        """Write the status when it has changed, not more often than twice a second unless `at_once`."""
+        if self.status == self._written or (now < self._next_flush and not at_once):
+            return
+        self._next_flush = now + STATUS_SECONDS
+        self._written = self.status
+        try:
+            self._folder.write_status(replace(self.status, updated=utc_now()))
+        except ElasticError as error:
+            self._complain(error)
+
+    def _complain(self, error: ElasticError) -> None:
+        if not self._complained:
+            self._complained = True
+            print(f"elastic: {error}; the training goes on", file=sys.stderr, flush=True)

@@ -1,0 +1,371 @@
+"""The surface that a training uses: a data loader whose gradients are the same on any number of workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from hpctools.elastic.exchange import Plan
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.gradients import FlatGradients
+from hpctools.elastic.reduction import Ladder, Node, block
+from hpctools.elastic.sampling import Cursor, Sampling, mixed_seed
+from hpctools.elastic.session import RUN_DIR, session_from
+from hpctools.errors import ElasticError
+
+
+class Stateful(Protocol):
+    """Anything that can be saved and restored, for example a learning-rate scheduler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it needs to go on elsewhere: plain values, containers and tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> Any:
+        """Go on from there."""
+        ...
+
+
+class MapDataset(Protocol):
+    """A map-style data set, as torch.utils.data.Dataset with a length."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """One sample; the same at every call, but for random numbers drawn from torch, random or numpy."""
+        ...
+
+
+class Loader:
+    """Batches for a training whose workers come and go, and the gradients of all of them.
+
+    Takes the place of torch.utils.data.DataLoader in an ordinary training loop:
+
+        loader = elastic.Loader(model, optimizer, dataset, batch_size=48, epochs=2, seed=1)
+        for epoch in range(2):
+            for inputs, targets in loader:
+                loss = F.cross_entropy(model(inputs), targets)
+                if not loader.backward(loss):
+                    continue
+                optimizer.step()
+                optimizer.zero_grad()
+
+    Every global batch of `batch_size` samples is cut into `shards` virtual shards, which the workers share.
+    The loop sees one virtual shard at a time; `backward` returns True once the gradients of the whole
+    global batch are in the parameters. Which samples, in which order, with which random numbers, and the
+    order in which gradients are added up do not depend on the workers: loss and weights are bitwise the
+    same whatever came and went, and without an elastic run (then this is one process).
+
+    The gradient is that of the mean over the global batch's samples, also where the last batch is smaller.
+    Parameters that no shard used get a gradient of zeros.
+
+    Args:
+        model: on every worker of the same shape; its values come from the first worker.
+        optimizer: built over the model's parameters.
+        dataset: map-style, the same on every worker.
+        batch_size: samples in a global batch.
+        epochs: passes over the data set.
+        seed: of the order of samples, and of the random numbers that each shard's forward pass draws.
+        shards: virtual shards of a global batch; at least as many as there will ever be workers.
+        scheduler: moves with the state when given.
+        state: further objects that move with the state, by name.
+        collate: makes a batch of a list of samples.
+        threads: of torch on the CPU; kernels may round differently with another number. None: as they are.
+
+    Raises:
+        ElasticError: the data set is empty, a number makes no sense, the run may get more workers than there
+            are shards, or the run has ended.
+        UnreachableError: the run's coordinator does not answer.
+
+    In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by
+    SystemExit from the loop. One shard is fed for practice before a worker joins: its gradients are dropped.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: MapDataset,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int = 0,
+        shards: int = 12,
+        scheduler: Stateful | None = None,
+        state: Mapping[str, Stateful] | None = None,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        threads: int | None = 1,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._sampling = _checked(Sampling(len(dataset), batch_size, shards, epochs, seed))
+        self._dataset = dataset
+        self._collate = collate
+        self._stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
+        self._stateful |= {"scheduler": scheduler} if scheduler is not None else {}
+        self._stateful |= {f"state {name}": value for name, value in (state or {}).items()}
+        self._gradients = FlatGradients(model)
+        self._spare: list[torch.Tensor] = []
+        self._sums: dict[Node, torch.Tensor] = {}
+        self._ladder = Ladder((0, 0), 1)
+        self._todo: deque[int] = deque()
+        self._fed: int | None = None
+        self._entered = False
+        self._passes = 0
+        self._cursor = Cursor()
+        self._permuted: tuple[int, torch.Tensor] | None = None
+        self._samples_done = 0
+        self.loss = float("nan")
+        self.indices: list[int] = []
+        self._session = session_from(os.environ, self, self._progress)
+
+    # For the training
+
+    @property
+    def step(self) -> int:
+        """Completed steps (global batches) since the beginning of the training."""
+        return self._cursor.step
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole training."""
+        return self._sampling.total_steps
+
+    @property
+    def world_size(self) -> int:
+        """Workers that train now."""
+        return self._session.group.world
+
+    @property
+    def rank(self) -> int:
+        """Our place among them; 0 is the one that should print and save."""
+        return self._session.group.rank
+
+    @property
+    def generation(self) -> int:
+        """Number of the present membership; 0 without an elastic run."""
+        return self._session.group.number
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return self._sampling.total_steps // self._sampling.epochs
+
+    def __iter__(self) -> Iterator[Any]:
+        """Our shards of the rest of one epoch; the first call serves the first epoch, and so on.
+
+        A worker that joins in a later epoch finds the ones before empty.
+
+        Raises:
+            ElasticError: `backward` was not called for a batch.
+            SystemExit: this worker's part has ended.
+        """
+        epoch = self._passes
+        self._passes += 1
+        if not self._entered:
+            yield from self._rehearsal()
+            self._session.enter()
+            self._entered = True
+            self._plan_step()
+        while (shard := self._next_shard(epoch)) is not None:
+            yield from self._feed(shard)
+        if self._sampling.is_over(self._cursor) and epoch == self._sampling.epochs - 1:
+            self._session.finish()
+
+    def backward(self, loss: torch.Tensor) -> bool:
+        """The backward pass of one batch; call it in place of `loss.backward()`.
+
+        Args:
+            loss: the mean loss over the batch's samples, a scalar.
+
+        Returns:
+            Whether the global batch is complete: the gradients of all its shards are in the parameters,
+            `loss`, `indices` and `step` tell about it, and it is time for the optimizer. If not, go on with
+            the next batch.
+
+        Raises:
+            ElasticError: there is no batch to which the loss could belong.
+        """
+        if self._fed is None:
+            raise ElasticError("backward() was called without a batch", "call it once for each batch")
+        shard, self._fed = self._fed, None
+        weight = self._weight(shard)
+        (loss * weight).backward()  # type: ignore[no-untyped-call]
+        if not self._entered:
+            self._gradients.begin_shard()
+            return False
+        if self._todo and self._todo[0] == shard:
+            self._todo.popleft()
+            self._keep(shard, loss, weight)
+        return not self._todo and self._combine()
+
+    # For the session
+
+    @property
+    def completed(self) -> int:
+        """How many steps the state is the result of."""
+        return self._cursor.step
+
+    def capture(self) -> Mapping[str, Any]:
+        """The whole state of the training."""
+        parts = {name: part.state_dict() for name, part in self._stateful.items()}
+        return {**parts, "cursor": asdict(self._cursor), "loss": self.loss, "samples": self._samples_done}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Become what another worker captured."""
+        for name, part in self._stateful.items():
+            part.load_state_dict(state[name])
+        self._cursor = Cursor(**state["cursor"])
+        self.loss = state["loss"]
+        self._samples_done = state["samples"]
+
+    def _progress(self) -> Mapping[str, Any]:
+        if not self._entered or self._cursor.step == 0:
+            return {"total_steps": self.total_steps}
+        return {
+            "step": self._cursor.step,
+            "total_steps": self.total_steps,
+            "loss": self.loss,
+            "samples": self._samples_done,
+        }
+
+    # One step
+
+    def _rehearsal(self) -> Iterator[Any]:
+        """One batch for practice, so that whatever is slow or fails the first time does so before we join."""
+        if not self._session.is_lone:
+            self._gradients.begin_step()
+            yield from self._feed(0)
+
+    def _next_shard(self, epoch: int) -> int | None:
+        """The next shard to feed; None when the epoch is over."""
+        if self._todo:
+            self._gradients.begin_shard()  # what moves in a recovery are the buffers from before the step
+            if self._session.recover():
+                self._begin_again()
+        if not self._todo:
+            if self._cursor.epoch > epoch:
+                return None
+            self._session.boundary()
+            self._plan_step()
+        return self._todo[0] if self._cursor.epoch <= epoch else None
+
+    def _plan_step(self) -> None:
+        """Find out which shards of the next step are ours."""
+        self._todo.clear()
+        self._spare.extend(self._sums.values())
+        self._sums = {}
+        if self._sampling.is_over(self._cursor):
+            return
+        shards = self._sampling.shards_of(self._cursor)
+        group = self._session.group
+        ours = block(group.rank, group.world, shards)
+        self._ladder = Ladder(ours, shards)
+        # With more workers than samples some have no shard; they do one without effect, to stay in step.
+        self._todo.extend(range(*ours) if ours[0] < ours[1] else [shards])
+        self._gradients.begin_step()
+
+    def _begin_again(self) -> None:
+        self._spare, self._sums = [], {}  # the group that was given up may still use them
+        self._plan_step()
+
+    def _feed(self, shard: int) -> Iterator[Any]:
+        self._gradients.begin_shard()
+        low, high = self._sampling.slice_of(self._cursor, min(shard, self._shards() - 1))
+        indices = self._order()[low:high].tolist()
+        self._draw_from(shard)
+        self._fed = shard
+        yield self._collate([self._dataset[index] for index in indices])
+        if self._fed is not None:
+            raise ElasticError(
+                "the loop went on to the next batch without loader.backward(loss)",
+                "call loader.backward(loss) once for each batch, in place of loss.backward()",
+            )
+
+    def _keep(self, shard: int, loss: torch.Tensor, weight: float) -> None:
+        """Add a shard's part to the sums of its neighbours, in the order of the tree."""
+        if shard >= self._shards():
+            return
+        vector = self._spare.pop() if self._spare else self._gradients.new_vector()
+        self._gradients.capture(vector, loss, weight)
+        self._sums[(shard, shard + 1)] = vector
+        for low, high in self._ladder.push(shard):
+            middle = (low + high + 1) // 2
+            left, right = self._sums.pop((low, middle)), self._sums.pop((middle, high))
+            self._sums[(low, high)] = left.add_(right)
+            self._spare.append(right)
+
+    def _combine(self) -> bool:
+        """Add up the shards of all workers; False: a worker was lost, and the step begins again."""
+        gradients = self._gradients
+        gradients.begin_shard()
+        plan = Plan(
+            self._cursor.step, self._shards(), gradients.length, gradients.dtype, self._session.ready_for
+        )
+        exchanged = self._session.exchange(self._sums, plan)
+        if exchanged is None:
+            self._begin_again()
+            return False
+        self.loss = gradients.apply(exchanged.vector)
+        low, high = self._sampling.batch(self._cursor)
+        self.indices = self._order()[low:high].tolist()
+        self._draw_from(self._shards())
+        self._samples_done += high - low
+        self._cursor = self._sampling.after(self._cursor)
+        return True
+
+    def _shards(self) -> int:
+        return self._sampling.shards_of(self._cursor)
+
+    def _weight(self, shard: int) -> float:
+        """The shard's share of the global batch's samples."""
+        if shard >= self._shards():
+            return 0.0
+        low, high = self._sampling.slice_of(self._cursor, shard)
+        first, last = self._sampling.batch(self._cursor)
+        return (high - low) / (last - first)
+
+    def _order(self) -> torch.Tensor:
+        epoch = min(self._cursor.epoch, self._sampling.epochs - 1)
+        if self._permuted is None or self._permuted[0] != epoch:
+            self._permuted = (epoch, self._sampling.permutation(epoch))
+        return self._permuted[1]
+
+    def _draw_from(self, shard: int) -> None:
+        """Random numbers that belong to the shard, whoever computes it."""
+        seed = mixed_seed(self._sampling.seed, "shard", self._cursor.step, shard)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(seed % 2**32)
+
+
+def _checked(sampling: Sampling) -> Sampling:
+    values: Sequence[tuple[str, int]] = (
+        ("the data set's length", sampling.samples),
+        ("batch_size", sampling.batch_size),
+        ("epochs", sampling.epochs),
+        ("shards", sampling.shards),
+    )
+    for name, value in values:
+        if value < 1:
+            raise ElasticError(f"elastic.Loader: {name} is {value}", "it has to be 1 or more")
+    if RUN_DIR in os.environ:
+        spec = RunFolder(os.environ[RUN_DIR]).spec()
+        largest = spec.max_nodes * spec.workers_per_node
+        if largest > sampling.shards:
+            raise ElasticError(
+                f"elastic.Loader: up to {largest} workers cannot share {sampling.shards} virtual shards",
+                f"give shards={largest} or more, the same at every start of this training",
+            )
+    return sampling

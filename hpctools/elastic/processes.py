@@ -1,0 +1,179 @@
+"""The worker processes of one node: started, watched, restarted and ended by its agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import CommandError
+from hpctools.slurm import run
+
+TAIL_LINES = 20
+NOT_STARTED = 127
+RESTART_SECONDS = 1.0
+LAST_WORDS_SECONDS = 1.0
+
+
+class _LastWords:
+    """A worker's standard error: copied to ours as it comes, the last lines kept."""
+
+    def __init__(self) -> None:
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._reading, self._writing = os.pipe()
+        self._partial = b""
+        self._over = asyncio.Event()
+        os.set_blocking(self._reading, False)
+        asyncio.get_running_loop().add_reader(self._reading, self._read)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[int]:
+        """The end that the worker gets; closed on our side afterwards."""
+        try:
+            yield self._writing
+        finally:
+            os.close(self._writing)
+
+    async def spoken(self, seconds: float) -> None:
+        """Wait for the end of it; not for ever, since a process that the worker left behind may hold it."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+        self.close()
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._reading >= 0:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = -1
+
+    def _read(self) -> None:
+        chunk = os.read(self._reading, 1 << 16)
+        if not chunk:
+            self._over.set()
+            asyncio.get_running_loop().remove_reader(self._reading)
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.flush()
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        lines += [] if chunk else [self._partial]
+        self.tail.extend(line.decode(errors="replace") for line in lines if line.strip())
+
+
+class Workers:
+    """The workers of one node.
+
+    Args:
+        agent: the agent's name; a worker is `<agent>.<local>.<attempt>`.
+        say: sends a message to the coordinator.
+        shows_output: whether the first worker's standard output is the job's; the others' goes to the
+            run's logs.
+    """
+
+    def __init__(
+        self, folder: RunFolder, spec: RunSpec, agent: str, say: Callable[..., None], *, shows_output: bool
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._agent = agent
+        self._say = say
+        self._shows_output = shows_output
+        self._attempts: dict[int, int] = {}
+        self._running: dict[str, int] = {}
+        self._watching: set[asyncio.Task[None]] = set()
+        self._none_left = asyncio.Event()
+        self._no_restart = asyncio.Event()
+
+    def spawn(self, local: int) -> None:
+        """Start the user's command as the node's worker number `local`."""
+        attempt = self._attempts[local] = self._attempts.get(local, -1) + 1
+        name = f"{self._agent}.{local}.{attempt}"
+        self._none_left.clear()
+        self._say("spawned", worker=name)
+        words = _LastWords()
+        try:
+            pid, wait = self._start(name, words, shown=self._shows_output and local == 0)
+        except (CommandError, OSError) as error:
+            words.close()
+            self._say("exited", worker=name, code=NOT_STARTED, tail=[str(error)])
+            self._none_left.set()
+            return
+        self._running[name] = pid
+        task = asyncio.ensure_future(self._watch(name, wait, words))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    def restart(self, worker: str) -> None:
+        """Start a worker again that has ended."""
+        self.spawn(int(worker.split(".")[1]))
+
+    def expect_no_restart(self) -> None:
+        """The node has to be given back: when the last worker has ended, all have."""
+        self._no_restart.set()
+        if not self._running:
+            self._none_left.set()
+
+    async def all_ended(self) -> None:
+        """Wait until no worker runs and, as far as can be known, none will be started again."""
+        while True:
+            await self._none_left.wait()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._no_restart.wait(), RESTART_SECONDS)
+            if not self._running:
+                return
+
+    async def stop(self, grace: float) -> None:
+        """End the workers: SIGTERM, and SIGKILL to those that are still there after `grace` seconds."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self._running.values():
+                _signal_group(pid, number)
+            if self._watching:
+                await asyncio.wait(self._watching, timeout=grace)
+
+    def _start(self, worker: str, words: _LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
+        log = self._folder.logs / f"{worker}.out"
+        with words.writing() as stderr, open(os.devnull if shown else log, "ab", opener=_private) as output:
+            popen = run.start(
+                self._spec.command,
+                stdout=None if shown else output,
+                stderr=stderr,
+                env=self._environment(worker),
+                cwd=Path(self._spec.workdir),
+                new_session=True,
+            )
+        return popen.pid, popen.wait
+
+    async def _watch(self, worker: str, wait: Callable[[], int], words: _LastWords) -> None:
+        code = await asyncio.to_thread(wait)
+        await words.spoken(LAST_WORDS_SECONDS)
+        self._running.pop(worker, None)
+        self._say("exited", worker=worker, code=code, tail=list(words.tail))
+        if not self._running:
+            self._none_left.set()
+
+    def _environment(self, worker: str) -> dict[str, str]:
+        return {
+            # One thread a worker unless the user wants more: kernels then round the same everywhere.
+            "OMP_NUM_THREADS": "1",
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "HPCTOOLS_RUN_DIR": str(self._folder.path),
+            "HPCTOOLS_WORKER": worker,
+        }
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return

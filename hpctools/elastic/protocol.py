@@ -1,0 +1,80 @@
+"""How agents, workers and the coordinator talk: one JSON object a line, the first one says who speaks.
+
+Connection opens with {"kind": "hello", "role": "agent" | "worker", "token": ...}; a wrong token closes it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+from typing import Any
+
+from hpctools.elastic.folder import CoordinatorAddress
+from hpctools.errors import ElasticError, UnreachableError
+
+Message = dict[str, Any]
+
+LINE_LIMIT = 1 << 20
+BEAT_SECONDS = 0.5
+SILENCE_SECONDS = 3.0
+
+
+def encode(kind: str, **fields: Any) -> bytes:
+    """One message as a line of bytes."""
+    return json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The inverse of `encode`.
+
+    Raises:
+        ElasticError: the line is no message.
+    """
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise ElasticError(f"received a line that is no message: {line[:80]!r}")
+    return message
+
+
+def token_matches(given: object, expected: str) -> bool:
+    """Whether a peer knows the run's secret; takes the same time whatever it sent."""
+    return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def own_address() -> tuple[str, str]:
+    """Where to listen and what to publish, both for other nodes of the cluster.
+
+    The address of the node's own name, numeric. A name that does not resolve, or resolves to Debian's
+    127.0.1.1 (which no other node can reach), makes us listen everywhere and publish the name itself; the
+    token keeps strangers out.
+    """
+    name = socket.gethostname()
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        return "0.0.0.0", name  # noqa: S104
+    if address == "127.0.1.1":
+        return "0.0.0.0", name  # noqa: S104
+    return address, address
+
+
+def connect(address: CoordinatorAddress, timeout: float) -> socket.socket:
+    """A blocking connection to the coordinator.
+
+    Raises:
+        UnreachableError: nobody listens there.
+    """
+    try:
+        connection = socket.create_connection((address.host, address.port), timeout)
+    except OSError as error:
+        raise UnreachableError(
+            f"the coordinator at {address.host}:{address.port} does not answer: {error.strerror or error}",
+            "the run's baseline job has probably ended; hp-status tells",
+        ) from None
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
