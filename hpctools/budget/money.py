@@ -60,7 +60,7 @@ def parse_currency(text: str) -> str:
 def plain(amount: Decimal) -> Decimal:
     """The same value without trailing zeros or an exponent: one spelling for one amount."""
     trimmed = amount.normalize(_EXACT)
-    return trimmed.quantize(Decimal(1), context=_EXACT) if _exponent(trimmed) > 0 else trimmed + ZERO
+    return trimmed.quantize(Decimal(1), context=_EXACT) if _exponent(trimmed) > 0 else _EXACT.add(trimmed, ZERO)
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
@@ -93,7 +93,7 @@ def apportion(amount: Decimal, weights: Sequence[int]) -> list[Decimal]:
     if whole <= 0 or min(weights) < 0:
         raise ValueError("weights must be non-negative and one of them above zero")
     places = max(PART_PLACES, -_exponent(amount))
-    units = int(abs(amount).scaleb(places, _EXACT))
+    units = int(amount.copy_abs().scaleb(places, _EXACT))
     parts = [units * weight // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda i: -(units * weights[i] % whole))
     for index in by_remainder[: units - sum(parts)]:

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import stat
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import BudgetError, CommandError, UnreachableError
+from hpctools.slurm.accounting import FIELDS, JobRecord, arguments, duration, expand, parse, read_jobs, tres
+
+LINE = (
+    "17|uni-gpu|4|nlp1|nlp-lab-a|nlp|medium|2026-11-21T12:00:00|2026-11-21T12:00:05|2026-11-21T12:01:05|"
+    "00:00:00|COMPLETED|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=2|reserved-[1-2]|"
+)
+RECORD = JobRecord(
+    cluster="uni-gpu",
+    dbindex=4,
+    job_id=17,
+    user="nlp1",
+    account="nlp-lab-a",
+    partition="nlp",
+    qos="medium",
+    submitted=1795262400,
+    start=1795262405,
+    end=1795262465,
+    suspended_seconds=0,
+    state="COMPLETED",
+    cpus=8,
+    memory_mb=65536,
+    gpus=4,
+    shards=0,
+    nodes="reserved-[1-2]",
+    reservation="",
+)
+
+
+def line(**changes: str) -> str:
+    return "|".join((dict(zip(FIELDS, LINE.split("|"), strict=True)) | changes).values())
+
+
+def test_a_line_is_a_record() -> None:
+    assert parse(f"{LINE}\n") == (RECORD,)
+
+
+def test_a_running_job_has_no_end() -> None:
+    (job,) = parse(line(End="Unknown", State="RUNNING"))
+    assert (job.end, job.state) == (None, "RUNNING")
+
+
+def test_a_pending_job_has_nothing_yet() -> None:
+    (job,) = parse(
+        line(Start="Unknown", End="Unknown", State="PENDING", AllocTRES="", NodeList="None assigned")
+    )
+    assert (job.start, job.end, job.nodes, job.cpus, job.gpus) == (None, None, "", 0, 0)
+
+
+def test_who_cancelled_a_job_is_not_its_state() -> None:
+    assert parse(line(State="CANCELLED by 1001"))[0].state == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("gres/gpu=4,gres/gpu:a100=4", 4),
+        ("gres/gpu:a100=3,gres/gpu:h100=1", 4),
+        ("gres/gpu_mem=4", 0),
+        ("cpu=1", 0),
+    ],
+)
+def test_typed_gpus_are_never_added_to_the_plain_count(text: str, gpus: int) -> None:
+    assert parse(line(AllocTRES=text))[0].gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("00:00", 0), ("01:02", 62), ("03:01:02", 10862), ("32-00:00:00", 2764800), ("05:00.999", 300)],
+)
+def test_durations_have_days_or_hours_or_neither(text: str, seconds: int) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "32", "1-00", "-1:00", "INVALID"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("1000M", 1000), ("1.50G", 1536), ("2T", 2097152), ("512K", 0), ("2048K", 2), ("77", 77)],
+)
+def test_memory_is_in_megabytes(text: str, megabytes: int) -> None:
+    assert tres(f"cpu=1,mem={text}")["mem"] == megabytes
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=x", "=3", "mem=1Q"])
+def test_what_is_no_tres_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a TRES"):
+        tres(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (LINE.rpartition("|")[0], "14 fields instead of 15"),
+        (f"{LINE}|more", "16 fields instead of 15"),
+        (line(DBIndex="x"), "invalid literal"),
+        (line(Start="12:00"), "Invalid isoformat"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(text: str, what: str) -> None:
+    with pytest.raises(BudgetError, match=f"line 2 of sacct's output cannot be read.*{what}"):
+        parse(f"{LINE}\n{text}\n")
+
+
+def test_host_lists_unfold_and_nothing_else_is_understood() -> None:
+    assert expand("b-[2,10],a-1") == ("a-1", "b-2", "b-10")
+    assert expand("") == ()
+
+
+def test_the_question_covers_one_utc_day() -> None:
+    assert arguments(date(2026, 2, 28)) == [
+        "sacct",
+        "--allusers",
+        "--allocations",
+        "--duplicates",
+        "--parsable2",
+        "--noheader",
+        "--noconvert",
+        "--starttime=2026-02-28T00:00:00",
+        "--endtime=2026-03-01T00:00:00",
+        "--format=JobIDRaw,Cluster,DBIndex,User,Account,Partition,QOS,Submit,Start,End,Suspended,State,AllocTRES,"
+        "NodeList,Reservation",
+    ]
+
+
+def fake_sacct(folder: Path, script: str) -> Path:
+    program = folder / "sacct"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def test_each_day_is_asked_for_in_utc_and_a_job_in_two_windows_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    log = tmp_path / "log"
+    sacct = fake_sacct(tmp_path, f"echo \"$TZ $SLURM_TIME_FORMAT $8\" >>{log}; echo '{LINE}'")
+    assert list(read_jobs(date(2026, 11, 20), date(2026, 11, 22), sacct=sacct)) == [RECORD]
+    assert log.read_text().splitlines() == [
+        "UTC standard --endtime=2026-11-21T00:00:00",
+        "UTC standard --endtime=2026-11-22T00:00:00",
+    ]
+
+
+def test_slurmdbd_that_is_away_is_told_from_other_failures(tmp_path: Path) -> None:
+    away = "sacct: error: Sending PersistInit msg: Connection refused"
+    sacct = fake_sacct(tmp_path, f"echo '{away}' >&2; exit 1")
+    with pytest.raises(UnreachableError, match="slurmdbd does not answer"):
+        list(read_jobs(date(2026, 11, 20), date(2026, 11, 21), sacct=sacct))
+    sacct.write_text("#!/bin/sh\necho 'sacct: fatal: bad option' >&2; exit 1\n")
+    with pytest.raises(CommandError, match="bad option"):
+        list(read_jobs(date(2026, 11, 20), date(2026, 11, 21), sacct=sacct))
