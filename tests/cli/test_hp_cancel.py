@@ -1,0 +1,99 @@
+"""hp-cancel as a command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpctools.cli.hp_cancel import main
+from hpctools.elastic.folder import RunStatus
+from hpctools.errors import UnreachableError
+from hpctools.testing.clock import FakeClock
+from hpctools.testing.runs import make_run
+from hpctools.testing.slurm import FakeSlurm
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    folder = make_run(tmp_path)
+    slurm = FakeSlurm()
+    for role, qos in (("baseline", "normal"), ("replica", "elastic")):
+        number = slurm.submit([f"--qos={qos}", "--comment=hp-run:train-3fa9c1"], folder.path / "run.json")
+        folder.append_job(role, number)
+    slurm.change(101, state="RUNNING")
+    return slurm
+
+
+def cancel(*words, slurm, clock=None):
+    return main(list(words), client=lambda: slurm, sleep=(clock or FakeClock()).sleep)
+
+
+@pytest.mark.parametrize("word", ["train-3fa9c1", "101", "102"])
+def test_all_of_it_ends_whatever_names_it(slurm, capfd, word):
+    assert cancel(word, slurm=slurm) == 0
+    assert capfd.readouterr().out == "run train-3fa9c1: cancelled baseline job 101, replica job 102\n"
+    assert {job.state for job in slurm.queue.values()} == {"CANCELLED"}
+
+
+def test_a_second_time_there_is_nothing_left(slurm, capfd):
+    cancel("101", slurm=slurm)
+    capfd.readouterr()
+    assert cancel("101", slurm=slurm) == 0
+    assert capfd.readouterr().out == "run train-3fa9c1: nothing left to cancel\n"
+
+
+def test_json(slurm, capfd):
+    assert cancel("--json", "101", slurm=slurm) == 0
+    assert json.loads(capfd.readouterr().out) == {
+        "run": "train-3fa9c1",
+        "baseline": [101],
+        "replicas": [102],
+        "remaining": [],
+    }
+
+
+def test_several_runs_are_all_found_before_the_first_is_cancelled(slurm, capfd):
+    assert cancel("train-3fa9c1", "nonsense", slurm=slurm) == 1
+    assert capfd.readouterr().err == "hp-cancel: there is no run nonsense; hp-status --all lists your runs\n"
+    assert slurm.cancelled == []
+
+
+def test_the_baseline_script_cancels_replicas_by_folder_and_says_nothing_when_there_are_none(
+    slurm, tmp_path, capfd
+):
+    folder = str(tmp_path / "train-3fa9c1")
+    make_status = make_run(tmp_path, "unused-000000")
+    make_status.write_status(RunStatus("finished"))
+    assert cancel("--replicas", folder, slurm=slurm) == 0
+    assert capfd.readouterr().out == "run train-3fa9c1: cancelled replica job 102\n"
+    assert slurm.queue[101].state == "RUNNING"
+    assert cancel("--replicas", folder, slurm=slurm) == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_jobs_that_stay_are_named_with_exit_code_1(slurm, capfd, monkeypatch):
+    monkeypatch.setattr(slurm, "change", lambda *arguments, **changes: None)
+    assert cancel("101", slurm=slurm) == 1
+    assert capfd.readouterr().out.splitlines()[1] == (
+        "run train-3fa9c1: still there after 10 s: see `squeue -j 101,102`"
+    )
+
+
+def test_a_controller_that_is_down_is_exit_code_3(slurm, capfd):
+    slurm.failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
+    assert cancel("train-3fa9c1", slurm=slurm) == 3
+    line = "hp-cancel: Slurm's controller does not answer; check it with `scontrol ping`\n"
+    assert capfd.readouterr().err == line
+
+
+def test_a_folder_that_is_no_runs_is_an_error(slurm, tmp_path, capfd):
+    assert cancel(f"{tmp_path}/", slurm=slurm) == 1
+    assert "is not a run's folder" in capfd.readouterr().err
+
+
+def test_wrong_usage_is_exit_code_2(capfd):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2

@@ -1,0 +1,193 @@
+"""hp-status as a command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from hpctools.cli import hp_status
+from hpctools.cli.hp_status import main
+from hpctools.elastic.folder import RunStatus
+from hpctools.errors import UnreachableError
+from hpctools.testing.clock import FakeClock
+from hpctools.testing.runs import make_run
+from hpctools.testing.slurm import FakeSlurm
+
+STATUS = RunStatus(
+    "running",
+    generation=5,
+    world_size=4,
+    nodes=("n1", "n2", "n3", "n5"),
+    min_nodes=2,
+    max_nodes=6,
+    step=120,
+    total_steps=400,
+    loss=2.34567,
+    samples_per_second=35.24,
+    updated="2026-02-03T10:30:00.000+00:00",
+    last_resize={
+        "from": 6,
+        "to": 4,
+        "generation": 5,
+        "step": 80,
+        "time": "2026-02-03T10:21:33.000+00:00",
+        "pause_s": 0.214,
+        "phases": {"agree": 0.1, "state": 0.05},
+    },
+)
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield tmp_path
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def slurm(root):
+    """A run of four nodes after a preemption: baseline 101, replica 102 running, 103 waiting, 104 gone."""
+    folder = make_run(root)
+    slurm = FakeSlurm()
+    for role in ("baseline", "replica", "replica", "replica"):
+        qos = "normal" if role == "baseline" else "elastic"
+        number = slurm.submit([f"--qos={qos}", "--comment=hp-run:train-3fa9c1"], folder.path / "run.json")
+        folder.append_job(role, number)
+    slurm.change(101, state="RUNNING", nodes=("n1", "n2"))
+    slurm.change(102, state="RUNNING", nodes=("n3",))
+    slurm.change(103, state="PENDING", reason="Resources")
+    slurm.change(104, state="COMPLETED")
+    folder.write_status(STATUS)
+    by = {"job_id": 20, "user": "cv1", "account": "cv", "qos": "high"}
+    folder.append_event("left", reason="preempted", job_id=104, node="n4", preempted_by=by)
+    events = (folder.path / "events.jsonl").read_text().replace("\n", "")
+    left = {**json.loads(events), "time": "2026-02-03T10:20:01.000+00:00"}
+    (folder.path / "events.jsonl").write_text(json.dumps(left) + "\n")
+    return slurm
+
+
+def test_one_run_is_shown_as_one_thing(root, slurm, capfd):
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    assert (
+        capfd.readouterr().out
+        == f"""\
+run train-3fa9c1  running
+  nodes       4 of 2..6 (n1 n2 n3 n5)
+  workers     4 in generation 5
+  step        120/400, loss 2.3457, 35.2 samples/s
+  last resize 6 -> 4 workers at step 80, pause 0.21 s (agree 0.10, state 0.05), 2026-02-03 10:21:33
+  preempted   job 104 on n4 by cv1 (account cv, QoS high, job 20), 2026-02-03 10:20:01
+  job         101 baseline RUNNING n1 n2
+  job         102 replica RUNNING n3
+  job         103 replica PENDING (Resources)
+  ended jobs  1
+  updated     2026-02-03 10:30:00
+  folder      {root}/train-3fa9c1
+"""
+    )
+
+
+def test_any_of_its_jobs_stands_for_the_run(slurm, capfd):
+    assert main(["104", "--json"], client=lambda: slurm) == 0
+    values = json.loads(capfd.readouterr().out)
+    assert (values["id"], values["state"], values["status"]["step"]) == ("train-3fa9c1", "running", 120)
+    assert [job["id"] for job in values["jobs"]] == [101, 102, 103]
+    assert values["preemptions"][0]["by"]["user"] == "cv1"
+
+
+def test_without_a_run_active_ones_are_listed_and_all_on_request(root, slurm, capfd):
+    old = make_run(root, "old-000000", created="2026-02-01T00:00:00.000+00:00")
+    old.write_status(RunStatus("finished", step=9, total_steps=9, min_nodes=1, max_nodes=2))
+    assert main([], client=lambda: slurm) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "RUN           STATE    NODES      STEP     LOSS    SAMPLES/S  CREATED",
+        "train-3fa9c1  running  4 of 2..6  120/400  2.3457  35.2       2026-02-03 10:00:00",
+    ]
+    assert main(["--all"], client=lambda: slurm) == 0
+    assert capfd.readouterr().out.splitlines()[2] == (
+        "old-000000    finished  0 of 1..2  9/9      -       -          2026-02-01 00:00:00"
+    )
+    assert main(["--all", "--json"], client=lambda: slurm) == 0
+    assert [run["id"] for run in json.loads(capfd.readouterr().out)] == ["train-3fa9c1", "old-000000"]
+
+
+def test_without_any_run_it_says_so_and_needs_no_slurm(root, capfd):
+    def no_slurm():
+        raise AssertionError
+
+    assert main([], client=no_slurm) == 0
+    assert capfd.readouterr().out == "no runs\n"
+
+
+def test_when_all_have_ended_it_says_how_to_see_them(root, capfd):
+    make_run(root).write_status(RunStatus("finished"))
+    assert main([], client=FakeSlurm) == 0
+    assert capfd.readouterr().out == "no active runs; hp-status --all lists the others\n"
+
+
+def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
+    slurm.queue.clear()
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    first = capfd.readouterr().out.splitlines()[0]
+    assert first == "run train-3fa9c1  lost: its baseline job 101 is no longer in the queue"
+
+
+def test_without_a_controller_the_run_itself_is_asked(slurm, capfd):
+    slurm.failure = UnreachableError("Slurm's controller does not answer")
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith(
+        "run train-3fa9c1  running: slurmctld does not answer, so this is what the run itself"
+    )
+    assert err == "hp-status: Slurm's controller does not answer\n"
+
+
+def test_an_unknown_run_is_an_error_with_similar_ones(slurm, capfd):
+    assert main(["trein-3fa9c1"], client=lambda: slurm) == 1
+    assert capfd.readouterr().err == ("hp-status: there is no run trein-3fa9c1; did you mean train-3fa9c1?\n")
+
+
+def test_watching_prints_each_change_and_ends_with_the_run(root, slurm, capfd):
+    folder = make_run(root, "other-000000")
+    folder.append_job("baseline", 101)
+    clock = FakeClock(
+        events={
+            4.0: lambda: folder.write_status(RunStatus("running", step=3, min_nodes=2, max_nodes=6)),
+            8.0: lambda: folder.write_status(RunStatus("finished", step=9, min_nodes=2, max_nodes=6)),
+        }
+    )
+    slurm.queue[101] = replace(slurm.queue[101], comment="hp-run:other-000000")
+    assert main(["other-000000", "--watch"], client=lambda: slurm, sleep=clock.sleep) == 0
+    heads = [line for line in capfd.readouterr().out.splitlines() if line.startswith("run")]
+    assert heads == [f"run other-000000  {state}" for state in ("starting", "running", "finished")]
+    assert clock.now == 8.0
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_colour", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colours_are_for_terminals_that_want_them(slurm, monkeypatch, terminal, no_colour, coloured):
+    shown = []
+    monkeypatch.setattr(hp_status, "show", shown.append)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    main([], client=lambda: slurm)
+    main(["101"], client=lambda: slurm)
+    assert ["\x1b[" in text for text in shown] == [coloured, coloured]
+
+
+def test_a_reader_that_stops_early_is_no_error(slurm):
+    program = "from hpctools.cli.hp_status import main; import sys; sys.exit(main(['--all']))"
+    command = f'"{sys.executable}" -c "{program}" | true; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.strip() in ("0", "141")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -1,0 +1,332 @@
+"""hp-submit as a command: sbatch in its place, and elastic runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpctools.cli.hp_submit import main
+from hpctools.elastic.folder import RunFolder
+from hpctools.errors import CommandError, UnreachableError
+from hpctools.testing.slurm import FakeSlurm
+
+SBATCH = """\
+#!/bin/bash
+# Answers as sbatch does, and keeps what it was given.
+printf '%s\\0' "$@" > "$KEEP/argv"
+[ -t 0 ] || cat > "$KEEP/stdin"
+echo "sbatch: info from the site" >&2
+echo "Submitted batch job 42"
+exit "${SBATCH_SAYS:-0}"
+"""
+
+
+@pytest.fixture
+def sbatch(tmp_path, monkeypatch):
+    """A stand-in for sbatch on PATH; what it got lies in the folder that comes back."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(SBATCH)
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("KEEP", str(tmp_path))
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path / "runs"))
+    for name in [name for name in os.environ if name.startswith(("SBATCH_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --time=5\nhostname\n")
+    return tmp_path
+
+
+def argv_of(folder: Path) -> list[str]:
+    return (folder / "argv").read_text().split("\0")[:-1]
+
+
+def hp_submit(*words: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "hpctools.cli.hp_submit", *words],
+        input=stdin,
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_plain_script_is_sbatchs_with_its_output_and_exit_code(sbatch):
+    words = ["-HN", "2", "--job-name=a b", "--tim", "3", "job.sh", "--nodes", "2:6", "it's"]
+    done = hp_submit(*words, SBATCH_SAYS="3")
+    assert (done.returncode, done.stdout) == (3, b"Submitted batch job 42\n")
+    assert done.stderr == b"sbatch: info from the site\n"
+    assert argv_of(sbatch) == words
+
+
+def test_our_flags_do_not_reach_sbatch_and_json_says_the_id(sbatch):
+    (sbatch / "bin" / "sbatch").write_text(SBATCH.replace("Submitted batch job 42", "42;uni"))
+    done = hp_submit("--debug", "--json", "-N2", "job.sh", "--json")
+    assert json.loads(done.stdout) == {"elastic": False, "job_id": 42, "cluster": "uni"}
+    assert argv_of(sbatch) == ["--parsable", "-N2", "job.sh", "--json"]
+
+
+def test_a_command_becomes_a_script_on_standard_input(sbatch):
+    done = hp_submit("--gpus", "4", "--", "python", "train.py", "a b")
+    assert (done.returncode, done.stdout) == (0, b"Submitted batch job 42\n")
+    assert argv_of(sbatch) == ["--gpus", "4", "--job-name=train.py"]
+    script = "#!/bin/bash\n# Written by hp-submit around the command.\nexec -- python train.py 'a b'\n"
+    assert (sbatch / "stdin").read_text() == script
+
+
+@pytest.mark.parametrize("given", [{"words": ["-J", "mine"]}, {"environment": {"SBATCH_JOB_NAME": "mine"}}])
+def test_a_job_name_that_was_given_stays(sbatch, given):
+    hp_submit(*given.get("words", []), "--", "train", **given.get("environment", {}))
+    assert "--job-name=train" not in argv_of(sbatch)
+
+
+def test_a_script_from_standard_input_arrives_byte_for_byte(sbatch):
+    script = b"#!/bin/bash\necho \xff\n"
+    done = hp_submit("-N2", stdin=script)
+    assert done.returncode == 0
+    assert (sbatch / "stdin").read_bytes() == script
+
+
+def test_what_ends_us_ends_sbatch_too(sbatch):
+    """`hp-submit --wait` in a terminal that is closed."""
+    waiting = '#!/bin/bash\necho "$$" > "$KEEP/pid"; echo waiting; exec sleep 60\n'
+    (sbatch / "bin" / "sbatch").write_text(waiting)
+    with subprocess.Popen(
+        [sys.executable, "-m", "hpctools.cli.hp_submit", "--wait", "job.sh"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((sbatch / "pid").read_text()), 0)
+
+
+def test_when_the_controller_is_down_sbatch_says_so_and_we_say_how_to_check(sbatch):
+    words = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+    (sbatch / "bin" / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    done = hp_submit("job.sh")
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        words,
+        "hp-submit: slurmctld does not answer, nothing was submitted; `scontrol ping` shows when it is back",
+    ]
+
+
+def test_without_sbatch_the_error_is_one_line(sbatch):
+    done = hp_submit("job.sh", PATH="/nowhere")
+    assert (done.returncode, done.stdout) == (1, b"")
+    line = b"hp-submit: cannot start sbatch: No such file or directory; install sbatch or put it on PATH\n"
+    assert done.stderr == line
+
+
+def test_a_plain_dry_run_shows_the_command_and_the_script_and_touches_nothing(sbatch):
+    done = hp_submit("--dry-run", "--gpus", "4", "--", "python", "a b.py")
+    assert done.stdout.decode() == (
+        "# submit\nsbatch --gpus 4 '--job-name=a b.py'\n# with this batch script on standard input\n"
+        "#!/bin/bash\n# Written by hp-submit around the command.\nexec -- python 'a b.py'\n"
+    )
+    assert not (sbatch / "argv").exists()
+
+
+def test_a_plain_dry_run_as_json(sbatch):
+    done = hp_submit("--dry-run", "--json", "-N2", "job.sh", "x")
+    command = ["sbatch", "-N2", "job.sh", "x"]
+    assert json.loads(done.stdout) == {"elastic": False, "command": command, "script": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nothing.sh"], 1, "there is no script"),
+        (["."], 1, "is a folder"),
+        (["--nodes", "6:2", "job.sh"], 2, "did you mean --nodes 2:6?"),
+        (["--nodes", "0:3", "job.sh"], 2, "at least 1 node"),
+        (["--nodes", "a:b", "job.sh"], 2, "is not a range of nodes"),
+        (["--nodes", "2:", "job.sh"], 2, "is not a range of nodes"),
+        (["--nodes"], 2, "option --nodes needs a value"),
+        (["-N2", "--"], 2, "a command belongs after --"),
+        (["-N2:60", "job.sh"], 1, "partition gpu has only 6 nodes"),
+        (["-N2:6", "-n4", "job.sh"], 1, "--ntasks is not for an elastic run"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_nothing(sbatch, capfd, words, code, message):
+    slurm = FakeSlurm()
+    assert main(words, client=lambda: slurm) == code
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("hp-submit: ")
+    assert message in err
+    assert not slurm.submitted
+    assert not (sbatch / "argv").exists()
+    assert not (sbatch / "runs").exists()
+
+
+def test_debug_shows_where_it_happened(sbatch):
+    done = hp_submit("--debug", "nothing.sh")
+    assert done.returncode == 1
+    assert b"Traceback" in done.stderr
+
+
+def test_an_elastic_run_is_submitted_and_says_how_to_follow_it(sbatch, capfd):
+    slurm = FakeSlurm()
+    assert main(["-N2:6", "--", "train"], client=lambda: slurm) == 0
+    out, err = capfd.readouterr()
+    (run,) = (sbatch / "runs").iterdir()
+    assert out == (
+        f"Submitted batch job 101\nElastic run {run.name}: 2 to 6 nodes; see: hp-status {run.name}\n"
+    )
+    assert err == ""
+    assert slurm.submitted[0].script == run / "baseline.sh"
+    spec = RunFolder(run).spec()
+    assert (spec.command, spec.min_nodes, spec.max_nodes) == (("train",), 2, 6)
+    assert spec.workdir == str(sbatch)
+
+
+def test_the_script_of_an_elastic_run_is_kept_beside_it(sbatch):
+    (sbatch / "job.sh").write_bytes(b"#!/bin/sh\n#SBATCH -N 1:2\necho \xff\n")
+    assert main(["job.sh", "x y"], client=FakeSlurm) == 0
+    (run,) = (sbatch / "runs").iterdir()
+    assert (run / "script").read_bytes() == b"#!/bin/sh\n#SBATCH -N 1:2\necho \xff\n"
+    assert RunFolder(run).spec().command == (str(run / "script"), "x y")
+
+
+@pytest.mark.parametrize(
+    ("flag", "output"),
+    [("--parsable", "101\n"), ("--quiet", "")],
+)
+def test_an_elastic_run_answers_as_tersely_as_sbatch(sbatch, capfd, flag, output):
+    assert main(["-N2:6", flag, "--", "train"], client=FakeSlurm) == 0
+    assert capfd.readouterr().out == output
+
+
+def test_an_elastic_run_as_json(sbatch, capfd):
+    assert main(["--json", "-N2:6", "--", "train"], client=FakeSlurm) == 0
+    (run,) = (sbatch / "runs").iterdir()
+    values = {"elastic": True, "run": run.name, "job_id": 101, "folder": str(run)}
+    assert json.loads(capfd.readouterr().out) == values
+
+
+def test_an_elastic_dry_run_touches_nothing_even_without_a_controller(sbatch, capfd):
+    slurm = FakeSlurm(failure=UnreachableError("Slurm's controller does not answer"))
+    assert main(["--dry-run", "-N2:6", "--", "train"], client=lambda: slurm) == 0
+    out, err = capfd.readouterr()
+    assert "--role baseline" in out
+    assert "\nsbatch --parsable --nodes=2 --job-name=train" in out
+    assert "the number of nodes is not checked: Slurm's controller does not answer" in err
+    assert not (sbatch / "runs").exists()
+    assert not slurm.submitted
+
+
+def test_an_elastic_dry_run_as_json(sbatch, capfd):
+    assert main(["--dry-run", "--json", "-N2:6", "--", "train"], client=FakeSlurm) == 0
+    assert json.loads(capfd.readouterr().out)["files"].keys() == {"baseline.sh", "replica.sh"}
+
+
+def test_a_controller_that_is_down_is_exit_code_3(sbatch, capfd):
+    failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
+    assert main(["-N2:6", "--", "train"], client=lambda: FakeSlurm(failure=failure)) == 3
+    line = "hp-submit: Slurm's controller does not answer; check it with `scontrol ping`\n"
+    assert capfd.readouterr().err == line
+    assert not (sbatch / "runs").exists()
+
+
+def test_a_refusal_is_passed_on_in_sbatchs_own_words(sbatch, capfd, monkeypatch):
+    words = "sbatch: error: Batch job submission failed: Invalid account"
+
+    def refuse(*arguments: object) -> int:
+        raise CommandError("sbatch failed", argv=["sbatch"], code=1, stderr=words)
+
+    slurm = FakeSlurm()
+    monkeypatch.setattr(slurm, "submit", refuse)
+    assert main(["-N2:6", "--", "train"], client=lambda: slurm) == 1
+    assert capfd.readouterr().err == f"{words}\n"
+    assert list((sbatch / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_submitting_leaves_neither_job_nor_folder(sbatch, capfd, number):
+    slurm = FakeSlurm(on_submit=lambda job: os.kill(os.getpid(), number))
+    slurm.user = pwd.getpwuid(os.getuid()).pw_name
+    assert main(["-N2:6", "--", "train"], client=lambda: slurm) == 130
+    assert capfd.readouterr().err == "hp-submit: interrupted\n"
+    assert [job.state for job in slurm.queue.values()] == ["CANCELLED"]
+    assert list((sbatch / "runs").iterdir()) == []
+
+
+def test_the_interpreter_of_the_nodes_can_be_chosen(sbatch, capfd, monkeypatch):
+    monkeypatch.setenv("HPCTOOLS_PYTHON", "/usr/bin/env")
+    assert main(["--dry-run", "-N1:2", "--", "x"], client=FakeSlurm) == 0
+    assert "\npython=/usr/bin/env\n" in capfd.readouterr().out
+    monkeypatch.setenv("HPCTOOLS_PYTHON", "python3")
+    assert main(["--dry-run", "-N1:2", "--", "x"], client=FakeSlurm) == 1
+    assert "python3 is no Python interpreter; set HPCTOOLS_PYTHON" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "start"), [(["-h"], "Usage: hp-submit"), (["-V"], "hp-submit 0.")])
+def test_help_and_version_are_ours_wherever_they_stand_among_the_options(sbatch, capfd, words, start):
+    assert main(["-N2", *words, "job.sh"]) == 0
+    assert capfd.readouterr().out.startswith(start)
+    assert not (sbatch / "argv").exists()
+
+
+SLOW = {
+    "asyncio",
+    "click",
+    "ClusterShell",
+    "ctypes",
+    "email",
+    "http",
+    "hypothesis",
+    "json",
+    "logging",
+    "numpy",
+}
+SLOW |= {
+    "argparse",
+    "pydantic",
+    "rich",
+    "secrets",
+    "socket",
+    "ssl",
+    "tempfile",
+    "torch",
+    "urllib.request",
+    "yaml",
+}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["job.sh"], ["--", "train"]])
+def test_nothing_slow_is_imported_on_the_way_to_sbatch(sbatch, words):
+    """Importing is what makes a small Python command slow; time itself is measured by bench/startup.py."""
+    program = (
+        "import sys; from hpctools.cli.hp_submit import main; code = main(sys.argv[1:]); "
+        "print(*sys.modules, sep='\\n'); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    modules = set(done.stdout.splitlines())
+    assert "hpctools.cli.hp_submit" in modules
+    assert not modules & SLOW
+    own = {module for module in modules if module.startswith("hpctools.")}
+    assert own <= {
+        "hpctools.cli", "hpctools.cli.connection", "hpctools.cli.ending", "hpctools.cli.hp_submit",
+        "hpctools.cli.output", "hpctools.errors", "hpctools.slurm", "hpctools.slurm.run",
+        "hpctools.slurm.sbatch_options", "hpctools.submit", "hpctools.submit.batch",
+        "hpctools.submit.intent", "hpctools.submit.nodes", "hpctools.submit.plain", "hpctools.submit.script",
+    }  # fmt: skip

@@ -1,0 +1,65 @@
+"""Runs, found by what a person calls them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpctools.errors import SubmitError
+from hpctools.submit.runs import find_run, run_folders
+from hpctools.testing.runs import make_run
+from hpctools.testing.slurm import FakeSlurm
+
+
+def no_slurm():
+    raise AssertionError("Slurm is not needed for this")
+
+
+def test_runs_are_listed_newest_first_and_other_folders_left_out(tmp_path):
+    for name, day in (("a-000001", 3), ("b-000002", 5), ("c-000003", 4)):
+        make_run(tmp_path, name, created=f"2026-02-0{day}T10:00:00.000+00:00")
+    (tmp_path / "stray").mkdir()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "run.json").write_text("{")
+    assert [folder.path.name for folder in run_folders(tmp_path)] == ["b-000002", "c-000003", "a-000001"]
+
+
+def test_without_any_run_ever_the_list_is_empty(tmp_path):
+    assert run_folders(tmp_path / "nothing") == []
+
+
+def test_a_run_is_found_by_id_by_folder_and_by_any_of_its_jobs(tmp_path):
+    folder = make_run(tmp_path, "train-3fa9c1")
+    make_run(tmp_path, "train-000000")
+    folder.append_job("baseline", 12)
+    folder.append_job("replica", 15)
+    words = ("train-3fa9c1", str(folder.path), "12", "15")
+    assert {find_run(word, tmp_path, no_slurm).path for word in words} == {folder.path}
+
+
+def test_a_job_that_no_folder_records_is_found_by_its_comment(tmp_path):
+    folder = make_run(tmp_path, "train-3fa9c1")
+    slurm = FakeSlurm()
+    number = slurm.submit(["--comment=hp-run:train-3fa9c1"], folder.path / "run.json")
+    assert find_run(str(number), tmp_path, lambda: slurm).path == folder.path
+
+
+def test_a_job_of_no_run_is_sent_to_scancel(tmp_path):
+    with pytest.raises(SubmitError, match=r"job 7 belongs to none of your elastic runs.*`scancel 7`"):
+        find_run("7", tmp_path, FakeSlurm)
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("train-3fa9c2", "did you mean train-3fa9c1?"),
+        ("eval", "did you mean eval-000000?"),
+        ("zzz", "hp-status --all lists your runs"),
+        ("", "did you mean"),
+    ],
+)
+def test_an_unknown_run_is_answered_with_similar_ones(tmp_path, word, remedy):
+    make_run(tmp_path, "train-3fa9c1")
+    make_run(tmp_path, "eval-000000")
+    with pytest.raises(SubmitError) as caught:
+        find_run(word, tmp_path, no_slurm)
+    assert remedy in str(caught.value)
