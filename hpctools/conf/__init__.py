@@ -4,6 +4,8 @@ from hpctools.conf.accounts import Account, AccountTree, Association, Qos
 from hpctools.conf.bundle import Bundle, File
 from hpctools.conf.compiler import compile
 from hpctools.conf.facts import Endpoint, Facts
+from hpctools.conf.live import live_queries, parse_live
+from hpctools.conf.sync import bootstrap_commands, sync_commands
 from hpctools.conf.write import write
 
 __all__ = [
@@ -15,6 +17,10 @@ __all__ = [
     "Facts",
     "File",
     "Qos",
+    "bootstrap_commands",
     "compile",
+    "live_queries",
+    "parse_live",
+    "sync_commands",
     "write",
 ]

@@ -83,6 +83,11 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
+def _minutes(seconds: int | None) -> str:
+    """Seconds, rounded up to the whole minutes that Slurm keeps for time limits."""
+    return "" if seconds is None else str(-(-seconds // 60) * 60)
+
+
 def _tres(**counts: int | None) -> str:
     """Spell TRES limits in sacctmgr's order: cpu, node, then generic resources."""
     names = {"gpus": "gres/gpu", "cpus": "cpu", "nodes": "node"}
@@ -96,7 +101,7 @@ def _qos_settings(tier: Tier) -> Settings:
         "PreemptMode": tier.when_preempted or "cluster",
         "GraceTime": str(tier.grace_time),
         "PreemptExemptTime": _number(tier.protected_time),
-        "MaxWall": _number(tier.max_time),
+        "MaxWall": _minutes(tier.max_time),
         "MaxTRESPerUser": _tres(gpus=tier.gpus_per_user),
         "MaxJobsPerUser": _number(tier.jobs_per_user),
         "UsageFactor": f"{tier.usage_percent // 100}.{tier.usage_percent % 100:02}0000",
@@ -111,7 +116,7 @@ def _limit_settings(limits: Limits) -> dict[str, str]:
         "MaxTRES": _tres(gpus=limits.gpus_per_job),
         "MaxJobs": _number(limits.jobs_per_user),
         "MaxSubmitJobs": _number(limits.submitted_jobs_per_user),
-        "MaxWall": _number(limits.max_time),
+        "MaxWall": _minutes(limits.max_time),
     }
 
 
@@ -131,7 +136,7 @@ def _department(site: Site, department: Department) -> Account:
         "QOS": ",".join(sorted(site.allowed_tiers(department))),
         "DefaultQOS": site.default_tier,
     }
-    return Account(department.name, "root", settings, (department.supervisor,))
+    return Account(department.name, ROOT, settings, (department.supervisor,))
 
 
 def _associations(site: Site) -> Iterator[Association]:
