@@ -11,30 +11,26 @@ from hpctools.errors import CommandError, CommandTimeout, UnreachableError
 from hpctools.slurm import parse, run
 from hpctools.slurm.types import Job, Partition
 
-SECONDS = 60.0
+# A question may be given up soon (Slurm's commands themselves try for 29 s); a change may not, since it could
+# still happen after we stopped waiting.
+ASK_SECONDS = 15.0
+CHANGE_SECONDS = 120.0
 # Words by which Slurm's commands say that no controller answers (slurm_errno.c, 22.05 to 26.05).
 SILENCE = re.compile(r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were")
 
 
 class CommandClient:
-    """The controller, asked through sbatch, scancel, squeue and scontrol.
-
-    Args:
-        seconds: how long one command may take.
-    """
-
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    """The controller, asked through sbatch, scancel, squeue and scontrol."""
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Submit a batch script; see SlurmClient."""
-        done = self._run(["sbatch", "--parsable", *options, str(script), *arguments])
+        done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS)
         return int(done.stdout.strip().splitlines()[-1].partition(";")[0])
 
     def cancel(self, job_ids: Sequence[int]) -> None:
         """Cancel jobs; see SlurmClient."""
         if job_ids:
-            self._run(["scancel", "--quiet", *map(str, job_ids)])
+            _run(["scancel", "--quiet", *map(str, job_ids)], CHANGE_SECONDS)
 
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
@@ -45,7 +41,7 @@ class CommandClient:
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
         try:
-            return parse.jobs(self._run(argv).stdout)
+            return parse.jobs(_run(argv, ASK_SECONDS).stdout)
         except CommandError as error:
             # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
             if "Invalid job id" in error.stderr_tail:
@@ -54,17 +50,18 @@ class CommandClient:
 
     def partitions(self) -> list[Partition]:
         """All partitions; see SlurmClient."""
-        return parse.partitions(self._run(["scontrol", "--oneliner", "show", "partition"]).stdout)
+        return parse.partitions(_run(["scontrol", "--oneliner", "show", "partition"], ASK_SECONDS).stdout)
 
-    def _run(self, argv: list[str]) -> run.Completed:
-        try:
-            return run.run(argv, timeout=self._seconds, env={**os.environ, "SLURM_TIME_FORMAT": "%s"})
-        except CommandTimeout as error:
-            raise _unreachable(argv[0], str(error)) from None
-        except CommandError as error:
-            if SILENCE.search(error.stderr_tail):
-                raise _unreachable(argv[0], error.stderr_tail.splitlines()[-1]) from None
-            raise
+
+def _run(argv: list[str], seconds: float) -> run.Completed:
+    try:
+        return run.run(argv, timeout=seconds, env={**os.environ, "SLURM_TIME_FORMAT": "%s"})
+    except CommandTimeout as error:
+        raise _unreachable(argv[0], str(error)) from None
+    except CommandError as error:
+        if SILENCE.search(error.stderr_tail):
+            raise _unreachable(argv[0], error.stderr_tail.splitlines()[-1]) from None
+        raise
 
 
 def _unreachable(program: str, words: str) -> UnreachableError:

@@ -32,7 +32,7 @@ def _job(fields: list[str]) -> Job:
         nodes=unfold(nodes),
         comment="" if comment == "(null)" else comment,
         submitted=_seconds(submitted),
-        started=_seconds(started),
+        started=None if state == "PENDING" else _seconds(started),  # squeue prints a forecast for pending jobs
         time_limit=minutes(limit),
     )
 

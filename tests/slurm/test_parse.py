@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hpctools.slurm.parse import FIELD, RECORD, jobs, minutes, partitions, unfold
 from hpctools.slurm.types import Job, Partition
 
 ROW = ["7", "my job", "nlp1", "nlp-lab-a", "nlp", "medium", "RUNNING", "None", "reserved-[1-2]", "hp-run:x"]
+
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "22.05.8"
+
+
+def test_what_the_real_daemons_of_22_05_8_print() -> None:
+    seen = jobs((RECORDED / "squeue.txt").read_text())
+    assert [(j.id, j.name, j.state, j.reason, j.started) for j in seen] == [
+        (1, "odd|name, x", "PENDING", "Resources", None),
+        (3, "wrap", "PENDING", "Priority", None),
+        (2, "wrap", "RUNNING", "None", 1795263956),
+    ]
+    assert seen[0].comment == "hp-run:x"
+    assert seen[2].nodes == (*(f"reserved-{n}" for n in range(1, 5)), "shared-1", "shared-2")
+    found = partitions((RECORDED / "scontrol-partition.txt").read_text())
+    assert [(p.name, p.total_nodes, p.max_nodes, p.is_default, p.state) for p in found] == [
+        (name, 6, None, False, "UP") for name in ("nlp", "cv", "dl")
+    ]
 
 
 def line(*fields: str) -> str:
