@@ -284,6 +284,8 @@ class Coordinator:
             membership.link_failed(name, message["generation"], now)
         elif kind == "parked":
             membership.parked(name, message["generation"], message["completed"])
+        elif kind == "switching":
+            membership.switching(name, message["generation"])
         elif kind == "switched":
             membership.switched(name, message["generation"], message["step"], now)
         elif kind == "failed":

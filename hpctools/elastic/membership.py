@@ -206,6 +206,13 @@ class Membership:
             self._recover()
             self.consider(now)
 
+    def switching(self, worker: str, generation: int) -> None:
+        """A survivor has come to the step at which all switch: those that join can be let in."""
+        forming = self._forming_as(generation)
+        if forming is not None and forming.planned and forming.committed and not forming.admitted:
+            forming.admitted = True
+            self._admit(forming)
+
     def switched(self, worker: str, generation: int, step: int, now: float) -> None:
         """A worker trains in the generation now, beginning with `step`."""
         forming = self._forming_as(generation)
@@ -213,9 +220,6 @@ class Membership:
             return
         forming.switched.add(worker)
         forming.step = max(forming.step, step)
-        if forming.planned and not forming.admitted:
-            forming.admitted = True
-            self._admit(forming)
         if forming.switched >= set(forming.members):
             self._in_force(forming)
             self.consider(now)

@@ -214,7 +214,7 @@ class RunSession:
         task = group.begin(lambda: exchange(group, sums, plan), self._notify)
         done: Exchanged | None
         try:
-            done = self._outcome(task)
+            done = self._outcome(task, group.number)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
             done = None
@@ -229,6 +229,7 @@ class RunSession:
         """The last step is done: wait until it is for everyone."""
         self._clock.step_ended(time.monotonic())
         self._report(self._clock.result(at_once=True))
+        self._channel.send("beat", **self._beat())
         while not self._finished:
             self._channel.send("done", step=self._state.completed)
             self._wait(lambda: self._finished or self._must_rejoin())
@@ -272,8 +273,11 @@ class RunSession:
     def _take_part(self, commit: _Commit) -> bool:
         """Move the state and train in the generation from now on; False: called away."""
         begun = time.monotonic()
+        if commit.agree:
+            self._channel.send("switching", generation=commit.generation)
         group = self._links[commit.generation]
-        moved = self._outcome(group.begin(lambda: self._move_state(group, commit), self._notify))
+        moving = group.begin(lambda: self._move_state(group, commit), self._notify)
+        moved = self._outcome(moving, group.number)
         if moved is None:
             return False
         if commit.receive_from is not None:
@@ -328,9 +332,9 @@ class RunSession:
         with self._changed:
             self._changed.wait_for(lambda: until() or self._end is not None)
 
-    def _outcome(self, task: Task[Any]) -> Any:
-        """What the task returns; None when we are called away before."""
-        self._wait(lambda: task.finished or self._must_rejoin())
+    def _outcome(self, task: Task[Any], generation: int) -> Any:
+        """What the task returns; None when we are called away from the generation before."""
+        self._wait(lambda: task.finished or self._recover > generation)
         if task.finished:
             return task.result()
         self._go_if_told()

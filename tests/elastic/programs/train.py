@@ -1,0 +1,108 @@
+"""A tiny training that keeps a ledger of what it was fed and what was committed, and can misbehave."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path, required=True)
+parser.add_argument("--samples", type=int, default=1000)
+parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
+parser.add_argument("--until", type=Path, help="last step is held until this file exists")
+parser.add_argument("--raise-at-import", action="store_true")
+parser.add_argument("--replica-raises", action="store_true")
+parser.add_argument("--slow-start", type=float, default=0.0, help="seconds, for replicas")
+parser.add_argument("--die-linking", type=Path, help="marker: the first replica dies while it links")
+parser.add_argument("--buffer", type=int, default=0, help="megabytes that the state holds besides")
+args = parser.parse_args()
+
+worker = os.environ.get("HPCTOOLS_WORKER", "lone")
+is_replica = worker.startswith("r")
+if args.raise_at_import or (args.replica_raises and is_replica):
+    raise ValueError("no such corpus")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+from hpctools import elastic  # noqa: E402
+
+if is_replica:
+    time.sleep(args.slow_start)
+if args.die_linking and is_replica and not args.die_linking.exists():
+    from hpctools.elastic import session
+
+    args.die_linking.touch()
+    session.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Samples:
+    def __len__(self) -> int:
+        return args.samples
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        inputs = torch.sin(torch.arange(16) * (index + 1.0))
+        return index, inputs, inputs[:4].sum().reshape(1)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(16, 33), nn.BatchNorm1d(33), nn.ReLU(), nn.Dropout(0.3), nn.Linear(33, 1)
+        )
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("ballast", torch.zeros(args.buffer << 18), persistent=True)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs)
+
+
+ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
+
+
+def note(**values: object) -> None:
+    ledger.write(json.dumps({"worker": worker, "pid": os.getpid(), **values}) + "\n")
+
+
+# Workers begin with different weights: only the state that they receive can make them the same.
+torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+loader = elastic.Loader(
+    model, optimizer, Samples(), batch_size=48, epochs=args.epochs, seed=7, shards=12, scheduler=scheduler
+)
+for epoch in range(args.epochs):
+    for indices, inputs, targets in loader:
+        time.sleep(args.delay * len(inputs))
+        note(fed=indices.tolist(), step=loader.step, epoch=epoch)
+        if args.until is not None and loader.step == loader.total_steps - 1:
+            while not args.until.exists():
+                time.sleep(0.01)
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        if not loader.backward(loss):
+            continue
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        note(
+            step=loader.step,
+            epoch=epoch,
+            committed=loader.indices,
+            loss=loader.loss.hex(),
+            generation=loader.generation,
+            world=loader.world_size,
+            rank=loader.rank,
+            at=time.monotonic(),
+        )
+        if loader.rank == 0:
+            print(f"step {loader.step} loss {loader.loss:.6f} world {loader.world_size}")
+weights = {name: tensor.tolist() for name, tensor in model.state_dict().items() if name != "ballast"}
+note(final=weights, lr=scheduler.get_last_lr())
