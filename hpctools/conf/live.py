@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Qos
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting
 from hpctools.errors import HpctoolsError
 
-_ASSOCIATION_FIELDS = ("Account", "User", "ParentName", "Partition", *ASSOCIATION_SETTINGS)
+_ASSOCIATION_FIELDS = ("Cluster", "Account", "User", "ParentName", "Partition", *ASSOCIATION_SETTINGS)
 _QOS_FIELDS = ("Name", *QOS_SETTINGS)
 
 
-def live_queries(cluster: str) -> tuple[tuple[str, ...], ...]:
-    """Return the commands whose outputs `parse_live` takes, in the same order."""
-    show = ("sacctmgr", "--noheader", "--parsable2", "show")
+def live_queries() -> tuple[tuple[str, ...], ...]:
+    """Return the arguments to `sacctmgr -nP` whose outputs `parse_live` takes, in the same order."""
     return (
-        (*show, "qos", f"format={','.join(_QOS_FIELDS)}"),
+        ("show", "qos", f"format={','.join(_QOS_FIELDS)}"),
         # Without WOPLimits each row would also show what it inherits.
-        (*show, "association", f"cluster={cluster}", f"format={','.join(_ASSOCIATION_FIELDS)}", "WOPLimits"),
-        (*show, "account", "withcoordinator", "format=Account,Coordinators"),
-        (*show, "user", "format=User,DefaultAccount"),
-        (*show, "cluster", "format=Cluster"),
+        ("show", "association", f"format={','.join(_ASSOCIATION_FIELDS)}", "WOPLimits"),
+        ("show", "account", "withcoordinator", "format=Account,Coordinators"),
+        ("show", "user", "format=User,DefaultAccount"),
+        ("show", "cluster", "format=Cluster"),
     )
 
 
+def read_live(ask: Callable[[Sequence[str]], str], cluster: str | None = None) -> AccountTree:
+    """Ask slurmdbd what it knows.
+
+    Args:
+        ask: runs `sacctmgr -nP` with the arguments that it is given and returns its output.
+        cluster: the cluster whose associations count; all when None, for a slurmdbd that serves one.
+
+    Raises:
+        HpctoolsError: an answer cannot be understood; and whatever `ask` raises.
+    """
+    qos, associations, accounts, users, clusters = (ask(query) for query in live_queries())
+    return parse_live(qos, associations, accounts, users, clusters, cluster=cluster)
+
+
 def parse_live(
-    qos_text: str, association_text: str, account_text: str = "", user_text: str = "", cluster_text: str = ""
+    qos_text: str,
+    association_text: str,
+    account_text: str = "",
+    user_text: str = "",
+    cluster_text: str = "",
+    *,
+    cluster: str | None = None,
 ) -> AccountTree:
-    """Parse the outputs of `live_queries`.
+    """Parse the outputs of `live_queries`, in their order.
+
+    Args:
+        cluster: the cluster whose associations count; all when None.
 
     Raises:
         HpctoolsError: a line does not have the columns that were asked for.
     """
     coordinators = {row[0]: tuple(filter(None, row[1].split(","))) for row in _rows(account_text, 2)}
-    rows = [row for row in _associations(association_text) if row["Partition"] == ""]
+    rows = [
+        row
+        for row in _associations(association_text)
+        if row["Partition"] == "" and cluster in (None, row["Cluster"])
+    ]
     return AccountTree(
         clusters=tuple(row[0] for row in _rows(cluster_text, 1)),
         qos=tuple(_qos(row) for row in _rows(qos_text, len(_QOS_FIELDS))),

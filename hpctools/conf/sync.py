@@ -25,13 +25,10 @@ def sync_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command, ...]
         live: what slurmdbd knows (`parse_live`).
 
     Returns:
-        Whole argument lists, each beginning with `sacctmgr`; none when there is nothing to do.
+        Argument lists for `sacctmgr --immediate`; none when there is nothing to do.
     """
-    return tuple(
-        ("sacctmgr", "--immediate", *command)
-        for step in (_clusters, _new_qos, _qos, _accounts, _associations, _default_accounts, _coordinators)
-        for command in step(wanted, live)
-    )
+    steps = (_clusters, _new_qos, _qos, _accounts, _associations, _default_accounts, _coordinators)
+    return tuple(command for step in steps for command in step(wanted, live))
 
 
 def bootstrap_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command, ...]:
@@ -41,11 +38,7 @@ def bootstrap_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command,
     on 22.05.8). It must itself have registered gres/gpu, though, before limits can speak of it: the rest
     comes after.
     """
-    return tuple(
-        ("sacctmgr", "--immediate", *command)
-        for step in (_clusters, _new_qos)
-        for command in step(wanted, live)
-    )
+    return (*_clusters(wanted, live), *_new_qos(wanted, live))
 
 
 def _clusters(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
