@@ -1,0 +1,59 @@
+"""`hpctools render SITE`: the Slurm configuration that a site file stands for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from hpctools import conf
+from hpctools.errors import UsageError
+from hpctools.site import load
+from hpctools.slurm.versions import Release, parse_release
+
+
+@click.command()
+@click.argument("site", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Write the files into this folder.")
+@click.option("--slurm", "release", help="The Slurm release to render for, if not the site's (22.05).")
+@click.option("--cgroup", type=click.Choice(["v1", "v2", "none"]), default="v2", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def render(
+    site: Path, out: Path | None, release: str | None, cgroup: Literal["v1", "v2", "none"], as_json: bool
+) -> None:
+    """Compile a site file to Slurm's configuration.
+
+    Prints the files, each under its name, or writes them with --out. Nothing on a cluster is touched.
+    """
+    facts = conf.Facts(slurm_version=_release(release), cgroup=cgroup)
+    bundle = conf.compile(load(site), facts)
+    if out is None:
+        click.echo(_bundle_json(bundle) if as_json else _texts(bundle), nl=as_json)
+        return
+    written = [str(path) for path in conf.write(bundle, out)]
+    click.echo(
+        json.dumps({"folder": str(out), "written": written}, indent=2) if as_json else _told(out, written)
+    )
+
+
+def _release(text: str | None) -> Release | None:
+    try:
+        return parse_release(text) if text else None
+    except ValueError as error:
+        raise UsageError(str(error), "name a release such as 22.05 or 24.11.5") from None
+
+
+def _texts(bundle: conf.Bundle) -> str:
+    return "\n".join(f"==> {file.path} ({file.mode:04o}) <==\n{file.text}" for file in bundle.files)
+
+
+def _bundle_json(bundle: conf.Bundle) -> str:
+    files = [{"path": file.path, "mode": f"{file.mode:04o}", "text": file.text} for file in bundle.files]
+    return json.dumps({"files": files, "accounts": asdict(bundle.accounts)}, indent=2)
+
+
+def _told(folder: Path, written: list[str]) -> str:
+    return "\n".join(f"wrote {path}" for path in written) or f"{folder} is up to date"
