@@ -19,7 +19,9 @@ from hpctools.sandbox.fall import down as take_down
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A shorter training; the same story.")
-@click.option("--down", is_flag=True, help="Take the cluster down at the end instead of leaving it to look at.")
+@click.option(
+    "--down", is_flag=True, help="Take the cluster down at the end instead of leaving it to look at."
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def demo(quick: bool, down: bool, debug: bool) -> None:
     """A research university's cluster does its work, on this machine."""

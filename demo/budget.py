@@ -41,7 +41,9 @@ class BudgetDesk:
         after = {name: self.statement(name, tokens[name]) for name in HEADS}
         for name in HEADS:
             spent = Decimal(before[name]["spent"])
-            self.see.check(spent > 0, f"department {name} has spent {spent} {before[name]['currency']} this month")
+            self.see.check(
+                spent > 0, f"department {name} has spent {spent} {before[name]['currency']} this month"
+            )
         self.see.check(_money(before) == _money(after), "a second reconciliation changes nothing")
         denied = self.code(f"/v1/accounts/cv/statement/{self.month}", tokens["nlp"])
         self.see.check(denied in (403, 404), f"the head of nlp may not see cv's statement (HTTP {denied})")
@@ -86,7 +88,13 @@ class BudgetDesk:
             table.add_column(column, justify="left" if column in ("account", "state") else "right")
         for name, found in statements.items():
             budget = found.get("budget") or {}
-            row = (name, found["spent"], budget.get("amount", ""), found.get("left", ""), found.get("status", ""))
+            row = (
+                name,
+                found["spent"],
+                budget.get("amount", ""),
+                found.get("left", ""),
+                found.get("status", ""),
+            )
             table.add_row(*(str(cell) for cell in row))
         self.console.print(table)
 

@@ -41,7 +41,9 @@ class Checklist:
             self._console.print(f"{seconds}  [green]✓[/green] {what}", highlight=False, soft_wrap=True)
             return
         self.missing.append(f"{what}{f' ({otherwise})' if otherwise else ''}")
-        self._console.print(f"{seconds}  [red]✗ not observed:[/red] {self.missing[-1]}", highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{seconds}  [red]✗ not observed:[/red] {self.missing[-1]}", highlight=False, soft_wrap=True
+        )
 
     def wait(
         self, look: Callable[[], Seen | None], what: str, limit: float, state: Callable[[], str] = str

@@ -96,7 +96,9 @@ class Story:
 
     def grows(self, folder: RunFolder, why: str, after: int) -> None:
         """The run reaches its largest size."""
-        self.see.chapter(f"3  It grows to {LARGEST} nodes: {why}" if not after else f"5  It grows back: {why}")
+        self.see.chapter(
+            f"3  It grows to {LARGEST} nodes: {why}" if not after else f"5  It grows back: {why}"
+        )
         resize = self.see.wait(
             lambda: next((e for e in folder.events()[after:] if _is_resize(e, LARGEST)), None),
             f"the run trains on {LARGEST} nodes",
@@ -113,7 +115,14 @@ class Story:
         seen = len(folder.events())
         baseline = next(j.job_id for j in folder.jobs() if j.role == "baseline")
         before = {j.id for j in self.jobs(RESEARCHER) if j.state == "RUNNING"}
-        words = ["hp-submit", "--parsable", f"--nodes={URGENT}", "--exclusive", "--qos=high", "--partition=cv"]
+        words = [
+            "hp-submit",
+            "--parsable",
+            f"--nodes={URGENT}",
+            "--exclusive",
+            "--qos=high",
+            "--partition=cv",
+        ]
         words += ["--time=5", "--job-name=urgent", "--output=urgent.log", "--", "srun", "sleep", "5"]
         self.see.say("$ " + " ".join(words))
         urgent = int(self.login(RIVAL, words).split(";")[0])
@@ -125,7 +134,9 @@ class Story:
         self.see.say(f"it waited {(job.started or 0) - (job.submitted or 0)} s, on {', '.join(job.nodes)}")
         after = {j.id for j in self.jobs(RESEARCHER) if j.state == "RUNNING"}
         gone = before - after
-        self.see.check(len(gone) == URGENT, f"exactly {URGENT} replica jobs yielded: {sorted(gone)}", f"{sorted(gone)}")
+        self.see.check(
+            len(gone) == URGENT, f"exactly {URGENT} replica jobs yielded: {sorted(gone)}", f"{sorted(gone)}"
+        )
         self.see.check(baseline in after, f"the baseline job {baseline} was not touched")
         shrunk = self.see.wait(
             lambda: next((e for e in folder.events()[seen:] if _is_resize(e, LARGEST - URGENT)), None),
@@ -172,8 +183,15 @@ class Story:
         self.see.check(elastic is not None, "it printed its final loss and a checksum of the weights")
         self.see.say(f"elastic: {elastic}")
         self.see.say(f"fixed:   {fixed}")
-        self.see.check(elastic == fixed, "loss and weights equal those of a run that never resized, bit for bit")
-        self.see.wait(lambda: not self._left() or None, "no job of the run is left behind", 20, lambda: str(self._left()))
+        self.see.check(
+            elastic == fixed, "loss and weights equal those of a run that never resized, bit for bit"
+        )
+        self.see.wait(
+            lambda: not self._left() or None,
+            "no job of the run is left behind",
+            20,
+            lambda: str(self._left()),
+        )
 
     def _left(self) -> list[int]:
         live = ("RUNNING", "PENDING", "COMPLETING")
@@ -193,13 +211,30 @@ class Story:
         """Run a command as a person would: over SSH, on the first login node."""
         host = self.sandbox.blueprint().login_hosts[0]
         port = self.sandbox.running().ports[f"sshd-{host}"]
-        options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+        options = [
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-o",
+            "LogLevel=ERROR",
+        ]
         argv = ["ssh", "-i", str(self.sandbox.layout.key), "-p", str(port), *options, f"{user}@127.0.0.1"]
         return run.run([*argv, "--", *words], timeout=60).stdout
 
     def jobs(self, user: str) -> list[Job]:
         """A user's jobs as the controller knows them."""
-        argv = ["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", f"--format={parse.JOB_FORMAT}", "-u", user]
+        argv = [
+            "env",
+            "SLURM_TIME_FORMAT=%s",
+            "squeue",
+            "-h",
+            "-t",
+            "all",
+            f"--format={parse.JOB_FORMAT}",
+            "-u",
+            user,
+        ]
         return parse.jobs(self.sandbox.inside(*argv).stdout)
 
     def home(self, user: str) -> Path:

@@ -101,7 +101,9 @@ def draw(site: Site, nodes: int | None) -> Blueprint:
 def _scaled(static: Mapping[str, int], nodes: int) -> dict[str, int]:
     """Fill the groups in the site's order; what is left over goes to the first that has nodes."""
     if not static or not 1 <= nodes <= MOST_NODES:
-        raise SandboxError(f"cannot make a sandbox of {nodes} compute nodes", f"ask for 1 to {MOST_NODES} with --nodes")
+        raise SandboxError(
+            f"cannot make a sandbox of {nodes} compute nodes", f"ask for 1 to {MOST_NODES} with --nodes"
+        )
     counts, left = {}, nodes
     for name, count in static.items():
         counts[name] = min(count, left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpctools import site
@@ -50,6 +51,13 @@ class Sandbox:
             current = self.record()
             if current is not None:
                 record.save(self.layout.record, current.with_process(name, identity))
+
+    def applied(self, accounts_sha256: str) -> None:
+        """Write down which account tree slurmdbd has."""
+        with self._writing:
+            current = self.record()
+            if current is not None:
+                record.save(self.layout.record, replace(current, accounts_sha256=accounts_sha256))
 
     def blueprint(self) -> Blueprint:
         """The blueprint that the sandbox was made from."""

@@ -52,8 +52,16 @@ def mariadb() -> Daemon:
     """slurmdbd's store. No TCP port: slurmdbd comes in through the socket as its Unix account."""
     argv = (
         *("mariadbd", "--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql", "--skip-networking"),
-        *("--socket=/run/mysqld/mysqld.sock", "--pid-file=/run/mysqld/mysqld.pid", "--innodb-buffer-pool-size=64M"),
-        *("--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2", "--innodb-lock-wait-timeout=900"),
+        *(
+            "--socket=/run/mysqld/mysqld.sock",
+            "--pid-file=/run/mysqld/mysqld.pid",
+            "--innodb-buffer-pool-size=64M",
+        ),
+        *(
+            "--innodb-log-file-size=16M",
+            "--innodb-flush-log-at-trx-commit=2",
+            "--innodb-lock-wait-timeout=900",
+        ),
     )
     return Daemon("mariadb", "", argv, ("mariadb-admin", "--no-defaults", "ping"), after=("tables",))
 
@@ -93,7 +101,7 @@ def api(port: int, environment: Mapping[str, str]) -> Daemon:
     """Our own service."""
     serve = (sys.executable, "-m", "api", "serve", "--host", "127.0.0.1", "--port", str(port))
     argv = _as_account(API_ACCOUNT, "env", f"--chdir={API_FOLDER}", *serve, **environment)
-    return Daemon("api", "", argv, port, "api", ("accounts", "bill"))
+    return Daemon("api", "", argv, port, "api", ("slurmdbd", "bill"))
 
 
 def api_command(moto_port: int, *words: str) -> tuple[str, ...]:

@@ -38,7 +38,9 @@ def _end(found: Record) -> None:
     process.send(found.holder, signal.SIGKILL)
     for identity in (found.holder, *found.processes.values()):
         if not process.wait_gone(identity, END_SECONDS):
-            raise SandboxError(f"process {identity.pid} of the sandbox does not end", f"see ps -p {identity.pid}")
+            raise SandboxError(
+                f"process {identity.pid} of the sandbox does not end", f"see ps -p {identity.pid}"
+            )
 
 
 def _remove_branch(branch: str) -> None:
@@ -49,5 +51,7 @@ def _remove_branch(branch: str) -> None:
             return cgroups.remove(branch)
         except OSError as error:
             if time.monotonic() > limit:
-                raise SandboxError(f"cgroup {branch} cannot be removed: {error.strerror}", "see its cgroup.procs") from None
+                raise SandboxError(
+                    f"cgroup {branch} cannot be removed: {error.strerror}", "see its cgroup.procs"
+                ) from None
             time.sleep(0.02)

@@ -96,7 +96,9 @@ def _ssh(layout: Layout) -> None:
     (folder / "sshd_config").write_text(SSHD_CONFIG)
     for path in (layout.key, folder / "ssh_host_ed25519_key"):
         if not path.exists():
-            run.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", str(path)], timeout=10)
+            run.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", str(path)], timeout=10
+            )
 
 
 def _people(layout: Layout, blueprint: Blueprint) -> None:

@@ -17,14 +17,24 @@ from hpctools.sandbox import cgroups
 from hpctools.sandbox.layout import COVERED_FILES, COVERED_FOLDERS, Layout
 
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
-NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt of the kernel; no driver answers, which is the point
+NVIDIA_MAJOR = (
+    195  # Documentation/admin-guide/devices.txt of the kernel; no driver answers, which is the point
+)
 FAKE_GPUS = 16
-RUN_FOLDERS = (("munge", "munge"), ("mysqld", "mysql"), ("slurm", "slurm"), ("sshd", "root"), ("lock", "root"))
+RUN_FOLDERS = (
+    ("munge", "munge"),
+    ("mysqld", "mysql"),
+    ("slurm", "slurm"),
+    ("sshd", "root"),
+    ("lock", "root"),
+)
 
 
 def _mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    done = libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    done = libc.mount(
+        source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
+    )
     if done != 0:
         number = ctypes.get_errno()
         raise SandboxError(
@@ -101,7 +111,12 @@ def _fresh_dev() -> None:
     bind(f"/proc/self/fd/{terminals}", "/dev/pts")
     os.close(terminals)
     _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
-    for name, target in {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1"}.items():
+    for name, target in {
+        "ptmx": "pts/ptmx",
+        "fd": "/proc/self/fd",
+        "stdin": "fd/0",
+        "stdout": "fd/1",
+    }.items():
         Path("/dev", name).symlink_to(target)
     Path("/dev/ptmx").unlink()
     _device("ptmx", 5, 2)

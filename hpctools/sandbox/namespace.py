@@ -32,7 +32,16 @@ def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, 
     reader, writer = os.pipe()
     with log.open("ab") as errors:
         process = run.start(
-            ["unshare", "--mount", "--pid", "--fork", "--ipc", "--uts", "--kill-child", "--propagation=private"]
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--ipc",
+                "--uts",
+                "--kill-child",
+                "--propagation=private",
+            ]
             + [sys.executable, "-m", "hpctools.sandbox.holder", json.dumps(order)],
             stdout=writer,
             stderr=errors,
@@ -60,7 +69,9 @@ def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Id
     """
     shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), *argv]
     enter = ["nsenter", f"--target={holder.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--no-fork", "--"]
-    done = run.run([*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/"))
+    done = run.run(
+        [*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/")
+    )
     found = identify(int(done.stdout))
     if found is None:
         raise SandboxError(f"{argv[0]} ended as soon as it was started: {last_line(log)}", f"see {log}")
@@ -74,7 +85,9 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
     """
     enter = ["nsenter", f"--target={member.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--uts", "--"]
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-    kept = [f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ]
+    kept = [
+        f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ
+    ]
     fresh = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash", f"PATH={path}"]
     identity = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
     return [*enter, "env", "-i", *fresh, *kept, *identity, "env", f"--chdir={home}", *argv]

@@ -27,6 +27,7 @@ class Record:
         ports: TCP port on 127.0.0.1 by daemon name.
         holder: the process that keeps its namespaces; pid 1 inside.
         processes: its daemons by name.
+        accounts_sha256: checksum of the account tree that slurmdbd was brought to; empty before the first.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Record:
     ports: dict[str, int] = field(default_factory=dict)
     holder: Identity | None = None
     processes: dict[str, Identity] = field(default_factory=dict)
+    accounts_sha256: str = ""
 
     def with_process(self, name: str, identity: Identity) -> Record:
         """The record with one daemon's process replaced."""

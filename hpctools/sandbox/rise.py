@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -78,11 +80,17 @@ def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter) -
 
 def _check_machine() -> None:
     if os.geteuid() != 0:
-        raise SandboxError("the sandbox makes namespaces and Unix accounts, which only root may", "run it with sudo")
+        raise SandboxError(
+            "the sandbox makes namespaces and Unix accounts, which only root may", "run it with sudo"
+        )
     search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = sorted({package for program, package in PACKAGES.items() if not shutil.which(program, path=search)})
+    missing = sorted(
+        {package for program, package in PACKAGES.items() if not shutil.which(program, path=search)}
+    )
     if missing:
-        raise SandboxError(f"packages are missing: {', '.join(missing)}", f"apt-get install {' '.join(missing)}")
+        raise SandboxError(
+            f"packages are missing: {', '.join(missing)}", f"apt-get install {' '.join(missing)}"
+        )
 
 
 def _settle(sandbox: Sandbox, text: str, drawn: Blueprint) -> Record:
@@ -108,7 +116,9 @@ def _make_root(root: Path) -> None:
     root.mkdir(mode=0o755, parents=True, exist_ok=True)
     strangers = [entry.name for entry in root.iterdir()]
     if strangers:
-        raise SandboxError(f"{root} is not empty and not a sandbox", "name a new or empty folder with --state")
+        raise SandboxError(
+            f"{root} is not empty and not a sandbox", "name a new or empty folder with --state"
+        )
     root.chmod(0o755)
 
 
@@ -136,12 +146,14 @@ class _Rise:
     def steps(self, reconfigure: bool) -> list[Step]:
         """All steps, each after those that it depends on."""
         nodes = tuple(f"slurmd-{n}" for n in self.blueprint.compute_hosts)
-        daemons = [Step(d.name, partial(self._ensure, d), d.after) for d in self.blueprint.daemons(self.record.ports)]
+        daemons = [
+            Step(d.name, partial(self._ensure, d), d.after) for d in self.blueprint.daemons(self.record.ports)
+        ]
         others = [
             Step("tables", partial(files.install_database, self.sandbox.layout)),
             Step("database", self._database, ("mariadb",)),
             Step("cluster", self._register, ("slurmdbd",)),
-            Step("accounts", self._accounts, ("cluster",)),
+            Step("accounts", self._accounts, ("slurmctld",)),
             Step("bill", self._bill, ("moto",)),
             Step("nodes", partial(self._nodes, reconfigure), ("accounts", *nodes)),
         ]
@@ -161,7 +173,9 @@ class _Rise:
 
         def answers() -> bool:
             if not process.alive(identity):
-                raise SandboxError(f"{daemon.name} ended while starting: {namespace.last_line(log)}", f"see {log}")
+                raise SandboxError(
+                    f"{daemon.name} ended while starting: {namespace.last_line(log)}", f"see {log}"
+                )
             return self._answers(daemon)
 
         _until(answers, f"{daemon.name} does not answer", f"see {log}")
@@ -179,23 +193,48 @@ class _Rise:
         return True
 
     def _register(self) -> bool:
-        """Make the cluster known to slurmdbd before slurmctld's first start, else their cluster ids differ."""
-        name = self.blueprint.site.cluster.name
-        known = self.sandbox.inside("sacctmgr", "-nP", "show", "cluster", "format=cluster").stdout.split()
-        if name in known:
+        """What slurmdbd must know before slurmctld's first start: the cluster (else their ids differ), the QoS."""
+        if self._applied():
             return False
-        self.sandbox.inside("sacctmgr", "-i", "add", "cluster", name)
-        return True
+        return self._carry_out(conf.bootstrap_commands(self.bundle.accounts, self._live()))
 
     def _accounts(self) -> bool:
-        live = conf.read_live(self._sacctmgr)
-        commands = conf.sync_commands(self.bundle.accounts, live)
-        for command in commands:
-            self.sandbox.inside("sacctmgr", "-i", *command)
-        return bool(commands)
+        """The rest, which speaks of TRES that slurmctld itself registers."""
+        if self._applied():
+            return False
+        wanted = self.bundle.accounts
+        missing = conf.load_file(wanted, self._live())
+        if missing.text:
+            self.sandbox.inside("sacctmgr", "--immediate", "load", "file=/dev/stdin", stdin=missing.text)
+        self._carry_out(conf.sync_commands(wanted, missing.live))
+        left = conf.sync_commands(wanted, self._live())
+        if left:
+            raise SandboxError(
+                f"slurmdbd did not take the accounts: {shlex.join(left[0])}", "see the log of slurmdbd"
+            )
+        self.sandbox.applied(self._checksum())
+        return True
 
-    def _sacctmgr(self, arguments: Sequence[str]) -> str:
-        return self.sandbox.inside("sacctmgr", "-nP", *arguments).stdout
+    def _applied(self) -> bool:
+        """Whether slurmdbd was brought to these accounts before, by a slurmdbd that keeps its tables."""
+        return self.record.accounts_sha256 == self._checksum()
+
+    def _checksum(self) -> str:
+        return hashlib.sha256(repr(self.bundle.accounts).encode()).hexdigest()
+
+    def _live(self) -> conf.AccountTree:
+        """All questions at once: each waits 0.35 s for delayed acknowledgements, not for slurmdbd."""
+        queries = conf.live_queries()
+        with ThreadPoolExecutor(len(queries)) as pool:
+            answers = list(
+                pool.map(lambda query: self.sandbox.inside("sacctmgr", "-nP", *query).stdout, queries)
+            )
+        return conf.parse_live(*answers, cluster=self.blueprint.site.cluster.name)
+
+    def _carry_out(self, commands: Sequence[conf.Command]) -> bool:
+        for command in commands:
+            self.sandbox.inside("sacctmgr", "--immediate", *command)
+        return bool(commands)
 
     def _bill(self) -> bool:
         """Give moto the bill of the month so far; it forgets when it ends, so a new moto gets it again."""
@@ -215,7 +254,9 @@ class _Rise:
         def ready() -> bool:
             nonlocal waited
             states = self.sandbox.inside("sinfo", "-hN", "-o", "%N %t").stdout.splitlines()
-            late = {line.split()[0] for line in states if line.endswith(("unk", "unk*", "down*", "down", "*"))}
+            late = {
+                line.split()[0] for line in states if line.endswith(("unk", "unk*", "down*", "down", "*"))
+            }
             waited = waited or bool(late)
             return not late
 

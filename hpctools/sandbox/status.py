@@ -61,7 +61,8 @@ def status(sandbox: Sandbox) -> Status:
     whole = all(d.state == "running" for d in daemons)
     people = tuple(p.name for p in drawn.persons if p.shell == "/bin/bash")
     ssh = tuple(
-        f"ssh -i {sandbox.layout.key} -p {found.ports[f'sshd-{host}']} USER@127.0.0.1" for host in drawn.login_hosts
+        f"ssh -i {sandbox.layout.key} -p {found.ports[f'sshd-{host}']} USER@127.0.0.1"
+        for host in drawn.login_hosts
     )
     api = f"http://127.0.0.1:{found.ports['api']}/"
     return Status("running" if whole else "damaged", root, daemons, _nodes(sandbox), people, api, ssh)

@@ -42,7 +42,7 @@ def take(steps: Sequence[Step], report: Reporter) -> None:
     futures: dict[str, Future[bool]] = {}
 
     def one(step: Step) -> bool:
-        if not all(futures[name].result() for name in step.after):
+        if not all(_went_well(futures[name]) for name in step.after):
             return False
         begin = time.monotonic()
         try:
@@ -63,3 +63,7 @@ def take(steps: Sequence[Step], report: Reporter) -> None:
         future.result()  # anything that is no failure of a step is a defect of ours: let it be seen
     if failures:
         raise failures[0]
+
+
+def _went_well(future: Future[bool]) -> bool:
+    return future.exception() is None and future.result()

@@ -64,7 +64,9 @@ def write_accounts(layout: Layout, persons: Iterable[Person], hosts: Iterable[st
     ours = {p.name for p in persons}
     passwd = [":".join(map(str, e)) for e in pwd.getpwall() if e.pw_name not in ours]
     passwd += [f"{p.name}:x:{p.uid}:{p.uid}::{p.home}:{p.shell}" for p in persons]
-    groups = [f"{e.gr_name}:x:{e.gr_gid}:{','.join(e.gr_mem)}" for e in grp.getgrall() if e.gr_name not in ours]
+    groups = [
+        f"{e.gr_name}:x:{e.gr_gid}:{','.join(e.gr_mem)}" for e in grp.getgrall() if e.gr_name not in ours
+    ]
     groups += [f"{p.name}:x:{p.uid}:" for p in persons]
     shadow = [f"{line.split(':')[0]}:*:19000:0:99999:7:::" for line in passwd]
     names = "\n".join(f"127.0.0.1 {host}" for host in ("localhost", *hosts))

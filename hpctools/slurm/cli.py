@@ -16,7 +16,9 @@ from hpctools.slurm.types import Job, Partition
 ASK_SECONDS = 15.0
 CHANGE_SECONDS = 120.0
 # Words by which Slurm's commands say that no controller answers (slurm_errno.c, 22.05 to 26.05).
-SILENCE = re.compile(r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were")
+SILENCE = re.compile(
+    r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were"
+)
 
 
 class CommandClient:

@@ -19,7 +19,9 @@ def jobs(text: str) -> list[Job]:
 
 
 def _job(fields: list[str]) -> Job:
-    number, name, user, account, partition, qos, state, reason, nodes, comment, submitted, started, limit = fields
+    number, name, user, account, partition, qos, state, reason, nodes, comment, submitted, started, limit = (
+        fields
+    )
     return Job(
         id=int(number),
         name=name,
@@ -32,7 +34,9 @@ def _job(fields: list[str]) -> Job:
         nodes=unfold(nodes),
         comment="" if comment == "(null)" else comment,
         submitted=_seconds(submitted),
-        started=None if state == "PENDING" else _seconds(started),  # squeue prints a forecast for pending jobs
+        started=None
+        if state == "PENDING"
+        else _seconds(started),  # squeue prints a forecast for pending jobs
         time_limit=minutes(limit),
     )
 

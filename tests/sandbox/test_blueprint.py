@@ -52,7 +52,14 @@ def test_every_daemon_with_a_port_has_one_and_waits_for_known_steps(university: 
     assert {d.port for d in daemons if d.port} == set(ports)
     others = {"tables", "database", "cluster", "accounts", "bill"}
     assert {name for d in daemons for name in d.after} <= {d.name for d in daemons} | others
-    assert {d.host for d in daemons} == {"ctl-1", "login-1", "login-2", "reserved-1", "reserved-2", "reserved-3"}
+    assert {d.host for d in daemons} == {
+        "ctl-1",
+        "login-1",
+        "login-2",
+        "reserved-1",
+        "reserved-2",
+        "reserved-3",
+    }
 
 
 def test_people_are_numbered_and_unique(university: Site) -> None:

@@ -48,7 +48,9 @@ def test_an_ended_process_is_gone_even_before_it_is_reaped(sleeper: subprocess.P
     assert process.send(found) is False
 
 
-def test_a_name_with_spaces_and_parentheses_does_not_confuse(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_name_with_spaces_and_parentheses_does_not_confuse(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     program = tmp_path_factory.mktemp("p") / "odd ) name"
     program.symlink_to("/bin/sleep")
     with subprocess.Popen([str(program), "60"]) as child:

@@ -47,7 +47,11 @@ def test_a_process_replaces_only_its_own() -> None:
 
 def test_the_lock_is_exclusive_and_goes_with_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with record.locked(path), pytest.raises(SandboxError, match="another command"), record.locked(path, wait=False):
+    with (
+        record.locked(path),
+        pytest.raises(SandboxError, match="another command"),
+        record.locked(path, wait=False),
+    ):
         pytest.fail("two held the lock")
     with record.locked(path, wait=False):
         pass

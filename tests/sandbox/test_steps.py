@@ -17,7 +17,10 @@ def test_each_step_follows_those_it_depends_on() -> None:
         taken.append(name)
         return True
 
-    take([Step(n, lambda n=n: note(n), a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))], lambda *_: None)
+    take(
+        [Step(n, lambda n=n: note(n), a) for n, a in (("a", ()), ("b", ("a",)), ("c", ("b",)))],
+        lambda *_: None,
+    )
     assert taken == ["a", "b", "c"]
 
 
@@ -28,7 +31,10 @@ def test_independent_steps_are_taken_at_once() -> None:
 
 def test_only_steps_with_anything_to_do_are_reported() -> None:
     seen: list[str] = []
-    take([Step("idle", lambda: False), Step("busy", lambda: True, ("idle",))], lambda name, _: seen.append(name))
+    take(
+        [Step("idle", lambda: False), Step("busy", lambda: True, ("idle",))],
+        lambda name, _: seen.append(name),
+    )
     assert seen == ["busy"]
 
 

@@ -36,7 +36,17 @@ class Cluster:
 
     def jobs(self, user: str) -> list[Job]:
         """A person's jobs as the controller knows them."""
-        argv = ["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", f"--format={parse.JOB_FORMAT}", "-u", user]
+        argv = [
+            "env",
+            "SLURM_TIME_FORMAT=%s",
+            "squeue",
+            "-h",
+            "-t",
+            "all",
+            f"--format={parse.JOB_FORMAT}",
+            "-u",
+            user,
+        ]
         return parse.jobs(self.inside(*argv).stdout)
 
     def job(self, job_id: int, user: str) -> Job:

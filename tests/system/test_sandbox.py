@@ -41,11 +41,17 @@ def test_status_names_every_daemon(cluster: Cluster) -> None:
         *("slurmd-shared-1", "slurmd-shared-2", "sshd-login-1", "sshd-login-2", "moto", "api"),
     ]
     assert all(d.since and d.pid for d in found.daemons)
-    assert {name for name, _ in found.nodes} == {*(f"reserved-{n}" for n in range(1, 5)), "shared-1", "shared-2"}
+    assert {name for name, _ in found.nodes} == {
+        *(f"reserved-{n}" for n in range(1, 5)),
+        "shared-1",
+        "shared-2",
+    }
 
 
 def test_jobs_run_under_the_uid_of_their_owner_on_hosts_of_their_own(cluster: Cluster) -> None:
-    job = cluster.submit("nlp1", "-pnlp", "-N2", "--output=/home/nlp1/who.txt", "--wrap", "srun sh -c 'id -un; hostname'")
+    job = cluster.submit(
+        "nlp1", "-pnlp", "-N2", "--output=/home/nlp1/who.txt", "--wrap", "srun sh -c 'id -un; hostname'"
+    )
     nodes = cluster.ended(job, "nlp1").nodes
     assert sorted((cluster.home("nlp1") / "who.txt").read_text().split()) == sorted(["nlp1", "nlp1", *nodes])
 
@@ -65,7 +71,9 @@ def test_people_log_in_over_ssh_and_see_the_cluster(cluster: Cluster) -> None:
     port = cluster.sandbox.running().ports["sshd-login-2"]
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
     argv = ["ssh", "-i", str(cluster.sandbox.layout.key), "-p", str(port), *options, "dl1@127.0.0.1"]
-    seen = run.run([*argv, "hostname; id -un; sinfo -h -o %P | sort; which hp-submit"], timeout=30).stdout.split()
+    seen = run.run(
+        [*argv, "hostname; id -un; sinfo -h -o %P | sort; which hp-submit"], timeout=30
+    ).stdout.split()
     assert seen[:5] == ["login-2", "dl1", "cv", "dl", "nlp"]
     assert seen[5].endswith("/hp-submit")
 
@@ -130,7 +138,9 @@ def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Clus
     assert "before" in small.inside("sacct", "-nXj", str(job), "--format=jobname").stdout
 
 
-def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(small: Cluster, tmp_path: Path, site_file: Path) -> None:
+def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
+    small: Cluster, tmp_path: Path, site_file: Path
+) -> None:
     other = Sandbox(tmp_path / "other")
     up(other, site_file, 1, lambda name, seconds: None)
     mine, theirs = small.sandbox.running(), other.running()
@@ -173,5 +183,7 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert "slurmctld" in run.run([*here, "logs", "slurmctld"], timeout=30).stdout
     wrong = run.run([*here, "logs", "nonsense"], timeout=30, check=False)
     assert (wrong.code, wrong.stderr.count("\n")) == (2, 1)
-    nothing = run.run(["hpctools", "sandbox", "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False)
+    nothing = run.run(
+        ["hpctools", "sandbox", "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False
+    )
     assert (nothing.code, nothing.stderr.count("\n")) == (1, 1)
