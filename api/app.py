@@ -7,12 +7,17 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
 
-from api import problems
+from api import openapi, problems
 from api.db.engine import connect
 from api.deps import Context
 from api.routers import accounts, health, pages, session
 from api.services.site_file import SiteFile
 from api.settings import Settings
+
+_DESCRIPTION = (
+    "What departments and labs spent on the cluster: the cloud bill joined to Slurm's jobs. "
+    "Amounts are exact decimal strings; errors are problem details (RFC 9457)."
+)
 
 # No scripts at all; styles stand in the page itself.
 _HEADERS = {
@@ -32,7 +37,9 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     Args:
         clock: Unix seconds now.
     """
-    app = FastAPI(title="hpctools budgets", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="hpctools budgets", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None
+    )
     app.state.context = Context(
         connect(settings.database_url), SiteFile(settings.site, settings.metric), clock
     )
@@ -40,6 +47,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.middleware("http")(_add_headers)
     for module in (accounts, health, session, pages):
         app.include_router(module.router)
+    openapi.install(app)
     return app
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from api.pages.wording import moment_name, money, percentage
 from api.schemas.statement import StatementOut
-from hpctools.budget.money import parts_to_places, total
+from hpctools.budget.money import total
 from hpctools.budget.month import moment
 from hpctools.budget.statement import Statement
 
@@ -50,8 +50,7 @@ def _parts(statement: Statement) -> Table:
     if statement.account.level == "site":
         nobody = (("idle", uncharged.idle), ("shared", uncharged.shared), ("untagged", uncharged.untagged))
         rows += [(name, "charged to nobody", amount, "") for name, amount in nobody]
-    amounts = parts_to_places([amount for _, _, amount, _ in rows])
-    for (name, kind, _, share), amount in zip(rows, amounts, strict=True):
+    for name, kind, amount, share in rows:
         table.add_row(name, kind, _money(statement, amount), share)
     table.add_section()
     table.add_row("together", "", _money(statement, total(amount for _, _, amount, _ in rows)), "")

@@ -11,9 +11,10 @@ from markupsafe import Markup
 from api.pages.chart import Trend, trend_svg
 from api.pages.render import render
 from api.pages.wording import day_name, moment_name, money, month_name, percentage
-from hpctools.budget.money import difference, parts_to_places, to_places, total
+from hpctools.budget.money import difference, percent, to_places, total
 from hpctools.budget.month import Month, moment
 from hpctools.budget.statement import Part, Statement
+from hpctools.budget.tree import Account, BudgetSite
 
 _HEADINGS = {"site": "Departments", "department": "Labs", "lab": "People"}
 
@@ -23,11 +24,13 @@ class Row:
     """One row of the breakdown.
 
     Attributes:
+        detail: the account's name where `name` is what people call it, and who leads it.
         link: the account's own page; empty when it has none.
         width: of its bar, percent of the longest.
     """
 
     name: str
+    detail: str
     link: str
     amount: str
     share: str
@@ -46,7 +49,7 @@ class Verdict:
     text: str
 
 
-def budget_page(cluster: str, statement: Statement, above: Sequence[str], present: Month) -> str:
+def budget_page(site: BudgetSite, statement: Statement, above: Sequence[Account], present: Month) -> str:
     """The page of one account's month.
 
     Args:
@@ -56,10 +59,10 @@ def budget_page(cluster: str, statement: Statement, above: Sequence[str], presen
     trend = _trend(statement)
     return render(
         "budget.html",
-        cluster=cluster,
+        cluster=site.cluster,
         s=statement,
-        above=above,
-        title=_title(statement),
+        above=[(account.name, _title(account)) for account in above],
+        title=_title(statement.account),
         month=month_name(statement.month.start),
         previous=statement.month.previous,
         next=statement.month.next if statement.month < present else None,
@@ -72,8 +75,9 @@ def budget_page(cluster: str, statement: Statement, above: Sequence[str], presen
         chart_narrow=Markup(trend_svg(trend, 3.6, 2.6)),  # noqa: S704
         chart_text=_chart_text(statement),
         heading=_HEADINGS[statement.account.level],
-        rows=_rows(statement),
-        parts_total=money(total(part.amount for part in statement.parts), statement.currency),
+        rows=_rows(site, statement),
+        nobody=_nobody(statement),
+        jobs_percent=percent(statement.jobs, total((statement.jobs, statement.idle))),
         others=[money(amount, code) for code, amount in statement.other_currencies.items()],
     )
 
@@ -103,10 +107,8 @@ def _money(statement: Statement, amount: Decimal) -> str:
     return money(amount, statement.currency)
 
 
-def _title(statement: Statement) -> str:
-    if statement.account.level == "site":
-        return "Whole site"
-    return statement.account.title or statement.account.name
+def _title(account: Account) -> str:
+    return "Whole site" if account.level == "site" else account.title or account.name
 
 
 def _used(statement: Statement) -> Decimal:
@@ -129,6 +131,7 @@ def _trend(statement: Statement) -> Trend:
         days=len(statement.month.days),
         budget=statement.budget,
         projected=statement.projected,
+        budget_label=f"budget {money(statement.budget or Decimal(0), statement.currency, 0)}",
         label=money(Decimal(0), statement.currency, 0).removesuffix("0"),
     )
 
@@ -143,22 +146,50 @@ def _chart_text(statement: Statement) -> str:
     return f"{text}."
 
 
-def _rows(statement: Statement) -> list[Row]:
+def _rows(site: BudgetSite, statement: Statement) -> list[Row]:
     longest = max((part.amount for part in statement.parts), default=Decimal(0))
-    rounded = parts_to_places([part.amount for part in statement.parts])
-    return [
-        Row(
-            name=_name(part, statement),
-            link=f"/accounts/{part.name}" if part.level in ("department", "lab") else "",
-            amount=_money(statement, cents),
-            share=percentage(part.percent),
-            width=to_places(max(Decimal(0), part.amount) * 100 / longest, 1) if longest > 0 else Decimal(0),
-        )
-        for part, cents in zip(statement.parts, rounded, strict=True)
-    ]
+    return [_row(site, statement, part, longest) for part in statement.parts]
+
+
+def _row(site: BudgetSite, statement: Statement, part: Part, longest: Decimal) -> Row:
+    account = site.by_name.get(part.name) if part.level in ("department", "lab") else None
+    return Row(
+        name=_title(account) if account else _name(part, statement),
+        detail=_detail(account) if account else "",
+        link=f"/accounts/{part.name}" if account else "",
+        amount=_money(statement, part.amount),
+        share=percentage(part.percent),
+        width=to_places(max(Decimal(0), part.amount) * 100 / longest, 1) if longest > 0 else Decimal(0),
+    )
+
+
+def _detail(account: Account) -> str:
+    lead = f"led by {account.supervisor}" if account.supervisor else ""
+    return ", ".join(filter(None, (account.name if account.title else "", lead)))
 
 
 def _name(part: Part, statement: Statement) -> str:
-    """A charge of the account itself that is nobody's jobs is its part of idle nodes."""
-    itself = part.level == "other" and part.name == statement.account.name
-    return "Share of idle nodes" if itself else part.name
+    if part.level != "own":
+        return part.name
+    return "Share of idle nodes" if statement.account.level == "lab" else "Charged to the account itself"
+
+
+def _nobody(statement: Statement) -> list[Row]:
+    """What nobody is charged with, as rows of the whole site's bill."""
+    uncharged = statement.uncharged
+    parts = (
+        ("Idle", "paid for while no job used it", uncharged.idle),
+        ("Shared", "login nodes and the like", uncharged.shared),
+        ("Untagged", "support, tax and what the bill names no nodes for", uncharged.untagged),
+    )
+    return [
+        Row(
+            name,
+            detail,
+            "",
+            _money(statement, amount),
+            percentage(percent(amount, statement.spent)),
+            Decimal(0),
+        )
+        for name, detail, amount in parts
+    ]

@@ -48,13 +48,15 @@ class Trend:
         cumulative: spent until the end of each billed day, from the first day of the month.
         days: how many the month has.
         projected: at the month's end; None for none.
-        label: an amount of the vertical axis as text is `label` followed by it.
+        budget_label: stands at the budget's line.
+        label: goes before each amount of the vertical axis.
     """
 
     cumulative: tuple[Decimal, ...]
     days: int
     budget: Decimal | None
     projected: Decimal | None
+    budget_label: str
     label: str
 
 
@@ -84,7 +86,7 @@ def _draw(axes: Axes, trend: Trend) -> None:
     over = trend.budget is not None and spent[-1] > trend.budget
     colour = _OVER if over else _SPENT
     if trend.budget is not None:
-        _draw_budget(axes, float(trend.budget), trend.days)
+        _draw_budget(axes, float(trend.budget), trend)
     if trend.projected is not None:
         ahead = [len(spent) - 1, trend.days], [spent[-1], float(trend.projected)]
         axes.plot(*ahead, color=colour, linewidth=2, linestyle=(0, (1, 1.6)), solid_capstyle="round")
@@ -94,11 +96,17 @@ def _draw(axes: Axes, trend: Trend) -> None:
     _frame(axes, trend, spent)
 
 
-def _draw_budget(axes: Axes, budget: float, days: int) -> None:
-    axes.plot([0, days], [0, budget], color=_MUTED, linewidth=1.4, linestyle=(0, (5, 3)))
+def _draw_budget(axes: Axes, budget: float, trend: Trend) -> None:
+    axes.plot([0, trend.days], [0, budget], color=_MUTED, linewidth=1.4, linestyle=(0, (5, 3)))
     axes.axhline(budget, color=_INK, linewidth=1.6)
     axes.annotate(
-        "budget", (0, budget), (4, 4), textcoords="offset points", color=_INK, fontsize=10, weight="bold"
+        trend.budget_label,
+        (0, budget),
+        (4, 4),
+        textcoords="offset points",
+        color=_INK,
+        fontsize=10,
+        weight="bold",
     )
 
 

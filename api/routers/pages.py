@@ -41,6 +41,7 @@ def _page(
     context: Context, site: BudgetSite, visitor: Principal, account: Account, month: Month
 ) -> HTMLResponse:
     statement = read_statement(context.engine, site, account, month)
-    above = [name for name in reversed(site.lineage(account.name)[1:]) if visitor.may_see(site, name)]
+    lineage = reversed(site.lineage(account.name)[1:])
+    above = [site.by_name[name] for name in lineage if visitor.may_see(site, name)]
     present = Month.of(day_of(context.clock()))
-    return HTMLResponse(budget_page(site.cluster, statement, above, present))
+    return HTMLResponse(budget_page(site, statement, above, present))

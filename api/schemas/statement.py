@@ -26,7 +26,7 @@ class PartOut(BaseModel):
     """One row of the breakdown."""
 
     name: str
-    level: Literal["department", "lab", "user", "other"]
+    level: Literal["department", "lab", "user", "own", "other"]
     amount: Amount
     percent: Amount | None
 

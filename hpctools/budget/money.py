@@ -60,7 +60,9 @@ def parse_currency(text: str) -> str:
 def plain(amount: Decimal) -> Decimal:
     """The same value without trailing zeros or an exponent: one spelling for one amount."""
     trimmed = amount.normalize(_EXACT)
-    return trimmed.quantize(Decimal(1), context=_EXACT) if _exponent(trimmed) > 0 else _EXACT.add(trimmed, ZERO)
+    return (
+        trimmed.quantize(Decimal(1), context=_EXACT) if _exponent(trimmed) > 0 else _EXACT.add(trimmed, ZERO)
+    )
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
@@ -105,20 +107,6 @@ def apportion(amount: Decimal, weights: Sequence[int]) -> list[Decimal]:
 def to_places(amount: Decimal, places: int = 2) -> Decimal:
     """The amount rounded for people, half to even, with exactly so many decimal places."""
     return amount.quantize(Decimal(1).scaleb(-places), context=_ROUNDING)
-
-
-def parts_to_places(amounts: Sequence[Decimal], places: int = 2) -> list[Decimal]:
-    """Rounded amounts that still add up to their rounded total, so that a printed column is right.
-
-    Each result is its amount rounded down or up; who is rounded up is decided by largest remainder.
-    """
-    unit = Decimal(1).scaleb(-places)
-    floors = [amount.quantize(unit, rounding="ROUND_FLOOR", context=_ROUNDING) for amount in amounts]
-    missing = difference(to_places(total(amounts), places), total(floors))
-    by_remainder = sorted(range(len(amounts)), key=lambda i: floors[i] - amounts[i])
-    for index in by_remainder[: int(missing.scaleb(places, _EXACT))]:
-        floors[index] = _EXACT.add(floors[index], unit)
-    return floors
 
 
 def percent(part: Decimal, whole: Decimal) -> Decimal | None:

@@ -15,7 +15,7 @@ from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite, Level
 
 Status = Literal["none", "estimated", "final"]
-PartLevel = Literal["department", "lab", "user", "other"]
+PartLevel = Literal["department", "lab", "user", "own", "other"]
 
 _FORECAST_DAYS = 7
 
@@ -78,7 +78,8 @@ class Part:
     """One row of the breakdown.
 
     Attributes:
-        level: `other` for an account that the site file does not know (any more).
+        level: `own` for what is charged to the account itself and to nobody's jobs in a lab; `other` for an
+            account that the site file does not know (any more).
         percent: of what the account spent, one decimal place; None when that is not above zero.
     """
 
@@ -259,10 +260,11 @@ def _parts(site: BudgetSite, account: Account, charges: Iterable[Charge], spent:
 
 
 def _part_of(site: BudgetSite, account: Account, charge: Charge) -> tuple[str, PartLevel]:
-    """The row that a charge belongs to: the account's child above the charged one, or the user."""
+    """The row that a charge belongs to: the account's child above the charged one, or a lab's user."""
     lineage = site.lineage(charge.account)
     if charge.account == account.name:
-        return (charge.user or account.name, "user" if charge.user else "other")
+        by_user = account.level == "lab" and charge.user
+        return (charge.user, "user") if by_user else (account.name, "own")
     if account.name not in lineage:
         return charge.account, "other"
     child = lineage[lineage.index(account.name) - 1]

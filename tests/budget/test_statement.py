@@ -74,7 +74,7 @@ def test_a_department_in_the_middle_of_a_month(make_site: Make) -> None:
         ),
         parts=(
             Part("nlp-a", "lab", Decimal(150), Decimal("50.0")),
-            Part("nlp-head", "user", Decimal(100), Decimal("33.3")),
+            Part("nlp", "own", Decimal(100), Decimal("33.3")),
             Part("nlp-b", "lab", Decimal(50), Decimal("16.7")),
         ),
         uncharged=Uncharged(Decimal(11), Decimal(13), Decimal(17)),
@@ -88,7 +88,7 @@ def test_a_lab_shows_its_people_and_needs_no_budget(make_site: Make) -> None:
     assert [(part.name, part.level, part.amount) for part in result.parts] == [
         ("nlp1", "user", 100),
         ("nlp2", "user", 30),
-        ("nlp-a", "other", 20),
+        ("nlp-a", "own", 20),
     ]
 
 

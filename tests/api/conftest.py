@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, create_engine
+
+from api.app import create_app
+from api.db.engine import connect
+from api.db.migrate import upgrade
+from api.services import tokens
+from api.services.reconcile import reconcile
+from api.services.site_file import SiteFile
+from api.settings import Settings
+from hpctools.budget import cost_explorer
+from hpctools.budget.bill import BillRow
+from hpctools.budget.month import Month, day_start
+from hpctools.budget.tree import BudgetSite
+from hpctools.sandbox.bill import METRIC, cost_and_usage
+from hpctools.site import load
+from hpctools.slurm.accounting import JobRecord
+from hpctools.slurm.run import run
+
+UNIVERSITY = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
+NOVEMBER = Month(2026, 11)
+NOW = int(datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc).timestamp())
+
+
+@pytest.fixture
+def now() -> int:
+    """Noon of 21 November 2026, UTC."""
+    return NOW
+
+
+@pytest.fixture
+def november() -> Month:
+    return NOVEMBER
+
+
+@pytest.fixture(scope="session")
+def site_path() -> Path:
+    return UNIVERSITY
+
+
+@pytest.fixture(scope="session")
+def site() -> BudgetSite:
+    return SiteFile(UNIVERSITY, METRIC).current()
+
+
+# --- databases: the same tests run on both ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A private PostgreSQL server that listens on a Unix socket only."""
+
+    socket: Path
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@/{database}?host={self.socket}"
+
+    def execute(self, statement: str) -> None:
+        engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(statement)
+        engine.dispose()
+
+
+def _binaries() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.fail("PostgreSQL is missing: apt-get install --no-install-recommends postgresql")
+    return found[-1].parent
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """PostgreSQL refuses to run as root: it runs as `postgres` then."""
+    binaries = _binaries()
+    folder = Path(tempfile.mkdtemp(prefix="hpctools-pg-"))
+    as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if as_postgres:
+        shutil.chown(folder, "postgres", "postgres")
+    data, socket = folder / "data", folder / "run"
+    options = f"-k {socket} -c listen_addresses='' -c fsync=off -c autovacuum=off"
+    control = [*as_postgres, str(binaries / "pg_ctl"), "-D", str(data)]
+    try:
+        initdb = [
+            str(binaries / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        ]
+        run([*as_postgres, *initdb, "--no-locale"], timeout=60, cwd=folder)
+        run([*as_postgres, "mkdir", str(socket)], timeout=10, cwd=folder)
+        run([*control, "-l", str(folder / "log"), "-o", options, "-w", "start"], timeout=60, cwd=folder)
+        yield Postgres(socket)
+    finally:
+        run([*control, "-m", "immediate", "stop"], timeout=60, check=False, cwd=folder)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.sqlite"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    name = f"t{uuid4().hex}"
+    server.execute(f"CREATE DATABASE {name}")
+    yield server.url(name)
+    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """A database with its tables."""
+    engine = connect(database_url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+# --- a month of a university -----------------------------------------------------------------------------
+
+
+@dataclass
+class Bills:
+    """A bill that tests may restate."""
+
+    months: dict[Month, tuple[BillRow, ...]]
+    name: str = "aws-ce"
+
+    def rows(self, month: Month) -> Iterable[BillRow]:
+        return self.months.get(month, ())
+
+
+@dataclass
+class Jobs:
+    """slurmdbd's records that tests may change."""
+
+    records: list[JobRecord] = field(default_factory=list)
+
+    def jobs(self, month: Month, now: int) -> Iterable[JobRecord]:
+        return list(self.records)
+
+
+@pytest.fixture
+def bills() -> Bills:
+    answer = cost_and_usage(load(UNIVERSITY), NOVEMBER, NOW, {})
+    return Bills({NOVEMBER: cost_explorer.parse([answer], METRIC, "hpctools:node-group")})
+
+
+@pytest.fixture
+def jobs() -> Jobs:
+    return Jobs(list(_university_jobs()))
+
+
+@pytest.fixture
+def reconcile_november(engine: Engine, site: BudgetSite, bills: Bills, jobs: Jobs) -> Callable[..., Any]:
+    def carry_out(now: int = NOW) -> Any:
+        return reconcile(engine, site, NOVEMBER, bills, jobs, now)
+
+    return carry_out
+
+
+_PEOPLE = (
+    *(("nlp1", "nlp-lab-a", "nlp"),) * 4,
+    *(("nlp2", "nlp-lab-a", "nlp"),) * 3,
+    *(("nlp3", "nlp-lab-b", "nlp"),) * 3,
+    *(("cv1", "cv-lab-a", "cv"),) * 3,
+    ("cv2", "cv-lab-a", "cv"),
+    ("dl1", "dl-lab-a", "dl"),
+    ("nlp-head", "nlp", "nlp"),
+)
+
+
+def _university_jobs() -> Iterator[JobRecord]:
+    """Three weeks of jobs, one after the other on half a node each; fewer at weekends. Always the same."""
+    dice = random.Random(20261101)
+    number = 0
+    lanes = [(f"reserved-{n}", half) for n in range(1, 5) for half in range(2)] + [
+        ("shared-1", 0),
+        ("shared-2", 0),
+    ]
+    for node, _ in lanes:
+        clock = day_start(date(2026, 10, 31)) + dice.randrange(20_000)
+        while clock < NOW:
+            weekend = datetime.fromtimestamp(clock, timezone.utc).weekday() >= 5
+            clock += dice.randrange(600, 40_000 if weekend else 9_000)
+            end = clock + dice.randrange(1_800, 36_000)
+            number += 1
+            yield _university_job(number, node, clock, end if end <= NOW else None, dice)
+            clock = end
+
+
+def _university_job(number: int, node: str, start: int, end: int | None, dice: random.Random) -> JobRecord:
+    user, account, partition = dice.choice(_PEOPLE)
+    return JobRecord(
+        cluster="uni-gpu",
+        dbindex=number,
+        job_id=100 + number,
+        user=user,
+        account=account,
+        partition=partition,
+        qos="medium",
+        submitted=start - 60,
+        start=start,
+        end=end,
+        suspended_seconds=0,
+        state="RUNNING" if end is None else dice.choice(["COMPLETED", "COMPLETED", "FAILED", "CANCELLED"]),
+        cpus=24 if node.startswith("shared") else 48,
+        memory_mb=1000,
+        gpus=2 if node.startswith("shared") else 4,
+        shards=0,
+        nodes=node,
+        reservation="",
+    )
+
+
+# --- the service -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Service:
+    """The application over a database, and its tokens."""
+
+    app: FastAPI
+    engine: Engine
+
+    def token(self, account: str | None, expires_at: int | None = None, now: int = NOW) -> str:
+        return tokens.create(self.engine, f"t-{uuid4().hex}", account, now, expires_at)
+
+    def client(self, account: str | None) -> TestClient:
+        """A program that holds a token."""
+        client = self.anonymous()
+        client.headers["Authorization"] = f"Bearer {self.token(account)}"
+        return client
+
+    def browser(self, account: str | None) -> TestClient:
+        """A browser that has signed in."""
+        client = self.anonymous()
+        client.headers["Accept"] = "text/html"
+        assert client.post("/login", data={"token": self.token(account)}).status_code == 303
+        return client
+
+    def anonymous(self) -> TestClient:
+        return TestClient(self.app, follow_redirects=False, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def service(database_url: str, engine: Engine, site_path: Path) -> Service:
+    settings = Settings(database_url=database_url, site=site_path)
+    return Service(create_app(settings, clock=lambda: NOW), engine)
+
+
+@pytest.fixture
+def sqlite_service(tmp_path: Path, site_path: Path) -> Iterator[Service]:
+    """For what does not depend on the database."""
+    url = f"sqlite:///{tmp_path}/service.sqlite"
+    engine = connect(url)
+    upgrade(engine)
+    yield Service(create_app(Settings(database_url=url, site=site_path), clock=lambda: NOW), engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def november_service(sqlite_service: Service, site: BudgetSite, bills: Bills, jobs: Jobs) -> Service:
+    """The service with the university's November reconciled."""
+    reconcile(sqlite_service.engine, site, NOVEMBER, bills, jobs, NOW)
+    return sqlite_service

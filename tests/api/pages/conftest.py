@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import uvicorn
+
+_LIMIT = 60.0
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+
+
+@dataclass
+class Chromium:
+    """A real Chromium, told what to do through its DevTools pipe; scripts are switched off in its pages."""
+
+    pid: int
+    commands: int
+    answers: int
+    session: str = ""
+    target: str = ""
+    _number: int = 0
+    _rest: bytes = b""
+    _events: list[dict[str, Any]] = field(default_factory=list)
+
+    def open_tab(self) -> None:
+        self.session = ""
+        self.target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
+        self.call("Page.enable")
+        self.call("Emulation.setScriptExecutionDisabled", value=True)
+        # Input goes to the page that is in front and has the focus.
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        self.call("Page.bringToFront")
+
+    def close_tab(self) -> None:
+        self.session = ""
+        self.call("Target.closeTarget", targetId=self.target)
+
+    def window(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def go(self, url: str) -> None:
+        self._events.clear()
+        self.call("Page.navigate", url=url)
+        self._await_page()
+
+    def type_and_enter(self, field: str, text: str) -> None:
+        """Into the field that a CSS selector finds."""
+        self.evaluate(f"document.querySelector({field!r}).focus()")
+        self._events.clear()
+        self.call("Input.insertText", text=text)
+        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **enter)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **enter)
+        self._await_page()
+
+    def submit(self, form: str) -> None:
+        """Send the form that a CSS selector finds."""
+        self._events.clear()
+        self.evaluate(f"document.querySelector({form!r}).requestSubmit()")
+        self._await_page()
+
+    def evaluate(self, expression: str) -> Any:
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def screenshot(self, until: str = "body") -> bytes:
+        """The page from its top to the end of the element that a CSS selector finds."""
+        box = self.evaluate(f"document.querySelector({until!r}).getBoundingClientRect().toJSON()")
+        size = {"width": self.evaluate("innerWidth"), "height": box["bottom"] + 16}
+        clip = {"x": 0, "y": 0, "scale": 1} | size
+        taken = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(taken["data"])
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._number:
+            self._events.append(answer)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _await_page(self) -> None:
+        """Until a page that we went to is loaded; a new tab's own empty page does not count."""
+        arrived = False
+        while True:
+            event = self._events.pop(0) if self._events else self._read()
+            if event.get("method") == "Page.frameNavigated":
+                arrived = event["params"]["frame"]["url"] != "about:blank"
+            elif arrived and event.get("method") == "Page.loadEventFired":
+                return
+
+    def _read(self) -> dict[str, Any]:
+        end = time.monotonic() + _LIMIT
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self.answers], [], [], max(0, end - time.monotonic()))
+            assert ready, "Chromium does not answer"
+            chunk = os.read(self.answers, 1 << 20)
+            assert chunk, "Chromium ended"
+            self._rest += chunk
+        message, _, self._rest = self._rest.partition(b"\0")
+        parsed: dict[str, Any] = json.loads(message)
+        return parsed
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.fail("Chromium is missing: apt-get install --no-install-recommends chromium fonts-dejavu-core")
+    folder = tmp_path_factory.mktemp("chromium")
+    (child_in, our_out), (our_in, child_out) = os.pipe(), os.pipe()
+    log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY)
+    # The pipe is on descriptors 3 and 4 by definition; first out of their way.
+    moved_in, moved_out = (os.dup2(fd, at, inheritable=True) for fd, at in ((child_in, 40), (child_out, 41)))
+    duplicates = ((moved_in, 3), (moved_out, 4), (log, 1), (log, 2))
+    pid = os.posix_spawn(
+        program,
+        [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
+        os.environ | {"HOME": str(folder)},
+        file_actions=[(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in duplicates],
+        setpgroup=0,
+    )
+    for fd in (child_in, child_out, moved_in, moved_out, log):
+        os.close(fd)
+    try:
+        yield Chromium(pid, our_out, our_in)
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(our_out)
+        os.close(our_in)
+
+
+@pytest.fixture
+def tab(chromium: Chromium) -> Iterator[Chromium]:
+    """A fresh page without cookies."""
+    chromium.open_tab()
+    chromium.call("Network.clearBrowserCookies")
+    yield chromium
+    chromium.close_tab()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Serve an application on a free port; returns its address."""
+    running: list[tuple[uvicorn.Server, Thread]] = []
+
+    def start(app: Any) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        running.append((server, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path | None:
+    """Where screenshots for the documentation go; they are taken only when asked for."""
+    folder = os.environ.get("HPCTOOLS_SCREENSHOTS")
+    return Path(folder) if folder else None

@@ -1,0 +1,118 @@
+"""Every route, and what it answers to whom. A route that is missing here fails the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+MONTH = "2026-11"
+
+# Path template and method -> concrete path, and the status for: nobody, the head of nlp, the head of cv, a
+# lab of nlp, an administrator.
+PROGRAMS = {
+    ("GET", "/v1/accounts"): ("/v1/accounts", (401, 200, 200, 200, 200)),
+    ("GET", "/v1/accounts/{name}/statement/{month}"): (
+        f"/v1/accounts/nlp/statement/{MONTH}",
+        (401, 200, 404, 404, 200),
+    ),
+}
+BROWSERS = {
+    ("GET", "/"): ("/", (303, 200, 200, 200, 200)),
+    ("GET", "/accounts/{name}"): ("/accounts/nlp", (303, 200, 404, 404, 200)),
+}
+# Open to everybody on purpose: they tell nothing about anybody.
+OPEN = {
+    ("GET", "/healthz"),
+    ("GET", "/login"),
+    ("POST", "/login"),
+    ("POST", "/logout"),
+    ("GET", "/openapi.json"),
+}
+WHO = ("nlp", "cv", "nlp-lab-a", None)
+
+
+def routes(router: Any) -> Iterator[tuple[str, str]]:
+    """Method and path of every route, those of included routers and mounts too."""
+    for route in router.routes:
+        inner = getattr(route, "original_router", route)
+        if hasattr(inner, "routes"):
+            yield from routes(inner)
+        else:
+            yield from ((method, route.path) for method in route.methods - {"HEAD"})
+
+
+def test_every_route_is_in_one_of_the_tables(sqlite_service: Any) -> None:
+    assert set(routes(sqlite_service.app)) == set(PROGRAMS) | set(BROWSERS) | OPEN
+
+
+def test_a_new_route_without_an_entry_would_be_noticed(sqlite_service: Any) -> None:
+    app: FastAPI = sqlite_service.app
+    app.get("/v1/forgotten")(lambda: {})  # noqa: PIE807
+    assert ("GET", "/v1/forgotten") in set(routes(app))
+
+
+@pytest.mark.parametrize("route", PROGRAMS)
+def test_programs_see_what_their_token_opens(sqlite_service: Any, route: tuple[str, str]) -> None:
+    path, expected = PROGRAMS[route]
+    clients = [sqlite_service.anonymous(), *(sqlite_service.client(account) for account in WHO)]
+    assert tuple(client.request(route[0], path).status_code for client in clients) == expected
+
+
+@pytest.mark.parametrize("route", BROWSERS)
+def test_browsers_see_what_their_token_opens(sqlite_service: Any, route: tuple[str, str]) -> None:
+    path, expected = BROWSERS[route]
+    nobody = sqlite_service.anonymous()
+    nobody.headers["Accept"] = "text/html"
+    clients = [nobody, *(sqlite_service.browser(account) for account in WHO)]
+    assert tuple(client.request(route[0], path).status_code for client in clients) == expected
+
+
+def test_a_cookie_opens_pages_only_and_a_bearer_token_programs_only(sqlite_service: Any) -> None:
+    assert sqlite_service.browser(None).get("/v1/accounts").status_code == 401
+    assert sqlite_service.client(None).get("/").status_code == 401
+
+
+def test_others_accounts_cannot_be_told_from_those_that_do_not_exist(sqlite_service: Any) -> None:
+    client = sqlite_service.client("nlp")
+    answers = [client.get(f"/v1/accounts/{name}/statement/{MONTH}").json() for name in ("cv", "nothing")]
+    for answer in answers:
+        answer.pop("instance")
+    assert answers[0] == answers[1]
+
+
+def test_a_lab_is_part_of_its_department_but_not_the_other_way(sqlite_service: Any) -> None:
+    def seen(account: str | None) -> list[str]:
+        listed = sqlite_service.client(account).get("/v1/accounts").json()
+        return [entry["name"] for entry in listed["accounts"]]
+
+    assert seen("nlp") == ["nlp", "nlp-lab-a", "nlp-lab-b"]
+    assert seen("nlp-lab-a") == ["nlp-lab-a"]
+    assert seen(None)[0] == "root"
+    assert len(seen(None)) == 8
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer x", f"Bearer hpct_{'A' * 43}", "Basic aGVhZDpwdw==", "Bearer hpct_' OR 1=1 --"],
+)
+def test_without_a_valid_token_the_answer_says_what_is_needed(sqlite_service: Any, header: str) -> None:
+    client = sqlite_service.anonymous()
+    answer = client.get("/v1/accounts", headers={"Authorization": header} if header else {})
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert answer.json()["detail"] == "A valid token is needed: Authorization: Bearer TOKEN."
+
+
+def test_a_token_of_an_account_that_left_the_site_is_refused(sqlite_service: Any) -> None:
+    answer = sqlite_service.client("closed-department").get("/v1/accounts")
+    assert (answer.status_code, answer.json()["title"]) == (403, "Forbidden")
+
+
+def test_expired_tokens_open_nothing(sqlite_service: Any, now: int) -> None:
+    client = sqlite_service.anonymous()
+    for expires, status in ((now + 1, 200), (now, 401)):
+        token = sqlite_service.token("nlp", expires_at=expires)
+        assert client.get("/v1/accounts", headers={"Authorization": f"Bearer {token}"}).status_code == status
