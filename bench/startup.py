@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 def _in_a_sandbox(inside: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="hpctools-bench-") as folder:
         # The sandbox's daemons run under accounts of their own.
-        Path(folder).chmod(0o755)  # noqa: S103
+        Path(folder).chmod(0o755)
         sandbox = [str(PROGRAMS / "hpctools"), "sandbox", "--state", f"{folder}/sandbox"]
         code = attach([*sandbox, "up", "--nodes", "2"])
         try:

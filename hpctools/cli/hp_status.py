@@ -14,7 +14,7 @@ from hpctools.cli.connection import connect
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.cli.status_text import details, table
-from hpctools.elastic.folder import RunFolder, runs_root
+from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
 from hpctools.errors import CommandError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
@@ -81,7 +81,9 @@ def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], Slur
 
 def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
     folders = run_folders(runs_root())
-    queue = _queue(folders[0].spec().user, client) if folders else []
+    # A run that has ended needs no queue, and one without a controller takes long to say so.
+    open_runs = [folder for folder in folders if not _has_ended(folder)]
+    queue = _queue(open_runs[0].spec().user, client) if open_runs else []
     runs = [_overview(folder, queue) for folder in folders]
     chosen = [run for run in runs if given.all or not run.is_over]
     if given.json:
@@ -91,6 +93,11 @@ def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple
     return (
         "no runs\n" if given.all or not runs else "no active runs; hp-status --all lists the others\n"
     ), False
+
+
+def _has_ended(folder: RunFolder) -> bool:
+    status = folder.status()
+    return status is not None and status.state in FINAL_STATES
 
 
 def _overview(folder: RunFolder, queue: list[Job] | None) -> Overview:

@@ -17,6 +17,7 @@ from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.slurm.run import replace
 from hpctools.submit.intent import Intent, read_intent, read_invocation
+from hpctools.submit.nodes import misplaced_range
 from hpctools.submit.plain import execute_plain, plan_plain
 
 if TYPE_CHECKING:
@@ -74,10 +75,21 @@ def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
         replace(["sbatch", *words])
     intent = read_intent(invocation, environment=os.environ, cwd=Path.cwd(), standard_input=_standard_input)
     if intent.nodes is None:
+        _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags)
     from hpctools.cli.elastic_submission import submit_elastic
 
     return submit_elastic(intent, intent.nodes, invocation.flags, client)
+
+
+def _warn_of_misplaced_range(intent: Intent) -> None:
+    found = misplaced_range(intent.arguments)
+    if found:
+        print(
+            f"hp-submit: {found} stands after the script, so it is the script's own argument; for an elastic "
+            f"run: hp-submit {found} {intent.script_word}",
+            file=sys.stderr,
+        )
 
 
 def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:

@@ -90,7 +90,7 @@ def _resize(resize: dict[str, Any]) -> str:
     if isinstance(phases, dict) and phases:
         parts = ", ".join(f"{name} {_number(value, '.2f')}" for name, value in phases.items())
         text += f" ({parts})"
-    return f"{text}, {local_time(str(resize.get('time', '')))}"
+    return f"{text}, {local_time(resize['time'])}" if isinstance(resize.get("time"), str) else text
 
 
 def _preemptor(by: dict[str, Any]) -> str:

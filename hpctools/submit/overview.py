@@ -126,7 +126,8 @@ def _state(
     if is_over(baseline):
         return "lost", f"its baseline job {baseline.id} ended as {baseline.state}"
     if baseline.state == "PENDING":
-        return "pending", f"its baseline job {baseline.id} waits: {baseline.reason}"
+        reason = "the scheduler looks at it next" if baseline.reason == "None" else baseline.reason
+        return "pending", f"its baseline job {baseline.id} waits: {reason}"
     return written, ""
 
 

@@ -128,8 +128,11 @@ def test_without_any_run_it_says_so_and_needs_no_slurm(root, capfd):
 
 
 def test_when_all_have_ended_it_says_how_to_see_them(root, capfd):
+    def no_slurm():
+        raise AssertionError
+
     make_run(root).write_status(RunStatus("finished"))
-    assert main([], client=FakeSlurm) == 0
+    assert main([], client=no_slurm) == 0
     assert capfd.readouterr().out == "no active runs; hp-status --all lists the others\n"
 
 

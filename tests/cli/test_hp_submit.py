@@ -61,11 +61,20 @@ def hp_submit(*words: str, stdin: bytes = b"", **environment: str) -> subprocess
 
 
 def test_a_plain_script_is_sbatchs_with_its_output_and_exit_code(sbatch):
-    words = ["-HN", "2", "--job-name=a b", "--tim", "3", "job.sh", "--nodes", "2:6", "it's"]
+    words = ["-HN", "2", "--job-name=a b", "--tim", "3", "job.sh", "--nodes", "2-6", "it's"]
     done = hp_submit(*words, SBATCH_SAYS="3")
     assert (done.returncode, done.stdout) == (3, b"Submitted batch job 42\n")
     assert done.stderr == b"sbatch: info from the site\n"
     assert argv_of(sbatch) == words
+
+
+def test_a_range_after_the_script_is_left_to_it_with_a_word_of_warning(sbatch):
+    done = hp_submit("job.sh", "--nodes", "2:6")
+    assert argv_of(sbatch) == ["job.sh", "--nodes", "2:6"]
+    assert done.stderr.decode().splitlines()[0] == (
+        "hp-submit: --nodes 2:6 stands after the script, so it is the script's own argument; for an elastic "
+        "run: hp-submit --nodes 2:6 job.sh"
+    )
 
 
 def test_our_flags_do_not_reach_sbatch_and_json_says_the_id(sbatch):

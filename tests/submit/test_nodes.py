@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpctools.errors import UsageError
-from hpctools.submit.nodes import NodeRange, is_elastic, parse_range
+from hpctools.submit.nodes import NodeRange, is_elastic, misplaced_range, parse_range
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,19 @@ def test_what_is_no_range_is_refused_with_the_place(value, message):
         parse_range(value, "job.sh line 3")
     assert str(caught.value).startswith("job.sh line 3: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--epochs", "3", "--nodes", "2:8"], "--nodes 2:8"),
+        (["-N", "2:8"], "-N 2:8"),
+        (["--nodes=2:8", "x"], "--nodes=2:8"),
+        (["-N2:8"], "-N2:8"),
+        (["--nodes", "4"], None),
+        (["2:8", "--nodes"], None),
+        ([], None),
+    ],
+)
+def test_a_range_among_the_scripts_arguments_is_noticed(arguments, found):
+    assert misplaced_range(arguments) == found

@@ -61,6 +61,12 @@ def test_a_recorded_id_that_another_run_has_by_now_is_not_ours():
     ("status", "queue", "state", "note"),
     [
         (None, [job(12, "PENDING", reason="Priority")], "pending", "its baseline job 12 waits: Priority"),
+        (
+            None,
+            [job(12, "PENDING")],
+            "pending",
+            "its baseline job 12 waits: the scheduler looks at it next",
+        ),
         (None, [job(12)], "starting", ""),
         (RUNNING, [job(12)], "running", ""),
         (RUNNING, [job(12, "COMPLETING")], "running", ""),
