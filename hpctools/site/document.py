@@ -93,7 +93,8 @@ def parse(text: str, file: str) -> Document:
 def _syntax_finding(file: str, error: yaml.MarkedYAMLError) -> Finding:
     mark = error.problem_mark or error.context_mark
     context = f"{error.context}: " if error.context else ""
-    return Finding(file, mark.line + 1 if mark else 0, "", f"{context}{error.problem}", "valid YAML")
+    told = f"{context}{error.problem}".removeprefix("found ")
+    return Finding(file, mark.line + 1 if mark else 0, "", told, "valid YAML")
 
 
 class _Builder:

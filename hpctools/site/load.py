@@ -33,7 +33,7 @@ def loads(text: str, file: str = "site.yaml") -> Site:
     document = parse(text, file)
     if document.data is None and not document.findings:
         raise InvalidSiteError(
-            [document.finding((), "an empty file", "a site: cluster, node_groups, departments, ...")]
+            [document.finding((), "an empty file", "a site: cluster, node_groups, departments, tiers")]
         )
     site, findings = _examine(document)
     if site is None or findings:

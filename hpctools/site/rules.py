@@ -172,7 +172,9 @@ def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:
             yield held[-1][1].finding(f"an entry {user!r} in default_accounts that chooses one", found)
     for choice in chosen.each():
         accounts = [account for account, _ in places.get(choice.key, [])]
-        if choice.text is not None and choice.text not in accounts:
+        if not accounts:
+            yield choice.finding("somebody who works in a department or lab", repr(choice.key))
+        elif choice.text is not None and choice.text not in accounts:
             yield choice.finding(f"an account of {choice.key!r}: {one_of(accounts, choice.text)}")
 
 

@@ -1,0 +1,118 @@
+"""Loading a site: what it says of a good file, and all findings of a bad one at once."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pydantic import BaseModel
+
+from hpctools.errors import SiteError, UsageError
+from hpctools.site import Finding, InvalidSiteError, Site, User, load, loads
+from hpctools.site.base import Model
+
+REFERENCE = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
+
+MINIMAL = """\
+cluster: {name: tiny, controllers: [ctl]}
+node_groups:
+  - {name: cpu, instance_type: m5.large, count: 2}
+departments:
+  - name: bio
+    supervisor: ada
+    partition: {node_groups: [cpu]}
+    labs:
+      - {name: bio-a, supervisor: bob, members: [cy]}
+tiers:
+  normal: {priority: 1, default: true}
+"""
+
+
+def test_the_smallest_site() -> None:
+    site = loads(MINIMAL)
+    assert site.users() == (
+        User("ada", "bio", ("bio",)),
+        User("bob", "bio-a", ("bio-a",)),
+        User("cy", "bio-a", ("bio-a",)),
+    )
+    assert site.node_names("cpu") == ("cpu-1", "cpu-2")
+    assert site.default_tier == "normal"
+    assert site.replica_tier is None
+    assert site.departments[0].partition_name == "bio"
+    assert site.cluster.provider == "own"
+
+
+def test_a_site_survives_being_written_as_data_and_read_again() -> None:
+    site = load(REFERENCE)
+    assert Site.model_validate(site.model_dump()) == site
+
+
+def test_the_reference_site_uses_every_key() -> None:
+    """Whatever a site file may say is shown there: a key is documentation only once somebody has used it."""
+    used: dict[str, set[str]] = {}
+    unused: dict[str, set[str]] = {}
+    for model in stated_models(load(REFERENCE)):
+        name = type(model).__name__
+        used.setdefault(name, set()).update(model.model_fields_set)
+        unused[name] = set(type(model).model_fields) - used[name]
+    # One GPU is shared in one way; the other two stand there as comments.
+    assert unused.pop("Share") == {"mig", "mps"}
+    assert {name: keys for name, keys in unused.items() if keys} == {}
+    assert set(used) == {model.__name__ for model in Model.__subclasses__()}
+
+
+def stated_models(value: object) -> Iterator[BaseModel]:
+    """Every model within a value that the file states, itself included."""
+    if isinstance(value, BaseModel):
+        yield value
+        children: Iterable[object] = [getattr(value, key) for key in value.model_fields_set]
+    elif isinstance(value, dict):
+        children = value.values()
+    else:
+        children = value if isinstance(value, tuple) else ()
+    for child in children:
+        yield from stated_models(child)
+
+
+def test_facts_say_how_many_nodes_there_really_are() -> None:
+    site, facts = load(REFERENCE), SimpleNamespace(node_counts={"reserved": 1, "shared": 0})
+    assert site.node_names("reserved", facts) == ("reserved-1",)
+    assert site.node_names("shared", facts) == ()
+    assert site.node_names("spot", facts) == ()
+    assert site.node_names("login", facts) == ("login-1", "login-2")
+    with pytest.raises(UsageError, match="no node group 'nope'; it has: reserved, shared, spot, login"):
+        site.node_names("nope")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"a: \xff\xfe")
+    assert unreadable(tmp_path / "missing.yaml") == "no such file or directory"
+    assert unreadable(tmp_path) == "is a directory"
+    assert unreadable(binary) == "bytes that are not UTF-8 at offset 3"
+
+
+def unreadable(path: Path) -> str:
+    with pytest.raises(InvalidSiteError) as caught:
+        load(path)
+    (finding,) = caught.value.findings
+    assert (finding.file, finding.line, finding.path) == (str(path), 0, "")
+    assert str(finding).startswith(f"{path}: found ")
+    return finding.found
+
+
+def test_a_byte_order_mark_is_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert load(path) == loads(MINIMAL)
+
+
+def test_the_error_is_a_line_for_each_finding() -> None:
+    with pytest.raises(SiteError) as caught:
+        loads("a: 1\na: 2\n", "f")
+    assert isinstance(caught.value, InvalidSiteError)
+    assert str(caught.value).splitlines() == [str(finding) for finding in caught.value.findings]
+    assert (
+        Finding("f", 1, "a", "the unknown key 'a'", caught.value.findings[0].expected)
+        in caught.value.findings
+    )
