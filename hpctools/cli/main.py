@@ -68,3 +68,7 @@ def _failed(error: HpctoolsError) -> int:
         raise error
     click.echo(f"hpctools: {error}", err=True)
     return error.exit_code
+
+
+if __name__ == "__main__":
+    main()

@@ -54,19 +54,6 @@ def prepare(layout: Layout, blueprint: Blueprint, site_text: str) -> None:
     _programs(layout)
 
 
-def install_database(layout: Layout) -> bool:
-    """Make MariaDB's system tables where there are none yet."""
-    folder = layout.tree / "var" / "lib" / "mysql"
-    if (folder / "mysql").is_dir():
-        return False
-    run.run(
-        ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={folder}", "--skip-test-db"]
-        + ["--auth-root-authentication-method=socket", "--innodb-log-file-size=16M"],
-        timeout=60,
-    )
-    return True
-
-
 def configure(layout: Layout, bundle: conf.Bundle) -> bool:
     """Write Slurm's configuration where it differs; return whether anything changed."""
     changed = conf.write(bundle, layout.slurm_conf)

@@ -150,7 +150,7 @@ class _Rise:
             Step(d.name, partial(self._ensure, d), d.after) for d in self.blueprint.daemons(self.record.ports)
         ]
         others = [
-            Step("tables", partial(files.install_database, self.sandbox.layout)),
+            Step("tables", self._tables),
             Step("database", self._database, ("mariadb",)),
             Step("cluster", self._register, ("slurmdbd",)),
             Step("accounts", self._accounts, ("slurmctld",)),
@@ -185,6 +185,15 @@ class _Rise:
         if isinstance(daemon.probe, int):
             return not ports.is_free(daemon.probe)
         return self.sandbox.inside(*daemon.probe, check=False).code == 0
+
+    def _tables(self) -> bool:
+        """Make MariaDB's system tables where there are none yet; inside, where its account may enter."""
+        if (self.sandbox.layout.tree / "var/lib/mysql/mysql").is_dir():
+            return False
+        words = ["--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql", "--skip-test-db"]
+        words += ["--auth-root-authentication-method=socket", "--innodb-log-file-size=16M"]
+        self.sandbox.inside("mariadb-install-db", *words, timeout=60)
+        return True
 
     def _database(self) -> bool:
         if "slurmdbd" in self.record.processes:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpctools.errors import CommandError
 from hpctools.sandbox import process
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.record import Record
+
+SINFO_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ def status(sandbox: Sandbox) -> Status:
         for host in drawn.login_hosts
     )
     api = f"http://127.0.0.1:{found.ports['api']}/"
-    return Status("running" if whole else "damaged", root, daemons, _nodes(sandbox), people, api, ssh)
+    return Status(
+        "running" if whole else "damaged", root, daemons, _nodes(sandbox, daemons), people, api, ssh
+    )
 
 
 def _daemon(sandbox: Sandbox, found: Record, name: str, host: str, port: str) -> DaemonStatus:
@@ -82,7 +88,13 @@ def _daemon(sandbox: Sandbox, found: Record, name: str, host: str, port: str) ->
     )
 
 
-def _nodes(sandbox: Sandbox) -> tuple[tuple[str, str], ...]:
-    seen = sandbox.inside("sinfo", "-hN", "-o", "%N %T", check=False, timeout=10)
+def _nodes(sandbox: Sandbox, daemons: Sequence[DaemonStatus]) -> tuple[tuple[str, str], ...]:
+    """Ask the controller, unless it is known not to answer: sinfo would try for half a minute."""
+    if any(d.state != "running" for d in daemons if d.name in ("munged", "slurmctld")):
+        return ()
+    try:
+        seen = sandbox.inside("sinfo", "-hN", "-o", "%N %T", timeout=SINFO_SECONDS)
+    except CommandError:
+        return ()
     pairs = (line.split() for line in seen.stdout.splitlines())
     return tuple(dict.fromkeys((name, state) for name, state in pairs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,13 +130,18 @@ def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) ->
 def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Cluster, site_file: Path) -> None:
     job = small.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
     small.ended(job, "nlp1")
-    until(lambda: "COMPLETED" in small.inside("sacct", "-nXj", str(job)).stdout or None)
+    before = until(lambda: (seen := _accounted(small, job)) and "before|COMPLETED" in seen and seen or None)
     holder = small.sandbox.running().holder
     assert holder is not None
     process.send(holder, signal.SIGKILL)
     assert process.wait_gone(holder, 10)
     heal(small, site_file, 2)
-    assert "before" in small.inside("sacct", "-nXj", str(job), "--format=jobname").stdout
+    assert _accounted(small, job) == before
+
+
+def _accounted(cluster: Cluster, job: int) -> str:
+    fields = "jobid,user,account,jobname,state,start,end,alloctres"
+    return cluster.inside("sacct", "-nPXj", str(job), f"--format={fields}").stdout
 
 
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
@@ -168,14 +174,14 @@ def _members(holder: process.Identity | None) -> list[int]:
             try:
                 if os.readlink(entry / "ns" / "pid") == space:
                     found.append(int(entry.name))
-            except (FileNotFoundError, ProcessLookupError):
+            except OSError:  # it has ended, or may not be looked at
                 continue
     assert len(found) > 10
     return found
 
 
 def test_the_command_line(cluster: Cluster) -> None:
-    here = ["hpctools", "sandbox", "--state", str(cluster.sandbox.layout.root)]
+    here = [sys.executable, "-m", "hpctools.cli.main", "sandbox", "--state", str(cluster.sandbox.layout.root)]
     seen = json.loads(run.run([*here, "status", "--json"], timeout=30).stdout)
     assert (seen["state"], len(seen["daemons"])) == ("running", 14)
     assert run.run([*here, "exec", "--user", "cv1", "--", "id", "-un"], timeout=30).stdout == "cv1\n"
@@ -183,7 +189,5 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert "slurmctld" in run.run([*here, "logs", "slurmctld"], timeout=30).stdout
     wrong = run.run([*here, "logs", "nonsense"], timeout=30, check=False)
     assert (wrong.code, wrong.stderr.count("\n")) == (2, 1)
-    nothing = run.run(
-        ["hpctools", "sandbox", "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False
-    )
+    nothing = run.run([*here[:4], "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False)
     assert (nothing.code, nothing.stderr.count("\n")) == (1, 1)
