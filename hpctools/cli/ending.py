@@ -35,6 +35,11 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         # Whoever read us has seen enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if debug:
+            raise
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
 
 
 def message(program: str, error: HpctoolsError) -> str:

@@ -15,7 +15,7 @@ from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.cli.status_text import details, table
 from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
-from hpctools.errors import CommandError, UnreachableError
+from hpctools.errors import CommandError, ElasticError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import Overview, overview
@@ -80,7 +80,7 @@ def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], Slur
 
 
 def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
-    folders = run_folders(runs_root())
+    folders = [folder for folder in run_folders(runs_root()) if _is_whole(folder)]
     # A run that has ended needs no queue, and one without a controller takes long to say so.
     open_runs = [folder for folder in folders if not _has_ended(folder)]
     queue = _queue(open_runs[0].spec().user, client) if open_runs else []
@@ -90,9 +90,16 @@ def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple
         return _json_line([asdict(run) for run in chosen]), False
     if chosen:
         return table(chosen, colour=_colour()), False
-    return (
-        "no runs\n" if given.all or not runs else "no active runs; hp-status --all lists the others\n"
-    ), False
+    return ("no active runs; hp-status --all lists the others\n" if runs else "no runs\n"), False
+
+
+def _is_whole(folder: RunFolder) -> bool:
+    try:
+        folder.status()
+    except ElasticError as error:
+        print(f"hp-status: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _has_ended(folder: RunFolder) -> bool:

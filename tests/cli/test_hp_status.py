@@ -136,6 +136,14 @@ def test_when_all_have_ended_it_says_how_to_see_them(root, capfd):
     assert capfd.readouterr().out == "no active runs; hp-status --all lists the others\n"
 
 
+def test_one_damaged_run_does_not_hide_the_others(root, slurm, capfd):
+    (make_run(root, "torn-000000").path / "status.json").write_text("{")
+    assert main([], client=lambda: slurm) == 0
+    out, err = capfd.readouterr()
+    assert "train-3fa9c1" in out
+    assert err.startswith(f"hp-status: {root}/torn-000000/status.json is damaged")
+
+
 def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
     slurm.queue.clear()
     assert main(["train-3fa9c1"], client=lambda: slurm) == 0

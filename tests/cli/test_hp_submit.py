@@ -180,6 +180,17 @@ def test_wrong_input_is_one_line_and_leaves_nothing(sbatch, capfd, words, code, 
     assert not (sbatch / "runs").exists()
 
 
+def test_a_folder_that_is_gone_is_one_line_too(sbatch):
+    (sbatch / "gone").mkdir()
+    os.chdir(sbatch / "gone")
+    (sbatch / "gone").rmdir()
+    program = (
+        "import sys; sys.path[0] = '/'; from hpctools.cli.hp_submit import main; sys.exit(main(['x.sh']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
 def test_debug_shows_where_it_happened(sbatch):
     done = hp_submit("--debug", "nothing.sh")
     assert done.returncode == 1
