@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.elastic.coordinator import Coordinator
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, RunFolder
 from hpctools.elastic.processes import Workers
 from hpctools.elastic.protocol import BEAT_SECONDS, LINE_LIMIT, Message, decode, encode
 from hpctools.errors import ElasticError, HpctoolsError
@@ -117,8 +117,13 @@ class Agent:
         self._leaving = True
         self._say("leaving")
         grace = max(0.0, self._spec.grace_seconds - GRACE_RESERVE)
-        asyncio.get_running_loop().call_later(grace, self._end, 0)
+        asyncio.get_running_loop().call_later(grace, self.end, 0)
         self._workers.expect_no_restart()
+
+    def end(self, code: int) -> None:
+        """End this node's part with an exit code."""
+        if not self._shutdown.done():
+            self._shutdown.set_result(code)
 
     def _introduction(self) -> Message:
         place = self._place
@@ -133,10 +138,10 @@ class Agent:
     async def _find_coordinator(self) -> tuple[asyncio.StreamReader, CoordinatorAddress]:
         deadline = asyncio.get_running_loop().time() + FIND_SECONDS
         reason = "it has not published its address"
-        while asyncio.get_running_loop().time() < deadline and not self._shutdown.done():
+        while asyncio.get_running_loop().time() < deadline:
             status = self._folder.status()
-            if not self._place.is_baseline and status is not None and status.state in ("finished", "failed"):
-                raise ElasticError(f"run {self._spec.id} has {status.state}; this replica is not needed")
+            if self._shutdown.done() or (status is not None and status.state in FINAL_STATES):
+                raise ElasticError(f"run {self._spec.id} has ended; this node's part is not needed any more")
             address = self._folder.coordinator()
             if address is not None:
                 with contextlib.suppress(OSError):
@@ -157,11 +162,11 @@ class Agent:
                 self._obey(decode(line))
         if not self._shutdown.done() and not self._leaving:
             print("elastic: the coordinator is gone; this node's part ends", file=sys.stderr, flush=True)
-        self._end(EXIT_LOST)
+        self.end(EXIT_LOST)
 
     def _obey(self, message: Message) -> None:
         if message["kind"] == "shutdown":
-            self._end(int(message["code"]))
+            self.end(int(message["code"]))
         elif message["kind"] == "restart" and not self._leaving:
             self._workers.restart(str(message["worker"]))
 
@@ -180,10 +185,6 @@ class Agent:
         if self._writer is not None:
             self._writer.write(encode(kind, **fields))
 
-    def _end(self, code: int) -> None:
-        if not self._shutdown.done():
-            self._shutdown.set_result(code)
-
 
 async def serve(folder: RunFolder, place: Place, client: SlurmClient) -> int:
     """Run the agent, and where it belongs the coordinator; returns the exit code.
@@ -198,12 +199,19 @@ async def serve(folder: RunFolder, place: Place, client: SlurmClient) -> int:
         return await agent.run()
     coordinator = Coordinator(folder, client, place.job_id)
     loop.add_signal_handler(signal.SIGTERM, coordinator.cancel, "the baseline job was ended (SIGTERM)")
-    coordinating = asyncio.ensure_future(coordinator.run())
     working = asyncio.ensure_future(agent.run())
-    await asyncio.wait([coordinating, working], return_when=asyncio.FIRST_EXCEPTION)
-    if coordinating.done():
-        return coordinating.result()
-    raise working.exception() or ElasticError("the agent ended before its run")
+    working.add_done_callback(lambda task: _give_up(coordinator, task))
+    try:
+        return await coordinator.run()
+    finally:
+        agent.end(0)
+        await asyncio.wait([working])
+
+
+def _give_up(coordinator: Coordinator, agent: asyncio.Task[int]) -> None:
+    """Without the agent beside it, nobody could tell the coordinator how its node's workers end."""
+    if not agent.cancelled() and (error := agent.exception()) is not None:
+        coordinator.fail(str(error))
 
 
 def main(argv: Sequence[str] | None = None, client: SlurmClient | None = None) -> int:

@@ -124,6 +124,10 @@ class Coordinator:
         """End the run because somebody wants so."""
         self._end(Outcome("cancelled", reason))
 
+    def fail(self, reason: str) -> None:
+        """End the run because it cannot go on."""
+        self._end(Outcome("failed", reason))
+
     async def _first_outcome(self, *tasks: asyncio.Future[None]) -> Outcome:
         """The run's end; a fault of our own is one, too, instead of a training without a coordinator."""
         while not self._ended.done():
@@ -226,7 +230,7 @@ class Coordinator:
         if agent.is_baseline:
             self._journal.event("warning", message=f"the baseline's node {agent.node} is lost")
             if not any(each.is_baseline for each in self._agents.values()):
-                self._end(Outcome("failed", "all agents of the baseline are gone"))
+                self.fail("all agents of the baseline are gone")
             return
         self._replicas.gone(agent.job_id)
         if agent.reason == "preempted":
@@ -341,7 +345,7 @@ class Coordinator:
         if agent.restarts <= RESTARTS:
             _write(agent.writer, "restart", worker=worker)
         elif agent.is_baseline:
-            self._end(Outcome("failed", f"worker {worker} on {agent.node} {what} {agent.restarts} times"))
+            self.fail(f"worker {worker} on {agent.node} {what} {agent.restarts} times")
         else:
             self._send_away(agent, "failed")
 
@@ -350,7 +354,7 @@ class Coordinator:
         said = f"worker {worker} on {agent.node} ended with exit code {code}: {last}"
         self._journal.event("crashed", worker=worker, node=agent.node, code=code, stderr=tail)
         if agent.is_baseline:
-            self._end(Outcome("failed", said))
+            self.fail(said)
             return
         self._replicas.crashed(agent.job_id, last)
         self._send_away(agent, "failed")
@@ -382,7 +386,7 @@ class Coordinator:
             elif isinstance(effect, Formed):
                 self._on_formed(effect)
             elif isinstance(effect, Broken):
-                self._end(Outcome("failed", effect.reason))
+                self.fail(effect.reason)
             elif isinstance(effect, Completed):
                 self._replicas.stop()
 

@@ -1,4 +1,4 @@
-"""A whole elastic run on this machine: agents and workers are real processes, Slurm is a folder of job files."""
+"""A whole elastic run on this machine: real agents and workers, and a Slurm that is a folder of job files."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class LocalRun:
 
     def _schedule(self) -> None:
         while not self._stop.wait(POLL):
-            for path in sorted(self.queue.glob("*.json")):
+            for path in sorted(self.queue.glob("1*.json")):
                 job_id, values = int(path.stem), json.loads(path.read_text())
                 agent = self.replicas.get(job_id)
                 if values["state"] == "PENDING":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import stat
 from pathlib import Path
 
@@ -45,7 +44,7 @@ def test_keys_of_a_later_version_are_ignored() -> None:
 def test_missing_field_is_an_error() -> None:
     values = SPEC.to_json()
     del values["command"]
-    with pytest.raises(ElasticError, match="incomplete.*command"):
+    with pytest.raises(ElasticError, match=r"incomplete.*command"):
         RunSpec.from_json(values)
 
 
@@ -124,7 +123,7 @@ def test_damaged_file_is_named(folder: RunFolder) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 def test_full_disk_is_said_with_a_remedy(folder: RunFolder) -> None:
-    os.symlink("/dev/full", folder.path / "events.jsonl")
+    (folder.path / "events.jsonl").symlink_to("/dev/full")
     with pytest.raises(ElasticError, match="No space left on device; free space"):
         folder.append_event("started")
 

@@ -14,7 +14,7 @@ parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--samples", type=int, default=1000)
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
-parser.add_argument("--until", type=Path, help="last step is held until this file exists")
+parser.add_argument("--hurry", type=Path, help="no delay any more once this file exists")
 parser.add_argument("--raise-at-import", action="store_true")
 parser.add_argument("--replica-raises", action="store_true")
 parser.add_argument("--slow-start", type=float, default=0.0, help="seconds, for replicas")
@@ -71,6 +71,14 @@ def note(**values: object) -> None:
     ledger.write(json.dumps({"worker": worker, "pid": os.getpid(), **values}) + "\n")
 
 
+def pause(samples: int) -> None:
+    """As long as the samples would take; much longer near the end, until the scenario is through."""
+    late = loader.step >= loader.total_steps // 2
+    end = time.monotonic() + args.delay * samples * (8 if late else 1)
+    while time.monotonic() < end and not (args.hurry is not None and args.hurry.exists()):
+        time.sleep(min(0.01, args.delay * samples))
+
+
 # Workers begin with different weights: only the state that they receive can make them the same.
 torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
 model = Model()
@@ -81,11 +89,8 @@ loader = elastic.Loader(
 )
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
-        time.sleep(args.delay * len(inputs))
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
-        if args.until is not None and loader.step == loader.total_steps - 1:
-            while not args.until.exists():
-                time.sleep(0.01)
+        pause(len(inputs))
         loss = nn.functional.mse_loss(model(inputs), targets)
         if not loader.backward(loss):
             continue

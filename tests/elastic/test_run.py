@@ -1,0 +1,242 @@
+"""Whole elastic runs with real agents and workers: same result and exact ledger whatever came and went."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from harness import LocalRun, training
+
+SAMPLES, EPOCHS, BATCH = 1518, 2, 48  # the last batch of an epoch is smaller
+STEPS = EPOCHS * -(-SAMPLES // BATCH)
+DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
+OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
+
+MakeRun = Callable[..., LocalRun]
+
+
+@pytest.fixture(scope="session")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The ledger of the same training as one ordinary process."""
+    out = tmp_path_factory.mktemp("lone")
+    subprocess.run(training(out, *OPTIONS), check=True, stdout=subprocess.DEVNULL, timeout=60)
+    return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    def make(nodes: tuple[int, int], *options: str, **settings: Any) -> LocalRun:
+        command = training(tmp_path / "out", *OPTIONS, "--delay", str(DELAY), *options)
+        return LocalRun(tmp_path, command, nodes, **settings)
+
+    return make
+
+
+@pytest.fixture
+def hurry(tmp_path: Path) -> Path:
+    """Once this file exists the training takes no time any more: the scenario is through."""
+    return tmp_path / "hurry"
+
+
+def assert_same_result(run: LocalRun, lone: list[dict[str, Any]]) -> None:
+    """Every sample exactly once per epoch; losses, weights and learning rate equal to the bit."""
+    committed = run.committed()
+    expected = [line for line in lone if "committed" in line]
+    assert [(line["step"], line["loss"]) for line in committed] == [
+        (line["step"], line["loss"]) for line in expected
+    ]
+    for epoch in range(EPOCHS):
+        seen = Counter(i for line in committed if line["epoch"] == epoch for i in line["committed"])
+        assert seen == Counter(range(SAMPLES))
+    assert_fed_what_was_committed(run)
+    (final,) = [line for line in lone if "final" in line]
+    finals = [line for line in run.ledger() if "final" in line]
+    assert finals
+    assert all((line["final"], line["lr"]) == (final["final"], final["lr"]) for line in finals)
+
+
+def assert_fed_what_was_committed(run: LocalRun) -> None:
+    """What was committed in a step really went through a model in that step."""
+    fed: dict[int, set[int]] = {}
+    for line in run.ledger():
+        if "fed" in line:
+            fed.setdefault(line["step"] + 1, set()).update(line["fed"])
+    for line in run.committed():
+        assert set(line["committed"]) <= fed[line["step"]]
+
+
+def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """2 -> 6; an urgent job of another user takes 2 nodes; back to 6; the result of the undisturbed run."""
+    with make_run((2, 6), "--hurry", str(hurry)) as run:
+        run.wait_for_world(2)
+        run.capacity = 4
+        run.wait_for_world(6)
+        preempted = run.preempt(2)
+        for job, node in zip(preempted, ("n7", "n8"), strict=True):
+            assert run.replicas[job].wait(run.spec.grace_seconds) == 0, node
+        urgent = {"state": "RUNNING", "user": "cv1", "account": "cv", "qos": "urgent"}
+        nodes = [
+            event.detail["node"] for event in run.wait(lambda: run.events("left")[1:] and run.events("left"))
+        ]
+        (run.queue / "5000.json").write_text(json.dumps({**urgent, "nodes": nodes}))
+        run.wait_for_world(4)
+        run.wait(lambda: len(run.events("preempted_by")) == 2)
+        run.capacity = 4
+        run.wait_for_world(6)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    by = {"job_id": 5000, "user": "cv1", "account": "cv", "qos": "urgent"}
+    assert sorted(event.detail["job_id"] for event in run.events("preempted_by")) == preempted
+    assert all(event.detail["preempted_by"] == by for event in run.events("preempted_by"))
+    assert [event.detail["reason"] for event in run.events("left")] == ["preempted"] * 2
+    resizes = run.events("resize")
+    assert (resizes[0].detail["from"], resizes[-1].detail["to"]) == (2, 6)
+    assert not any(event.detail["recovered"] for event in resizes)
+    assert all(0 <= event.detail["pause_s"] < 2 for event in resizes)
+    status = run.status()
+    assert status is not None
+    assert (status.state, status.world_size, status.step, status.total_steps) == ("finished", 6, STEPS, STEPS)
+    assert len(status.nodes) == 6
+
+
+def test_killed_worker_and_killed_agent(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """kill -9 in mid-step loses the step in flight, nothing else; both are replaced."""
+    with make_run((1, 3), "--hurry", str(hurry)) as run:
+        run.capacity = 2
+        run.wait_for_world(3)
+        os.kill(run.pid_of("r1000"), signal.SIGKILL)
+        run.wait_for_world(2)
+        run.wait_for_world(3)
+        assert run.replicas[1000].poll() is None, "its agent starts a killed worker again"
+        run.replicas[1001].kill()
+        run.wait_for_world(2)
+        run.wait_for_world(3)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    recoveries = [event.detail for event in run.events("resize") if event.detail["recovered"]]
+    assert [(each["from"], each["to"]) for each in recoveries] == [(3, 2), (3, 2)]
+
+
+def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """Rank 0 dies; another one has the state, and rank 0 comes back for it."""
+    with make_run((2, 2), "--hurry", str(hurry)) as run:
+        run.wait_for_world(2)
+        os.kill(run.pid_of("b0"), signal.SIGKILL)
+        run.wait_for_world(1)
+        run.wait_for_world(2)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert run.committed()[-1]["worker"] == "b0.0.1"
+
+
+def test_frozen_worker_is_left_behind(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """SIGSTOP: noticed within 3 s, the others go on; the frozen one cannot disturb when it wakes up."""
+    with make_run((1, 2), "--hurry", str(hurry)) as run:
+        run.capacity = 1
+        run.wait_for_world(2)
+        frozen = run.pid_of("r1000")
+        os.kill(frozen, signal.SIGSTOP)
+        run.wait_for_world(1, limit=6)
+        os.kill(frozen, signal.SIGCONT)
+        run.wait_for_world(2)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+
+
+def test_joiner_that_dies_while_it_links(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
+) -> None:
+    """The generation is given up; the training never stopped; the next attempt succeeds."""
+    with make_run((1, 2), "--hurry", str(hurry), "--die-linking", str(tmp_path / "died")) as run:
+        run.capacity = 1
+        run.wait((tmp_path / "died").exists)
+        run.wait_for_world(2)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert [event.detail["recovered"] for event in run.events("resize")] == [False]
+
+
+def test_slow_joiner_is_not_waited_for(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """A replica that is still starting when the run ends leaves without a trace."""
+    with make_run((1, 2), "--slow-start", "60", "--hurry", str(hurry)) as run:
+        run.capacity = 1
+        run.wait(lambda: run.replicas)
+        run.wait_for_steps(5)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert {line["world"] for line in run.committed()} == {1}
+    assert all(agent.returncode is not None for agent in run.replicas.values())
+
+
+def test_script_that_raises_at_import(make_run: MakeRun) -> None:
+    """The run fails at once, with the script's own last words, and its replicas are cancelled."""
+    with make_run((2, 4), "--raise-at-import") as run:
+        assert run.end(20) == 1
+        cancelled = sorted(path.stem for path in run.queue.glob("*.cancel"))
+    status = run.status()
+    assert status is not None
+    assert status.state == "failed"
+    assert status.message.endswith("ended with exit code 1: ValueError: no such corpus")
+    (crash, *_) = run.events("crashed")
+    assert crash.detail["stderr"][-1] == "ValueError: no such corpus"
+    assert cancelled == ["1000", "1001"]
+    assert run.folder.coordinator() is None
+
+
+def test_replicas_that_always_crash_do_not_loop(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """The run survives a replica that raises; after the third time no more are submitted."""
+    with make_run((1, 3), "--replica-raises", "--hurry", str(hurry)) as run:
+        run.capacity = 2
+        run.wait(lambda: [e for e in run.events("warning") if "no more replicas" in e.detail["message"]])
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert 3 <= len(run.replicas) <= 4
+
+
+def test_cancelled_baseline_takes_its_replicas_along(make_run: MakeRun, hurry: Path) -> None:
+    """scancel of the baseline: SIGTERM to its agents ends workers and replicas."""
+    with make_run((2, 3), "--hurry", str(hurry)) as run:
+        run.capacity = 1
+        run.wait_for_world(3)
+        for agent in run.baseline:
+            agent.send_signal(signal.SIGTERM)
+        assert run.end(20) == 143
+        assert (run.queue / "1000.cancel").exists()
+    status = run.status()
+    assert status is not None
+    assert status.state == "cancelled"
+
+
+def test_slurm_is_down_for_a_while(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """The controller does not answer: the training goes on, and the replica is submitted later."""
+    run = make_run((1, 2), "--hurry", str(hurry))
+    run.capacity = 1
+    (run.queue / "down").touch()
+    with run:
+        run.wait(lambda: run.events("warning"))
+        run.wait_for_steps(5)
+        (run.queue / "down").unlink()
+        run.wait_for_world(2)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert "slurmctld does not answer" in run.events("warning")[0].detail["message"]
