@@ -48,7 +48,7 @@ def plan(
         read_invocation(argv), environment=environment, cwd=tmp_path, standard_input=lambda: None
     )
     assert intent.nodes is not None
-    submission = plan_elastic(replace(intent, cwd=Path("/home/nlp1/work")), intent.nodes, facts)
+    submission = plan_elastic(replace(intent, cwd=Path("/home/nlp1/project")), intent.nodes, facts)
     assert isinstance(submission, ElasticSubmission)
     return submission
 
@@ -79,9 +79,9 @@ def test_the_json_holds_the_same_object(tmp_path):
 def test_the_spec_says_what_the_coordinator_needs(tmp_path):
     spec = plan(tmp_path, ["-D", "sub", "job.sh"]).spec
     assert (spec.min_nodes, spec.max_nodes, spec.workers_per_node) == (2, 6, 4)
-    assert (spec.user, spec.workdir) == ("nlp1", "/home/nlp1/work/sub")
+    assert (spec.user, spec.workdir) == ("nlp1", "/home/nlp1/project/sub")
     assert spec.replica_script == "/home/nlp1/.hpctools/runs/my-train-3fa9c1/replica.sh"
-    assert "--chdir=/home/nlp1/work/sub" in spec.replica_options
+    assert "--chdir=/home/nlp1/project/sub" in spec.replica_options
 
 
 def test_a_replica_inherits_what_the_environment_asks_for(tmp_path):
