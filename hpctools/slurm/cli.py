@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpctools.errors import CommandError, CommandTimeout, UnreachableError
@@ -26,7 +26,7 @@ class CommandClient:
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Submit a batch script; see SlurmClient."""
-        done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS)
+        done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS, _outside())
         return int(done.stdout.strip().splitlines()[-1].partition(";")[0])
 
     def cancel(self, job_ids: Sequence[int]) -> None:
@@ -43,7 +43,7 @@ class CommandClient:
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
         try:
-            return parse.jobs(_run(argv, ASK_SECONDS).stdout)
+            return parse.jobs(_run(argv, ASK_SECONDS, {**os.environ, "SLURM_TIME_FORMAT": "%s"}).stdout)
         except CommandError as error:
             # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
             if "Invalid job id" in error.stderr_tail:
@@ -55,11 +55,16 @@ class CommandClient:
         return parse.partitions(_run(["scontrol", "--oneliner", "show", "partition"], ASK_SECONDS).stdout)
 
 
-def _run(argv: list[str], seconds: float) -> run.Completed:
+def _outside() -> dict[str, str]:
+    """Our environment without the job that we may run in: a job that we submit must not inherit its shape."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
+
+
+def _run(argv: list[str], seconds: float, env: Mapping[str, str] | None = None) -> run.Completed:
     try:
-        return run.run(argv, timeout=seconds, env={**os.environ, "SLURM_TIME_FORMAT": "%s"})
-    except CommandTimeout as error:
-        raise _unreachable(argv[0], str(error)) from None
+        return run.run(argv, timeout=seconds, env=env)
+    except CommandTimeout:
+        raise _unreachable(argv[0], f"no answer within {seconds:g} s") from None
     except CommandError as error:
         if SILENCE.search(error.stderr_tail):
             raise _unreachable(argv[0], error.stderr_tail.splitlines()[-1]) from None
