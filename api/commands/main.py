@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 import click
 
@@ -27,10 +28,14 @@ def cli() -> None:
 cli.add_command(token)
 
 
-def main() -> None:
-    """Run the command line; a user's mistake is one line and an exit code, never a traceback."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one line and an exit code, never a traceback.
+
+    Args:
+        arguments: what follows the program's name; from the process when None.
+    """
     try:
-        cli(prog_name="hpctools-api")
+        cli(arguments, prog_name="hpctools-api")
     except HpctoolsError as error:
         click.echo(f"hpctools-api: {error}", err=True)
         sys.exit(error.exit_code)
@@ -46,7 +51,8 @@ def serve(host: str, port: int) -> None:
     from api.app import create_app
 
     settings = read_settings()
-    open_store(settings).dispose()
+    with open_store(settings):
+        pass
     uvicorn.run(create_app(settings), host=host, port=port, log_level="info", server_header=False)
 
 
@@ -56,6 +62,7 @@ def migrate() -> None:
     engine = connect(read_settings().database_url)
     before = current(engine)
     upgrade(engine)
+    engine.dispose()
     click.echo(
         f"tables are at {HEAD}" if before == HEAD else f"tables brought from {before or 'nothing'} to {HEAD}"
     )
@@ -75,14 +82,10 @@ def reconcile(month: str | None) -> None:
     site_file = SiteFile(settings.site, settings.metric)
     site = site_file.current()
     cluster = site_file.cluster_tag() if settings.bill_scope == "cluster" else None
-    outcome = carry_out(
-        open_store(settings),
-        site,
-        chosen_month(month, now),
-        CostExplorer(site.metric, site.tag_key, cluster),
-        Sacct(settings.sacct, settings.sacct_timeout),
-        now,
-    )
+    bills = CostExplorer(site.metric, site.tag_key, cluster)
+    jobs = Sacct(settings.sacct, settings.sacct_timeout)
+    with open_store(settings) as engine:
+        outcome = carry_out(engine, site, chosen_month(month, now), bills, jobs, now)
     click.echo(
         f"{outcome.month}: new or changed: {outcome.bill_days} bill days, {outcome.jobs} jobs, "
         f"{outcome.entries} ledger entries"
@@ -106,10 +109,10 @@ def statement(month: str | None, account: str, as_json: bool) -> None:
     site = SiteFile(settings.site, settings.metric).current()
     if account not in site.by_name:
         raise UsageError(f"there is no account {account!r}", f"there are: {', '.join(site.by_name)}")
-    engine = open_store(settings)
-    print_statement(
-        read_statement(engine, site, site.by_name[account], chosen_month(month, int(time.time()))), as_json
-    )
+    chosen = chosen_month(month, int(time.time()))
+    with open_store(settings) as engine:
+        found = read_statement(engine, site, site.by_name[account], chosen)
+    print_statement(found, as_json)
 
 
 def chosen_month(text: str | None, now: int) -> Month:

@@ -37,7 +37,9 @@ def create(name: str, account: str | None, admin: bool, expires: str | None, out
     if account is not None:
         _check_account(SiteFile(settings.site, settings.metric), account)
     now = int(time.time())
-    secret = tokens.create(open_store(settings), name, account, now, _expiry(expires, now))
+    ends = _expiry(expires, now)
+    with open_store(settings) as engine:
+        secret = tokens.create(engine, name, account, now, ends)
     if out is None:
         click.echo(secret)
     else:
@@ -47,7 +49,9 @@ def create(name: str, account: str | None, admin: bool, expires: str | None, out
 @token.command("list")
 def list_tokens() -> None:
     """List tokens, never their secrets."""
-    for info in tokens.listed(open_store(read_settings())):
+    with open_store(read_settings()) as engine:
+        known = tokens.listed(engine)
+    for info in known:
         ends = (
             "revoked"
             if info.revoked_at
@@ -62,7 +66,8 @@ def list_tokens() -> None:
 @click.argument("name")
 def revoke(name: str) -> None:
     """End a token at once."""
-    tokens.revoke(open_store(read_settings()), name, int(time.time()))
+    with open_store(read_settings()) as engine:
+        tokens.revoke(engine, name, int(time.time()))
     click.echo(f"{name} is revoked")
 
 

@@ -36,6 +36,7 @@ _SETTINGS: Any = {
     "xtick.color": _MUTED,
     "ytick.color": _MUTED,
 }
+_METADATA = ("Date", "Creator", "Format", "Type")
 # matplotlib's settings are global: one drawing at a time.
 _drawing = Lock()
 
@@ -77,8 +78,8 @@ def trend_svg(trend: Trend, width: float, height: float) -> str:
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
         _draw(axes, trend)
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_page(out.getvalue())
+        figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(_METADATA))
+    return _for_page(out.getvalue(), f"chart{width:g}-")
 
 
 def _draw(axes: Axes, trend: Trend) -> None:
@@ -132,12 +133,15 @@ def _short(value: float) -> str:
     return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
-def _for_page(svg: str) -> str:
-    """Only the drawing, in the page's colours, font and width."""
+def _for_page(svg: str, prefix: str) -> str:
+    """Only the drawing, in the page's colours, font and width; its ids begin with `prefix`."""
     body = svg[svg.index("<svg") :]
     for placeholder, variable in _COLOURS.items():
         body = body.replace(placeholder, variable)
+    # matplotlib writes either one `font` or its parts.
     body = re.sub(r'font: (bold )?([\d.]+)px [^;"]*', r"font: \1\2px var(--font)", body)
+    body = re.sub(r'font-family: [^;"]*', "font-family: var(--font)", body)
     body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}", body)
     return body.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1)

@@ -15,6 +15,7 @@ from hpctools.errors import BudgetError, UnreachableError
 # Cost Explorer answers in one region only, for the whole account.
 _REGION = "us-east-1"
 _MOST_PAGES = 1000
+_ATTEMPTS = 8
 
 _REMEDIES = {
     "AccessDeniedException": "allow ce:GetCostAndUsage to the service's role, and activate Cost Explorer",
@@ -66,11 +67,13 @@ class CostExplorer:
 
 
 def _client() -> Any:
-    import boto3
+    from boto3.session import Session
     from botocore.config import Config
 
-    retries = Config(retries={"mode": "adaptive", "max_attempts": 8}, connect_timeout=10, read_timeout=60)
-    return boto3.client("ce", region_name=_REGION, config=retries)
+    retries = Config(
+        retries={"mode": "adaptive", "max_attempts": _ATTEMPTS}, connect_timeout=10, read_timeout=60
+    )
+    return Session().client("ce", region_name=_REGION, config=retries)
 
 
 def _ask(client: Any, arguments: dict[str, Any]) -> dict[str, Any]:

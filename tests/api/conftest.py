@@ -5,15 +5,18 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from moto.server import ThreadedMotoServer
 from sqlalchemy import Engine, create_engine
 
 from api.app import create_app
@@ -236,6 +239,29 @@ def _university_job(number: int, node: str, start: int, end: int | None, dice: r
     )
 
 
+# --- AWS ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def aws(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An AWS without a past; returns its address."""
+    urlopen(Request(f"{moto_server}/moto-api/reset", method="POST"), timeout=10).close()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return moto_server
+
+
 # --- the service -----------------------------------------------------------------------------------------
 
 
@@ -266,10 +292,17 @@ class Service:
         return TestClient(self.app, follow_redirects=False, raise_server_exceptions=False)
 
 
+@contextmanager
+def _service(url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
+    app = create_app(Settings(database_url=url, site=site_path), clock=lambda: NOW)
+    yield Service(app, engine)
+    app.state.context.engine.dispose()
+
+
 @pytest.fixture
-def service(database_url: str, engine: Engine, site_path: Path) -> Service:
-    settings = Settings(database_url=database_url, site=site_path)
-    return Service(create_app(settings, clock=lambda: NOW), engine)
+def service(database_url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
+    with _service(database_url, engine, site_path) as service:
+        yield service
 
 
 @pytest.fixture
@@ -278,7 +311,8 @@ def sqlite_service(tmp_path: Path, site_path: Path) -> Iterator[Service]:
     url = f"sqlite:///{tmp_path}/service.sqlite"
     engine = connect(url)
     upgrade(engine)
-    yield Service(create_app(Settings(database_url=url, site=site_path), clock=lambda: NOW), engine)
+    with _service(url, engine, site_path) as service:
+        yield service
     engine.dispose()
 
 

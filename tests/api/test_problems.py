@@ -62,8 +62,9 @@ def test_a_failure_behind_us_tells_nothing_of_the_inside(tmp_path: Path, sqlite_
     settings = Settings(
         database_url=str(sqlite_service.engine.url), site=tmp_path / "secret-place" / "site.yaml"
     )
-    broken = TestClient(create_app(settings), raise_server_exceptions=False)
-    answer = broken.get("/v1/accounts", headers=client.headers)
+    app = create_app(settings)
+    answer = TestClient(app, raise_server_exceptions=False).get("/v1/accounts", headers=client.headers)
+    app.state.context.engine.dispose()
     assert (answer.status_code, answer.headers["content-type"]) == (500, PROBLEM)
     assert "secret-place" not in answer.text
 

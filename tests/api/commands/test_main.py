@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import re
+import socket
+import stat
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from http.client import HTTPConnection
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from api.commands.main import main
+from hpctools.sandbox.bill import seed
+from hpctools.site import load
+from hpctools.slurm.run import Completed, run, start
+
+
+@pytest.fixture
+def environment(tmp_path: Path, site_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCTOOLS_API_DATABASE_URL", f"sqlite:///{tmp_path}/api.sqlite")
+    monkeypatch.setenv("HPCTOOLS_API_SITE", str(site_path))
+
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def api(*arguments: str, check: bool = True) -> Completed:
+    """The command, in this process."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert isinstance(end.value.code, int)
+    done = Completed(arguments, end.value.code, out.getvalue(), err.getvalue())
+    assert not (check and done.code), done
+    return done
+
+
+def test_it_is_a_program() -> None:
+    done = run([sys.executable, "-m", "api", "token", "list", "--no-such"], timeout=60, check=False)
+    assert (done.code, "Traceback" in done.stderr) == (2, False)
+    assert "No such option" in done.stderr
+
+
+def test_tokens_from_making_to_revoking(tmp_path: Path) -> None:
+    secret = api(
+        "token", "create", "--name", "nlp-head", "--account", "nlp", "--expires", "2199-01-01"
+    ).stdout
+    assert re.fullmatch(r"hpct_[\w-]{43}\n", secret)
+    out = tmp_path / "admin.token"
+    assert api("token", "create", "--name", "root", "--admin", "--out", str(out)).stdout == ""
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    api("token", "revoke", "root")
+    listed = [line.split("\t") for line in api("token", "list").stdout.splitlines()]
+    assert [(name, scope, ends) for name, scope, _, ends in listed] == [
+        ("nlp-head", "nlp", "until 2199-01-01"),
+        ("root", "administrator", "revoked"),
+    ]
+    assert stat.S_IMODE((tmp_path / "api.sqlite").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("token", "create", "--name", "x"), "give --account NAME or --admin"),
+        (("token", "create", "--name", "x", "--admin", "--account", "nlp"), "give --account NAME or --admin"),
+        (("token", "create", "--name", "x", "--account", "nowhere"), "the site has no account 'nowhere'"),
+        (("token", "create", "--name", "x", "--admin", "--expires", "soon"), "'soon' is not a day"),
+        (("token", "create", "--name", "x", "--admin", "--expires", "2001-01-01"), "is not in the future"),
+        (("token", "revoke", "x"), "there is no token 'x'"),
+        (("statement", "--account", "nowhere"), "there is no account 'nowhere'"),
+        (("statement", "--month", "13-2026"), "expected YYYY-MM"),
+    ],
+)
+def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[str, ...], message: str) -> None:
+    done = api(*arguments, check=False)
+    assert done.code in (1, 2)
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCTOOLS_API_METRIC", "Cost")
+    done = api("migrate", check=False)
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "HPCTOOLS_API_METRIC='Cost' cannot be used" in done.stderr
+
+
+def test_tables_are_only_changed_when_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCTOOLS_API_MIGRATE", "false")
+    assert "run `hpctools-api migrate`" in api("token", "list", check=False).stderr
+    assert api("migrate").stdout == "tables brought from nothing to v0001\n"
+    assert api("migrate").stdout == "tables are at v0001\n"
+    assert api("token", "list").stdout == ""
+
+
+def test_reconciling_from_aws_and_sacct_to_a_printed_statement(
+    aws: str, tmp_path: Path, site_path: Path, monkeypatch: pytest.MonkeyPatch, now: int
+) -> None:
+    sacct = tmp_path / "sacct"
+    line = (
+        "17|uni-gpu|4|cv1|cv-lab-a|cv|medium|2026-11-03T12:00:00|2026-11-03T12:00:00|2026-11-03T18:00:00|00:00:00|"
+        "COMPLETED|cpu=96,gres/gpu=8,mem=1G,node=1|reserved-1|"
+    )
+    sacct.write_text(f"#!/bin/sh\necho '{line}'\n")
+    sacct.chmod(0o755)
+    monkeypatch.setenv("HPCTOOLS_API_SACCT", str(sacct))
+    seed(load(site_path), aws, now)
+
+    done = api("reconcile", "--month", "2026-11")
+    assert re.fullmatch(r"2026-11: new or changed: 21 bill days, 1 jobs, \d+ ledger entries\n", done.stdout)
+    assert api("reconcile", "--month", "2026-11").stdout == (
+        "2026-11: new or changed: 0 bill days, 0 jobs, 0 ledger entries\n"
+    )
+    # The only job of the day has its 6 node-hours of 96, and the other 90 as its share of idle nodes.
+    statement = json.loads(api("statement", "--month", "2026-11", "--account", "cv", "--json").stdout)
+    day = [point["amount"] for point in statement["days"] if point["amount"] != "0"]
+    assert day == [statement["spent"]] == ["1091.8533333332"]
+    table = api("statement", "--month", "2026-11").stdout
+    assert "cv" in table
+    assert "$1,091.85" in table
+    assert "charged to nobody" in table
+
+
+def test_sources_that_are_away_end_with_exit_code_3(
+    aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sacct = tmp_path / "sacct"
+    sacct.write_text(
+        "#!/bin/sh\necho 'sacct: error: Sending PersistInit msg: Connection refused' >&2\nexit 1\n"
+    )
+    sacct.chmod(0o755)
+    monkeypatch.setenv("HPCTOOLS_API_SACCT", str(sacct))
+    done = api("reconcile", "--month", "2026-11", check=False)
+    assert done.code == 3
+    assert done.stderr.startswith("hpctools-api: slurmdbd does not answer")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_service_is_ready_within_three_seconds(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    begin = time.monotonic()
+    with (tmp_path / "log").open("wb") as log:
+        process = start([sys.executable, "-m", "api", "serve", "--port", str(port)], stdout=log, stderr=log)
+    try:
+        assert _health(port, until=begin + 30) == 200
+        took = time.monotonic() - begin
+    finally:
+        process.terminate()
+        process.wait(20)
+    # The aim is 3 s on an idle machine; others may be at work on this one.
+    assert took < 9
+
+
+def _health(port: int, until: float) -> int:
+    while True:
+        try:
+            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, "the service does not listen"
+            time.sleep(0.05)
+        finally:
+            connection.close()

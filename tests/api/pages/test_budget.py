@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from api.pages.budget import budget_page, verdict
+from api.pages.chart import Trend, trend_svg
+from api.pages.wording import money, percentage
+from hpctools.budget.month import Month, day_start
+from hpctools.budget.statement import Charge, Knowledge, Statement, statement
+from hpctools.budget.tree import BudgetSite
+
+NOVEMBER = Month(2026, 11)
+
+
+def of(site: BudgetSite, amount: str, *, on: date = date(2026, 11, 11), account: str = "cv") -> Statement:
+    """Ten days of the same cost; cv's budget is 18,000."""
+    charges = [
+        Charge(day, "attributed", f"{account}-lab-a", "<b>u</b>", "USD", Decimal(amount) / 10)
+        for day in NOVEMBER.days[:10]
+    ]
+    known = Knowledge(day_start(on), date(2026, 11, 10), True, {})
+    return statement(site, site.by_name[account], NOVEMBER, charges, known)
+
+
+@pytest.mark.parametrize(
+    ("amount", "tone", "text"),
+    [
+        (
+            "6000",
+            "good",
+            "On track. At the pace of the last week the month ends at $18,000.00, $0.00 under budget.",
+        ),
+        ("6001", "warn", "At the pace of the last week the month ends at $18,003.00, $3.00 over budget."),
+        ("18000.01", "bad", "Over budget by $0.01."),
+    ],
+)
+def test_the_verdict_is_one_sentence(site: BudgetSite, amount: str, tone: str, text: str) -> None:
+    said = verdict(of(site, amount))
+    assert (said.tone, said.text) == (tone, text)
+
+
+def test_the_verdict_of_other_cases(site: BudgetSite) -> None:
+    past = of(site, "6000", on=date(2026, 12, 5))
+    assert verdict(past).text == "Ended within budget, $12,000.00 were left."
+    lab = statement(site, site.by_name["cv-lab-a"], NOVEMBER, [], Knowledge(0, None, False, {}))
+    assert verdict(lab).text.startswith("No budget is set")
+    none = statement(site, site.by_name["cv"], NOVEMBER, [], None)
+    assert verdict(none).text.startswith("This month has not been reconciled")
+
+
+def page(site: BudgetSite, name: str, shown: Statement) -> str:
+    above = [site.by_name[account] for account in reversed(site.lineage(name)[1:])]
+    return budget_page(site, shown, above, NOVEMBER)
+
+
+def test_the_page_shows_the_figures_and_where_to_go_next(site: BudgetSite) -> None:
+    html = page(site, "cv", of(site, "6000"))
+    text = re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<svg.*?</svg>|<[^>]+>", " ", html, flags=re.S))
+    for shown in (
+        "Computer Vision",
+        "November 2026",
+        "Spent $6,000.00 Budget $18,000.00 Left $12,000.00 Expected by the end $18,000.00",
+        "33.3 % of the budget",
+        "Data as of 11 November 2026, 00:00 UTC. The bill reaches to 10 November.",
+        "Medical imaging cv-lab-a, led by cv-lead-a $6,000.00 100.0 %",
+        "By 10 November, $6,000.00 had been spent; an even pace would be $6,000.00.",
+    ):
+        assert shown in text
+    assert 'href="/accounts/cv-lab-a?month=2026-11"' in html
+    assert 'href="/accounts/root?month=2026-11"' in html
+    assert 'href="?month=2026-10"' in html
+    assert 'href="?month=2026-12"' not in html
+    assert "<script" not in html
+    assert "http://" not in html.replace("http://www.w3.org/", "")
+    assert "https://" not in html
+    ids = re.findall(r'\bid="([^"]*)"', html)
+    assert len(ids) == len(set(ids)) > 20
+    references = re.findall(r'(?:href="#|url\(#|labelledby=")([^")]*)', html)
+    assert set(references) <= set(ids)
+
+
+def test_names_are_escaped(site: BudgetSite) -> None:
+    lab = statement(
+        site,
+        site.by_name["cv-lab-a"],
+        NOVEMBER,
+        [Charge(NOVEMBER.start, "attributed", "cv-lab-a", "<b>u</b>", "USD", Decimal(1))],
+        Knowledge(0, NOVEMBER.start, False, {}),
+    )
+    html = page(site, "cv-lab-a", lab)
+    assert "&lt;b&gt;u&lt;/b&gt;" in html
+    assert "<b>u</b>" not in html
+
+
+def test_a_month_without_figures_is_still_a_page(site: BudgetSite) -> None:
+    html = page(site, "cv", statement(site, site.by_name["cv"], NOVEMBER, [], None))
+    assert "This month has not been reconciled yet" in html
+    assert "<svg" not in html.split("</head>")[1]
+
+
+def test_money_in_other_currencies_is_told_beside(site: BudgetSite) -> None:
+    html = page(site, "cv", replace(of(site, "10"), other_currencies={"EUR": Decimal("3.5")}))
+    assert "Besides, in other currencies: €3.50." in html
+
+
+def test_the_chart_has_the_pages_colours_and_text() -> None:
+    trend = Trend((Decimal(10), Decimal(30)), 30, Decimal(100), Decimal(450), "budget $100", "$")
+    svg = trend_svg(trend, 8, 3)
+    assert svg == trend_svg.__wrapped__(trend, 8, 3)
+    assert ">budget $100</text>" in svg
+    assert "var(--spent)" in svg
+    assert "var(--over)" not in svg
+    assert "DejaVu" not in svg
+    assert not re.search(r"#0[1-5]0[1-5]0[1-5]", svg)
+    over: Any = replace(trend, cumulative=(Decimal(101),))
+    assert "var(--over)" in trend_svg(over, 8, 3)
+
+
+@pytest.mark.parametrize(
+    "trend",
+    [
+        Trend((), 28, None, None, "", "$"),
+        Trend((Decimal(0),), 31, Decimal(0), Decimal(0), "b", ""),
+        Trend((Decimal(-5), Decimal(10) ** 15), 31, None, None, "", "CHF "),
+    ],
+)
+def test_extreme_trends_can_be_drawn(trend: Trend) -> None:
+    assert trend_svg(trend, 3.6, 2.6).startswith('<svg aria-hidden="true"')
+
+
+def test_amounts_as_people_read_them() -> None:
+    minus = "\N{MINUS SIGN}"
+    assert money(Decimal("1234.505"), "USD") == "$1,234.50"
+    assert money(Decimal("-3"), "EUR") == f"{minus}€3.00"
+    assert money(Decimal("-0.001"), "CHF") == "CHF 0.00"
+    assert money(Decimal("1e6"), "JPY", 0) == "JPY 1,000,000"
+    assert percentage(Decimal("-1.5")) == f"{minus}1.5\N{NO-BREAK SPACE}%"
+    assert percentage(None) == "\N{EN DASH}"

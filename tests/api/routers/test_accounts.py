@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from hpctools.budget.money import total
+
+
+def test_a_departments_statement(november_service: Any) -> None:
+    statement = november_service.client("nlp").get("/v1/accounts/nlp/statement/2026-11").json()
+    assert statement["account"] == {
+        "name": "nlp",
+        "title": "Natural Language Processing",
+        "level": "department",
+        "parent": "root",
+        "supervisor": "nlp-head",
+        "budget": {
+            "amount": "25000.00",
+            "currency": "USD",
+            "period": "monthly",
+            "alert_at": [50, 75, 90, 100],
+        },
+    }
+    for key, value in {
+        "month": "2026-11",
+        "currency": "USD",
+        "status": "estimated",
+        "as_of": "2026-11-21T12:00:00Z",
+        "billed_through": "2026-11-21",
+        "coverage_percent": "100.0",
+        "budget": "25000.00",
+    }.items():
+        assert statement[key] == value
+    assert len(statement["days"]) == 21
+    spent = Decimal(statement["spent"])
+    assert spent > 1000
+    assert total([Decimal(statement["spent_on_jobs"]), Decimal(statement["spent_on_idle"])]) == spent
+    assert total(Decimal(part["amount"]) for part in statement["parts"]) == spent
+    assert total([Decimal(statement["left"]), spent]) == 25000
+    assert [part["name"] for part in statement["parts"]] == ["nlp-lab-a", "nlp-lab-b", "nlp"]
+
+
+def test_money_is_text_and_never_a_float(november_service: Any) -> None:
+    body = november_service.client(None).get("/v1/accounts/root/statement/2026-11").text
+    assert not re.search(r":\s*-?\d+\.\d", body)
+    assert not re.search(r"[eE][+-]\d", body)
+
+
+def test_a_month_without_data_is_an_empty_statement_not_an_error(november_service: Any) -> None:
+    statement = november_service.client("cv").get("/v1/accounts/cv/statement/2025-01").json()
+    assert (statement["status"], statement["spent"], statement["days"]) == ("none", "0", [])
+    assert [part["name"] for part in statement["parts"]] == ["cv-lab-a"]
+
+
+def test_both_databases_answer_the_same(
+    service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
+) -> None:
+    from api.services.reconcile import reconcile
+
+    reconcile(service.engine, site, november, bills, jobs, now)
+    statement = service.client(None).get("/v1/accounts/root/statement/2026-11").json()
+    assert Decimal(statement["spent"]) == total(row.amount for row in bills.rows(november))
+    assert total(Decimal(day["amount"]) for day in statement["days"]) == Decimal(statement["spent"])
+
+
+def test_health(service: Any) -> None:
+    answer = service.anonymous().get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_health_without_tables(service: Any) -> None:
+    from api.db.migrate import downgrade
+
+    downgrade(service.engine)
+    assert service.anonymous().get("/healthz").status_code == 503
