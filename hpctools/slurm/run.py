@@ -19,6 +19,9 @@ from typing import IO, NoReturn
 
 from hpctools.errors import CommandError, CommandTimeout
 
+Process = subprocess.Popen[bytes]
+"""A program that `start` started."""
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -102,7 +105,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     new_session: bool = False,
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start a program and return at once; the caller waits for it or records it.
 
     Standard input is /dev/null. `stdout` and `stderr` are an open file, a descriptor or, when None, ours.

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import LocalRun, training
+from harness import LedgerRun, training
 
 SAMPLES, EPOCHS, BATCH = 1518, 2, 48  # the last batch of an epoch is smaller
 STEPS = EPOCHS * -(-SAMPLES // BATCH)
 DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
 
-MakeRun = Callable[..., LocalRun]
+MakeRun = Callable[..., LedgerRun]
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +35,9 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    def make(nodes: tuple[int, int], *options: str, **settings: Any) -> LocalRun:
+    def make(nodes: tuple[int, int], *options: str) -> LedgerRun:
         command = training(tmp_path / "out", *OPTIONS, "--delay", str(DELAY), *options)
-        return LocalRun(tmp_path, command, nodes, **settings)
+        return LedgerRun(tmp_path, command, nodes)
 
     return make
 
@@ -48,7 +48,7 @@ def hurry(tmp_path: Path) -> Path:
     return tmp_path / "hurry"
 
 
-def assert_same_result(run: LocalRun, lone: list[dict[str, Any]]) -> None:
+def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]]) -> None:
     """Every sample exactly once per epoch; losses, weights and learning rate equal to the bit."""
     committed = run.committed()
     expected = [line for line in lone if "committed" in line]
@@ -65,7 +65,7 @@ def assert_same_result(run: LocalRun, lone: list[dict[str, Any]]) -> None:
     assert all((line["final"], line["lr"]) == (final["final"], final["lr"]) for line in finals)
 
 
-def assert_fed_what_was_committed(run: LocalRun) -> None:
+def assert_fed_what_was_committed(run: LedgerRun) -> None:
     """What was committed in a step really went through a model in that step."""
     fed: dict[int, set[int]] = {}
     for line in run.ledger():

@@ -1,0 +1,88 @@
+"""A Slurm that is a folder of job files, shared by the processes of an elastic run on one machine.
+
+A job is `<id>.json`; who plays the controller (`local_run`) starts and ends what stands there. A file `down`
+makes the controller unreachable. As a program it is the node agent with this Slurm:
+
+    python -m hpctools.testing.folder_slurm FOLDER [the agent's own options]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic.agent import main
+from hpctools.errors import UnreachableError
+from hpctools.slurm.types import Job, Partition
+
+FIRST_JOB = 1000
+
+
+class FolderSlurm:
+    """SlurmClient on a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
+        """Put a pending job into the folder."""
+        self._answer()
+        job_id = FIRST_JOB + len(list(self.folder.glob("*.json")))
+        self.write(job_id, {"state": "PENDING", "options": list(options), "script": str(script)})
+        return job_id
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        """Ask for the jobs' end."""
+        self._answer()
+        for job_id in job_ids:
+            (self.folder / f"{job_id}.cancel").touch()
+
+    def jobs(
+        self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
+    ) -> list[Job]:
+        """Jobs that satisfy every condition that is given."""
+        self._answer()
+        return [
+            job
+            for job in (self._job(path) for path in sorted(self.folder.glob("*.json")))
+            if (not ids or job.id in ids)
+            and (user is None or job.user == user)
+            and (not nodes or set(nodes) & set(job.nodes))
+        ]
+
+    def partitions(self) -> list[Partition]:
+        """There are none."""
+        self._answer()
+        return []
+
+    def write(self, job_id: int, values: Mapping[str, Any]) -> None:
+        """Replace a job's file as a whole."""
+        temporary = self.folder / f".{job_id}.{os.getpid()}"
+        temporary.write_text(json.dumps(values))
+        temporary.rename(self.folder / f"{job_id}.json")
+
+    def _answer(self) -> None:
+        if (self.folder / "down").exists():
+            raise UnreachableError("slurmctld does not answer")
+
+    def _job(self, path: Path) -> Job:
+        values = json.loads(path.read_text())
+        return Job(
+            id=int(path.stem),
+            name=values.get("name", "train"),
+            user=values.get("user", "nlp1"),
+            account=values.get("account", "nlp"),
+            partition=values.get("partition", "gpu"),
+            qos=values.get("qos", "elastic"),
+            state=values["state"],
+            nodes=tuple(values.get("nodes", ())),
+            comment=values.get("comment", ""),
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[2:], client=FolderSlurm(Path(sys.argv[1]))))
