@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import stat
-from datetime import date
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from hpctools.errors import BudgetError, CommandError, UnreachableError
 from hpctools.slurm.accounting import FIELDS, JobRecord, arguments, duration, expand, parse, read_jobs, tres
 
+RECORDED = Path(__file__).parents[1] / "recorded/22.05.8"
 LINE = (
     "17|uni-gpu|4|nlp1|nlp-lab-a|nlp|medium|2026-11-21T12:00:00|2026-11-21T12:00:05|2026-11-21T12:01:05|"
     "00:00:00|COMPLETED|billing=8,cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=2|reserved-[1-2]|"
@@ -157,10 +158,51 @@ def test_each_day_is_asked_for_in_utc_and_a_job_in_two_windows_counts_once(
 
 
 def test_slurmdbd_that_is_away_is_told_from_other_failures(tmp_path: Path) -> None:
-    away = "sacct: error: Sending PersistInit msg: Connection refused"
-    sacct = fake_sacct(tmp_path, f"echo '{away}' >&2; exit 1")
-    with pytest.raises(UnreachableError, match="slurmdbd does not answer"):
+    sacct = fake_sacct(tmp_path, f"cat {RECORDED / 'sacct-away.txt'} >&2; exit 1")
+    with pytest.raises(UnreachableError, match="slurmdbd does not answer: sacct: error: Problem talking"):
         list(read_jobs(date(2026, 11, 20), date(2026, 11, 21), sacct=sacct))
     sacct.write_text("#!/bin/sh\necho 'sacct: fatal: bad option' >&2; exit 1\n")
     with pytest.raises(CommandError, match="bad option"):
         list(read_jobs(date(2026, 11, 20), date(2026, 11, 21), sacct=sacct))
+
+
+def test_a_recorded_day_of_22_05_8_is_read_whole() -> None:
+    jobs = parse((RECORDED / "sacct-day.txt").read_text())
+    midnight = int(datetime(2026, 11, 21, tzinfo=timezone.utc).timestamp())
+    clock = {
+        job.dbindex: tuple(
+            None if moment is None else moment - midnight - 12 * 3600 - 47 * 60
+            for moment in (job.start, job.end)
+        )
+        for job in jobs
+    }
+    assert [(job.job_id, job.dbindex, job.user, job.state, job.nodes) for job in jobs] == [
+        (1, 1, "nlp1", "COMPLETED", "shared-1"),
+        (2, 2, "nlp1", "COMPLETED", "reserved-[1-2]"),
+        (6, 12, "cv1", "COMPLETED", "shared-1"),
+        (7, 6, "dl1", "REQUEUED", "shared-2"),
+        (4, 3, "cv1", "FAILED", "shared-2"),
+        (5, 4, "cv1", "FAILED", "shared-2"),
+        (3, 5, "cv1", "FAILED", "shared-2"),
+        (8, 14, "nlp2", "CANCELLED", "shared-2"),
+        (9, 15, "nlp3", "PENDING", ""),
+        (10, 16, "nlp1", "COMPLETED", "reserved-[1-4],shared-1"),
+        (7, 17, "dl1", "PENDING", ""),
+        (11, 18, "nlp1", "COMPLETED", "shared-1"),
+        (12, 20, "nlp1", "RUNNING", "shared-1"),
+    ]
+    # A name with the separator in it, a requeue under the same id, five nodes of two kinds, shards.
+    assert [clock[dbindex] for dbindex in (1, 6, 15, 16, 20)] == [
+        (22, 25),
+        (23, 28),
+        (None, None),
+        (28, 30),
+        (99, None),
+    ]
+    assert [
+        (job.cpus, job.memory_mb, job.gpus, job.shards) for job in jobs if job.dbindex in (2, 12, 15)
+    ] == [
+        (192, 747072, 16, 0),
+        (2, 7600, 0, 2),
+        (0, 0, 0, 0),
+    ]
