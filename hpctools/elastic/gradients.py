@@ -65,7 +65,8 @@ class FlatGradients:
                 part.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
             parameter.grad = None
         for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
-            part.copy_(buffer - before).mul_(weight)
+            # An element that stays as it is changes by 0, also where it is infinite (an attention mask).
+            part.copy_((buffer - before).masked_fill_(buffer == before, 0)).mul_(weight)
         into[-1] = loss.detach().to(self.dtype) * weight
 
     @torch.no_grad()

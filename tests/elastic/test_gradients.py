@@ -1,0 +1,68 @@
+"""Gradients, buffers and loss as one vector."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hpctools.elastic.gradients import FlatGradients
+
+
+class Counting(nn.Module):
+    """A layer with a mask that never changes, a running mean, and a counter of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.unused = nn.Linear(2, 1)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(3))
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.mean += inputs.mean()
+        self.calls += 1
+        return self.layer(inputs).squeeze(1)
+
+
+def step(model: Counting, shards: list[torch.Tensor]) -> float:
+    flat = FlatGradients(model)
+    total = torch.zeros(flat.length)
+    samples = sum(len(shard) for shard in shards)
+    flat.begin_step()
+    for shard in shards:
+        flat.begin_shard()
+        loss = model(shard).square().mean()
+        (loss * (len(shard) / samples)).backward()
+        part = flat.new_vector()
+        flat.capture(part, loss, len(shard) / samples)
+        total += part
+    return flat.apply(total)
+
+
+def test_the_sum_of_shards_is_the_mean_over_samples() -> None:
+    torch.manual_seed(0)
+    model, batch = Counting(), torch.randn(6, 3)
+    loss = step(model, [batch[:1], batch[1:4], batch[4:]])
+    found = [parameter.grad.clone() for parameter in model.layer.parameters() if parameter.grad is not None]
+    model.zero_grad()
+    whole = model.layer(batch).squeeze(1).square().mean()
+    whole.backward()
+    assert abs(loss - whole.item()) < 1e-6
+    for mine, parameter in zip(found, model.layer.parameters(), strict=True):
+        torch.testing.assert_close(mine, parameter.grad)
+
+
+def test_a_parameter_that_no_shard_used_has_a_gradient_of_zeros() -> None:
+    model = Counting()
+    step(model, [torch.randn(2, 3)])
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in model.unused.parameters() if p.grad is not None)
+    assert all(p.grad is not None for p in model.unused.parameters())
+
+
+def test_buffers_change_by_the_mean_of_the_shards_and_infinite_ones_stay() -> None:
+    model = Counting()
+    step(model, [torch.full((1, 3), 1.0), torch.full((3, 3), 5.0)])
+    assert torch.equal(model.mask, nn.Transformer.generate_square_subsequent_mask(3))
+    torch.testing.assert_close(model.mean, torch.tensor([0.25 * 1.0 + 0.75 * 5.0]))
+    assert model.calls.item() == 1
