@@ -39,7 +39,7 @@ class Facts:
         constrain_ram: keep jobs within their memory.
         constrain_devices: hide GPUs that a job did not ask for.
         storage_password: the password of the database user; None on a Unix socket.
-        extra_parameters: more lines for slurm.conf, or other values for ours, by key.
+        extra_parameters: more lines for slurm.conf, or other values for ours, by key; "" leaves ours out.
     """
 
     slurm_version: Release | None = None

@@ -37,6 +37,11 @@ def node_gres(gpus: Gpus | None) -> tuple[Gres, ...]:
     return (whole, Gres("shard", None, (share.shards_per_gpu or 1) * gpus.count))
 
 
+def allocatable_gpus(gpus: Gpus) -> int:
+    """Return how many of a node's `gpu` resources jobs can get: whole GPUs, or MIG slices."""
+    return sum(gres.amount for gres in node_gres(gpus) if gres.name == "gpu")
+
+
 def gres_names(groups: Iterable[ComputeGroup]) -> tuple[str, ...]:
     """Return the kinds of generic resources, `gpu` first: slurm.conf's GresTypes."""
     return tuple(dict.fromkeys(sorted(gres.name for group in groups for gres in node_gres(group.gpus))))

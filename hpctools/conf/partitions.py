@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpctools.conf.gres import node_gres
+from hpctools.conf.gres import allocatable_gpus, node_gres
 from hpctools.conf.text import fold, line
 from hpctools.conf.topology import ComputeGroup
 from hpctools.site.departments import Department
@@ -48,7 +48,7 @@ def _partition(site: Site, department: Department, by_name: Mapping[str, Compute
 
 def _even_cpus(groups: Sequence[ComputeGroup]) -> int | None:
     """CPUs of a node over its GPUs, on the node where they are fewest; None without GPUs."""
-    parts = [group.hardware.cpus // group.gpus.count for group in groups if group.gpus]
+    parts = [group.hardware.cpus // allocatable_gpus(group.gpus) for group in groups if group.gpus]
     return max(1, min(parts)) if parts else None
 
 
@@ -68,7 +68,8 @@ def _billing_weights(groups: Sequence[ComputeGroup]) -> str | None:
         return None
     cpu = min(_GPU_WEIGHT * gpus.count / hardware.cpus for hardware, gpus in with_gpus)
     memory = min(_GPU_WEIGHT * gpus.count * 1024 / hardware.memory_mib for hardware, gpus in with_gpus)
-    weights = [f"CPU={cpu:.2f}", f"Mem={memory:.2f}G", f"GRES/gpu={_GPU_WEIGHT}"]
+    gpu = min(_GPU_WEIGHT * gpus.count / allocatable_gpus(gpus) for _, gpus in with_gpus)
+    weights = [f"CPU={cpu:.2f}", f"Mem={memory:.2f}G", f"GRES/gpu={gpu:.2f}"]
     return ",".join([*weights, *_share_weights(groups)])
 
 

@@ -50,7 +50,7 @@ def _with_extras(sections: Mapping[str, _Settings], extras: Mapping[str, str]) -
     """Give our keys the extra values where they meet, and add the others at the end."""
     ours = {key for settings in sections.values() for key in settings}
     merged: dict[str, _Settings] = {
-        title: {key: extras.get(key, value) for key, value in settings.items()}
+        title: {key: extras.get(key, value) or None for key, value in settings.items()}
         for title, settings in sections.items()
     }
     merged["Added"] = {key: value for key, value in extras.items() if key not in ours}

@@ -83,7 +83,7 @@ def one_of(allowed: Iterable[str], found: object = None) -> str:
     """Spell a choice, with the nearest match when `found` looks like a slip of the pen."""
     names = list(dict.fromkeys(allowed))
     if not names:
-        return "nothing here: none is declared"
+        return "one that the file declares (it declares none)"
     text = f"one of: {', '.join(names)}"
     near = difflib.get_close_matches(found, names, n=1) if isinstance(found, str) else []
     return f"{text} (did you mean {near[0]!r}?)" if near else text

@@ -158,7 +158,7 @@ def capacity_exists(root: Cursor) -> Iterator[Finding]:
     for template in root.at("templates").each():
         for capacity in template.at("capacity").each():
             if capacity.text in ("reserved", "on-demand", "spot") and capacity.text not in known:
-                yield capacity.finding(f"the capacity of a node group: {one_of(known, capacity.text)}")
+                yield capacity.finding(f"what a node group has: {one_of(known, capacity.text)}")
 
 
 def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def test_what_is_no_time(text: str) -> None:
         parse_duration(text)
 
 
-# Kinds that are no names: what they hold is converted, or is text for people and tag keys with wider characters.
+# Kinds that are no names: they are converted, or are for people and the cloud, where more is allowed.
 VALUES = ("Duration", "Money", "Text", "TagKey")
 
 MONEY = TypeAdapter(scalars.Money)
