@@ -42,7 +42,7 @@ class BudgetDesk:
         for name in HEADS:
             spent = Decimal(before[name]["spent"])
             self.see.check(
-                spent > 0, f"department {name} has spent {spent} {before[name]['currency']} this month"
+                spent > 0, f"department {name} has spent {spent:.2f} {before[name]['currency']} this month"
             )
         self.see.check(_money(before) == _money(after), "a second reconciliation changes nothing")
         denied = self.code(f"/v1/accounts/cv/statement/{self.month}", tokens["nlp"])
@@ -86,17 +86,27 @@ class BudgetDesk:
         table = Table(box=box.SIMPLE, title=f"Budgets, {self.month}")
         for column in ("account", "spent", "budget", "left", "state"):
             table.add_column(column, justify="left" if column in ("account", "state") else "right")
-        for name, found in statements.items():
-            budget = found.get("budget") or {}
-            row = (
-                name,
-                found["spent"],
-                budget.get("amount", ""),
-                found.get("left", ""),
-                found.get("status", ""),
-            )
-            table.add_row(*(str(cell) for cell in row))
+        for found in statements.values():
+            for part in (found, *found["parts"]):
+                table.add_row(*_row(part, found["currency"], top=part is found))
         self.console.print(table)
+
+
+def _row(part: dict[str, Any], currency: str, *, top: bool) -> tuple[str, ...]:
+    """A department, or below it a lab; money to the cent for people, exact in the API."""
+    if not top:
+        return (f"  {part['name']}", _cents(part["amount"], currency), "", "", "")
+    return (
+        part["account"]["name"],
+        _cents(part["spent"], currency),
+        _cents(part["budget"], currency),
+        _cents(part["left"], currency),
+        part["status"],
+    )
+
+
+def _cents(amount: str | None, currency: str) -> str:
+    return f"{Decimal(amount):,.2f} {currency}" if amount is not None else ""
 
 
 def _money(statements: dict[str, dict[str, Any]]) -> dict[str, str]:

@@ -85,10 +85,20 @@ class Story:
         self.see.chapter(f"2  {RESEARCHER} submits an elastic run of {SMALLEST} to {LARGEST} nodes over SSH")
         self._give_training(RESEARCHER)
         words = ["hp-submit", f"--nodes={SMALLEST}:{LARGEST}", "--exclusive", "--partition=nlp", "--time=30"]
-        words += ["--job-name=chars", "--output=train.log", "--", *self.train, "--delay", DELAY, "--save", "elastic.pt"]
+        words += [
+            "--job-name=chars",
+            "--output=train.log",
+            "--",
+            *self.train,
+            "--delay",
+            DELAY,
+            "--save",
+            "elastic.pt",
+        ]
         self.see.say("$ " + " ".join(words))
         answer = self.login(RESEARCHER, words).strip()
-        self.see.say(answer)
+        for line in answer.splitlines():
+            self.see.say(line)
         found = re.search(r"chars-[0-9a-f]+", answer)
         self.see.check(found is not None, "hp-submit names the run", answer)
         name = found.group() if found else ""
@@ -187,10 +197,14 @@ class Story:
         fixed = self._never_resized()
         self.see.say(f"elastic:       {elastic[0]}")
         self.see.say(f"never resized: {fixed[0]}")
-        self.see.check(elastic[1:] == fixed[1:], f"the final loss is that of a run that never resized: {fixed[2]}")
+        self.see.check(
+            elastic[1:] == fixed[1:], f"the final loss is that of a run that never resized: {fixed[2]}"
+        )
         words = ["python", "-c", SAME_WEIGHTS, "elastic.pt", "fixed.pt"]
         same = self.sandbox.inside(*words, user=RESEARCHER, timeout=60, check=False)
-        self.see.check(same.code == 0, f"the weights are equal bit for bit: {same.stdout.strip()}", same.stderr[-200:])
+        self.see.check(
+            same.code == 0, f"the weights are equal bit for bit: {same.stdout.strip()}", same.stderr[-200:]
+        )
         self.see.wait(
             lambda: not self._left() or None,
             "no job of the run is left behind",
