@@ -104,7 +104,7 @@ class Story:
         name = found.group() if found else ""
         folder = RunFolder(self.home(RESEARCHER) / ".hpctools" / "runs" / name)
         self.see.wait(
-            lambda: (s := folder.status()) and s.step > 0 and s.world_size == SMALLEST or None,
+            lambda: ((s := folder.status()) and s.step > 0 and s.world_size == SMALLEST) or None,
             f"the baseline job trains on {SMALLEST} nodes",
             40,
             lambda: self._state(folder),
@@ -164,7 +164,7 @@ class Story:
         self.see.say(f"resize at step {shrunk.detail.get('step')}; pause {_pause(shrunk)}")
         step = int(shrunk.detail.get("step") or 0)
         self.see.wait(
-            lambda: (s := folder.status()) and s.step > step + 3 or None,
+            lambda: ((s := folder.status()) and s.step > step + 3) or None,
             "steps are made while the urgent job runs",
             20,
             lambda: self._state(folder),
@@ -188,7 +188,7 @@ class Story:
         """The run ends; a run that never resized gives the same loss and weights, bit for bit."""
         self.see.chapter("6  The run ends as if nothing had happened")
         self.see.wait(
-            lambda: (s := folder.status()) and s.state == "finished" or None,
+            lambda: ((s := folder.status()) and s.state == "finished") or None,
             f"the run finishes its {self.steps} steps",
             120,
             lambda: self._state(folder),

@@ -94,7 +94,9 @@ def down(box: Sandbox) -> None:
 
 @sandbox.command(name="exec", context_settings={"ignore_unknown_options": True})
 @click.option("--user", default="root", show_default=True, help="Unix account.")
-@click.option("--host", default="", help="Host (default: the controller for root, else the first login node).")
+@click.option(
+    "--host", default="", help="Host (default: the controller for root, else the first login node)."
+)
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def execute(box: Sandbox, user: str, host: str, argv: tuple[str, ...]) -> int:

@@ -119,6 +119,6 @@ def api_environment(moto_port: int) -> dict[str, str]:
         "HPCTOOLS_API_DATABASE_URL": f"sqlite:///{API_FOLDER}/budget.db",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{moto_port}",
         "AWS_ACCESS_KEY_ID": "sandbox",
-        "AWS_SECRET_ACCESS_KEY": "sandbox",  # noqa: S106 - moto takes any
+        "AWS_SECRET_ACCESS_KEY": "sandbox",
         "AWS_DEFAULT_REGION": "us-east-1",
     }

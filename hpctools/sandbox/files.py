@@ -1,4 +1,4 @@
-"""The state folder's content: folders with their owners, keys, databases, sshd's and Slurm's configuration."""
+"""The state folder's content: folders with their owners, keys, sshd's and Slurm's configuration."""
 
 from __future__ import annotations
 

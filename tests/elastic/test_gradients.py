@@ -56,7 +56,9 @@ def test_the_sum_of_shards_is_the_mean_over_samples() -> None:
 def test_a_parameter_that_no_shard_used_has_a_gradient_of_zeros() -> None:
     model = Counting()
     step(model, [torch.randn(2, 3)])
-    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in model.unused.parameters() if p.grad is not None)
+    assert all(
+        torch.equal(p.grad, torch.zeros_like(p)) for p in model.unused.parameters() if p.grad is not None
+    )
     assert all(p.grad is not None for p in model.unused.parameters())
 
 

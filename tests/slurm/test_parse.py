@@ -71,7 +71,14 @@ def test_nothing_is_no_jobs() -> None:
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("5:00", 5), ("0:30", 1), ("2:00:00", 120), ("32-00:00:00", 46080), ("UNLIMITED", None), ("INVALID", None)],
+    [
+        ("5:00", 5),
+        ("0:30", 1),
+        ("2:00:00", 120),
+        ("32-00:00:00", 46080),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+    ],
 )
 def test_time_limits(text: str, wanted: int | None) -> None:
     assert minutes(text) == wanted

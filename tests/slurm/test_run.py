@@ -12,7 +12,9 @@ from hpctools.slurm import run
 
 
 def test_a_program_that_ends_well() -> None:
-    done = run.run([sys.executable, "-c", "import sys; print(sys.stdin.read().upper())"], timeout=20, stdin="abc")
+    done = run.run(
+        [sys.executable, "-c", "import sys; print(sys.stdin.read().upper())"], timeout=20, stdin="abc"
+    )
     assert (done.code, done.stdout, done.stderr) == (0, "ABC\n", "")
 
 
@@ -34,7 +36,9 @@ def test_a_program_that_does_not_end_is_killed() -> None:
 
 
 def test_a_program_that_is_not_there() -> None:
-    with pytest.raises(CommandError, match="cannot start no-such-program.*install no-such-program or put it on PATH"):
+    with pytest.raises(
+        CommandError, match=r"cannot start no-such-program.*install no-such-program or put it on PATH"
+    ):
         run.run(["no-such-program"], timeout=1)
 
 

@@ -56,7 +56,7 @@ class Cluster:
     def ended(self, job_id: int, user: str, limit: float = 30) -> Job:
         """Wait until a job has ended."""
         running = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
-        return until(lambda: (j := self.job(job_id, user)) and j.state not in running and j or None, limit)
+        return until(lambda: ((j := self.job(job_id, user)) and j.state not in running and j) or None, limit)
 
     def submit(self, user: str, *words: str) -> int:
         """`sbatch --parsable` as a person; the job id."""

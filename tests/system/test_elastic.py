@@ -66,13 +66,13 @@ def refused(done: Completed, words: str, codes: tuple[int, ...] = (1, 2)) -> Non
 def test_it_shrinks_for_an_urgent_job_and_hp_cancel_ends_all_of_it(cluster: Cluster, person: str) -> None:
     words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
     folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:4"), *words))
-    until(lambda: (s := folder.status()) and s.world_size == 4 or None, 60)
+    until(lambda: ((s := folder.status()) and s.world_size == 4) or None, 60)
     before = {job.id for job in cluster.jobs(person) if job.state == "RUNNING"}
     urgent = cluster.submit(
         "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=3", "--wrap", "sleep 30"
     )
     until(lambda: cluster.job(urgent, "cv2").state == "RUNNING" or None)
-    until(lambda: (s := folder.status()) and s.world_size == 3 or None)
+    until(lambda: ((s := folder.status()) and s.world_size == 3) or None)
     gone = before - {job.id for job in cluster.jobs(person) if job.state == "RUNNING"}
     assert len(gone) == 1  # two nodes were free; one more was needed
     assert folder.jobs()[0].job_id not in gone
@@ -90,10 +90,10 @@ def test_it_shrinks_for_an_urgent_job_and_hp_cancel_ends_all_of_it(cluster: Clus
 def test_scancel_of_the_baseline_ends_the_replicas_too(cluster: Cluster, person: str) -> None:
     words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
     folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:3"), *words))
-    until(lambda: (s := folder.status()) and s.world_size == 3 or None, 60)
+    until(lambda: ((s := folder.status()) and s.world_size == 3) or None, 60)
     cluster.inside("scancel", str(folder.jobs()[0].job_id), user=person)
     until(lambda: not active(cluster, person) or None, 60)
-    until(lambda: (s := folder.status()) and s.state == "cancelled" or None)
+    until(lambda: ((s := folder.status()) and s.state == "cancelled") or None)
 
 
 def test_a_training_that_raises_at_import_fails_the_run_and_leaves_no_jobs(
@@ -104,7 +104,7 @@ def test_a_training_that_raises_at_import_fails_the_run_and_leaves_no_jobs(
         cluster, person, *options("--nodes=1:3", "--output=broken.log"), "--", "python", "broken.py"
     )
     folder = run_folder(cluster, person, done)
-    until(lambda: (s := folder.status()) and s.state == "failed" or None, 60)
+    until(lambda: ((s := folder.status()) and s.state == "failed") or None, 60)
     until(lambda: not active(cluster, person) or None, 60)
     assert cluster.ended(folder.jobs()[0].job_id, person).state == "FAILED"
     text = cluster.inside("hp-status", folder.path.name, user=person).stdout
@@ -156,13 +156,13 @@ def test_a_controller_that_is_down_is_named_and_training_goes_on_without_it(
         small.give("nlp1", source.name, source.read_text())
     words = ["--", "python", "train.py", "--steps", "3000", "--delay", "0.002"]
     folder = run_folder(small, "nlp1", submit(small, "nlp1", *OPTIONS, "--nodes=1:2", *words))
-    until(lambda: (s := folder.status()) and s.world_size == 2 or None, 60)
+    until(lambda: ((s := folder.status()) and s.world_size == 2) or None, 60)
     controller = small.sandbox.running().processes["slurmctld"]
     process.send(controller, signal.SIGKILL)
     assert process.wait_gone(controller, 10)
     step = until(folder.status).step
     refused(submit(small, "nlp1", *OPTIONS, "--nodes=1:2", *words), "scontrol ping", codes=(3,))
-    until(lambda: (s := folder.status()) and s.step > step + 10 or None)
+    until(lambda: ((s := folder.status()) and s.step > step + 10) or None)
     up(small.sandbox, site_file, 2, lambda name, seconds: None)
     assert len(runs(small, "nlp1")) == 1
     small.inside("hp-cancel", folder.path.name, user="nlp1", timeout=60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -58,7 +57,8 @@ def test_jobs_run_under_the_uid_of_their_owner_on_hosts_of_their_own(cluster: Cl
 
 
 def test_a_job_reaches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
-    script = 'for i in 0 1 2 3; do (: <"/dev/nvidia$i") 2>&1 | grep -o "No such device\\|not permitted"; done; echo "$CUDA_VISIBLE_DEVICES"'
+    opened = '(: <"/dev/nvidia$i") 2>&1 | grep -o "No such device\\|not permitted"'
+    script = f'for i in 0 1 2 3; do {opened}; done; echo "$CUDA_VISIBLE_DEVICES"'
     words = ["-pcv", "--gpus=2", "--constraint=reserved", "--output=/home/cv1/gpus.txt", "--wrap", script]
     cluster.ended(cluster.submit("cv1", *words), "cv1")
     assert (cluster.home("cv1") / "gpus.txt").read_text().splitlines() == [
@@ -83,8 +83,13 @@ def test_accounts_of_the_site_are_in_slurmdbd(cluster: Cluster) -> None:
     text = cluster.inside("sacctmgr", "-nP", "show", "assoc", "format=account,parentname").stdout
     parents = {account: parent for account, parent in (line.split("|") for line in text.split()) if parent}
     assert parents == {
-        **{"nlp": "root", "cv": "root", "dl": "root"},
-        **{"nlp-lab-a": "nlp", "nlp-lab-b": "nlp", "cv-lab-a": "cv", "dl-lab-a": "dl"},
+        "nlp": "root",
+        "cv": "root",
+        "dl": "root",
+        "nlp-lab-a": "nlp",
+        "nlp-lab-b": "nlp",
+        "cv-lab-a": "cv",
+        "dl-lab-a": "dl",
     }
 
 
@@ -130,7 +135,7 @@ def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) ->
 def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Cluster, site_file: Path) -> None:
     job = small.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
     small.ended(job, "nlp1")
-    before = until(lambda: (seen := _accounted(small, job)) and "before|COMPLETED" in seen and seen or None)
+    before = until(lambda: ((seen := _accounted(small, job)) and "before|COMPLETED" in seen and seen) or None)
     holder = small.sandbox.running().holder
     assert holder is not None
     process.send(holder, signal.SIGKILL)
@@ -167,12 +172,12 @@ def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
 def _members(holder: process.Identity | None) -> list[int]:
     """Every process of the holder's pid namespace, by the machine's pids."""
     assert holder is not None
-    space = os.readlink(f"/proc/{holder.pid}/ns/pid")
+    space = Path(f"/proc/{holder.pid}/ns/pid").readlink()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.readlink(entry / "ns" / "pid") == space:
+                if (entry / "ns" / "pid").readlink() == space:
                     found.append(int(entry.name))
             except OSError:  # it has ended, or may not be looked at
                 continue
