@@ -202,7 +202,7 @@ class _Rise:
         return True
 
     def _register(self) -> bool:
-        """What slurmdbd must know before slurmctld's first start: QoS, and the cluster, else their ids differ."""
+        """What slurmdbd must know before slurmctld's first start: QoS and cluster, else their ids differ."""
         if self._applied():
             return False
         return self._carry_out(conf.bootstrap_commands(self.bundle.accounts, self._live()))

@@ -171,7 +171,7 @@ class _Builder:
             return None
 
 
-class _TooLarge(Exception):  # noqa: N818 (never leaves this module)
+class _TooLarge(Exception):
     """The document expands to more nodes than a site can have."""
 
 
