@@ -254,7 +254,7 @@ class Loader:
             if self._session.recover():
                 self._begin_again()
         if not self._todo:
-            if self._cursor.epoch > epoch:
+            if self._cursor.epoch > epoch or self._sampling.is_over(self._cursor):
                 return None
             self._session.boundary()
             self._plan_step()

@@ -1,0 +1,129 @@
+"""Exchange and state transfer over real gloo groups; the ranks are threads of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from hpctools.elastic.exchange import Exchanged, Plan, exchange
+from hpctools.elastic.group import Group, join_store, link, open_store
+from hpctools.elastic.reduction import Ladder, Node, block, children
+from hpctools.elastic.state import receive_state, send_state
+
+HOST = "127.0.0.1"
+SHARDS, LENGTH = 7, 103
+
+
+def on_ranks(world: int, work: Callable[[Group], Any]) -> list[Any]:
+    """Run the work on every rank of a new group."""
+    store = open_store(HOST)
+
+    def rank(place: int) -> Any:
+        own = store if place == 0 else join_store(HOST, store.port)
+        return work(link(1, place, world, own if world > 1 else None, HOST))
+
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(rank, range(world), timeout=60))
+
+
+def shard_vectors() -> list[torch.Tensor]:
+    """Numbers of very different sizes, whose sum depends on the order."""
+    generator = torch.Generator().manual_seed(5)
+    values = torch.randn(SHARDS, LENGTH, generator=generator)
+    return list(values * torch.logspace(-6, 6, SHARDS)[torch.randperm(SHARDS, generator=generator)][:, None])
+
+
+def sums_of(within: Node) -> dict[Node, torch.Tensor]:
+    ladder, sums, vectors = Ladder(within, SHARDS), {}, shard_vectors()
+    for shard in range(*within):
+        sums[(shard, shard + 1)] = vectors[shard]
+        for parent in ladder.push(shard):
+            left, right = children(parent)
+            sums[parent] = sums.pop(left) + sums.pop(right)
+    return sums
+
+
+@pytest.mark.parametrize("world", [2, 3, 5, 8])
+def test_sum_is_bitwise_that_of_one_process(world: int) -> None:
+    """Eight ranks are more than there are shards: one of them has none."""
+
+    def work(group: Group) -> Exchanged:
+        plan = Plan(4, SHARDS, LENGTH, torch.float32, ready_for=10 + group.rank)
+        return exchange(group, sums_of(block(group.rank, world, SHARDS)), plan)
+
+    alone = sums_of((0, SHARDS))[(0, SHARDS)]
+    naive = torch.stack(shard_vectors()).flip(0).sum(0)
+    assert not torch.equal(alone, naive), "the numbers must be such that the order matters"
+    for exchanged in on_ranks(world, work):
+        assert torch.equal(exchanged.vector, alone)
+        assert exchanged.agreed == 10
+
+
+def test_ranks_in_different_steps_do_not_mix() -> None:
+    def work(group: Group) -> str:
+        plan = Plan(4 + group.rank, SHARDS, LENGTH, torch.float32, ready_for=0)
+        with pytest.raises(RuntimeError) as caught:
+            exchange(group, sums_of(block(group.rank, 2, SHARDS)), plan)
+        return str(caught.value)
+
+    assert on_ranks(2, work) == [
+        "rank 1 is in step 5, we are in step 4",
+        "rank 0 is in step 4, we are in step 5",
+    ]
+
+
+STATE = {
+    "model": {
+        "weight": torch.arange(600_000, dtype=torch.float32).view(600, 1000).t(),
+        "flag": torch.tensor(True),
+    },
+    "optimizer": {
+        "state": {0: {"step": torch.tensor(3.0)}},
+        "param_groups": [{"betas": (0.9, 0.95), "params": [0]}],
+    },
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "empty": torch.empty(0, 4),
+    "cursor": {"step": 7, "epoch": 1},
+    "nothing": None,
+}
+
+
+def test_state_arrives_as_it_was() -> None:
+    def work(group: Group) -> Any:
+        return send_state(group, 1, STATE) if group.rank == 0 else receive_state(group, 0)
+
+    _, received = on_ranks(2, work)
+    assert flattened(received) == flattened(STATE)
+    assert received["model"]["weight"].shape == (1000, 600)
+    assert received["half"].dtype == torch.bfloat16
+
+
+def flattened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, value.tolist())
+    if isinstance(value, dict):
+        return {key: flattened(each) for key, each in value.items()}
+    return [flattened(each) for each in value] if isinstance(value, list) else value
+
+
+class Hostile:
+    """Would run code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("gotcha",))
+
+
+def test_state_cannot_carry_code(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(group: Group) -> Any:
+        if group.rank == 0:
+            return send_state(group, 1, {"scheduler": Hostile()})
+        with pytest.raises(Exception, match="Weights only load failed"):
+            receive_state(group, 0)
+        return None
+
+    on_ranks(2, work)
+    assert "gotcha" not in capfd.readouterr().out

@@ -1,0 +1,154 @@
+"""The loader by itself, as a researcher debugs with it: the gradient of the whole batch, and plain errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hpctools import elastic
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+SAMPLES = 22
+
+
+class Points:
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        return index, torch.sin(torch.arange(6, dtype=torch.float64) * (index + 1))
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+
+
+def loader_for(model: nn.Module, **options: Any) -> elastic.Loader:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return elastic.Loader(
+        model, optimizer, Points(), **{"batch_size": 8, "epochs": 1, "shards": 3, **options}
+    )
+
+
+def test_gradient_is_that_of_the_mean_over_the_whole_batch() -> None:
+    """Also for the last batch, of 6 samples in 3 shards instead of 8."""
+    model = linear()
+    loader = loader_for(model)
+    points = Points()
+    sizes = []
+    for _, inputs in loader:
+        if not loader.backward(model(inputs).square().mean()):
+            continue
+        batch = torch.stack([points[index][1] for index in loader.indices])
+        expected = torch.autograd.grad(model(batch).square().mean(), list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+        assert loader.loss == pytest.approx(model(batch).square().mean().item())
+        sizes.append(len(loader.indices))
+    assert sizes == [8, 8, 6]
+    assert (loader.step, loader.total_steps, len(loader)) == (3, 3, 3)
+
+
+def test_number_of_shards_is_part_of_the_result_and_processes_are_not() -> None:
+    """A lone process does the sums of the tree; with one shard it is the ordinary batch."""
+    gradients = []
+    for shards in (1, 8):
+        model = linear()
+        loader = loader_for(model, shards=shards)
+        for _, inputs in loader:
+            if loader.backward(model(inputs).square().mean()):
+                gradients.append(next(model.parameters()).grad)
+                break
+    torch.testing.assert_close(*gradients)
+
+
+def test_epochs_come_in_turn_with_new_orders() -> None:
+    model = linear()
+    loader = loader_for(model, epochs=2)
+    orders: list[list[int]] = [[], []]
+    for epoch in range(3):
+        for indices, inputs in loader:
+            loader.backward(model(inputs).sum())
+            orders[epoch].extend(indices.tolist())
+    assert [sorted(order) for order in orders] == [list(range(SAMPLES))] * 2
+    assert orders[0] != orders[1]
+
+
+def test_batch_norm_moves_by_the_mean_of_the_shards() -> None:
+    """Every shard begins with the statistics of before the step; integers move as one forward pass does."""
+    model = nn.Sequential(nn.BatchNorm1d(6, momentum=0.5)).double()
+    loader = loader_for(model, shards=2)
+    parts: list[torch.Tensor] = []
+    for _, inputs in loader:
+        parts.append(inputs)
+        if loader.backward(model(inputs).square().mean()):
+            break
+    means = torch.stack([part.mean(0) for part in parts])
+    norm = model[0]
+    assert isinstance(norm, nn.BatchNorm1d)
+    torch.testing.assert_close(norm.running_mean, 0.5 * means.mean(0))
+    assert norm.num_batches_tracked is not None
+    assert int(norm.num_batches_tracked) == 1
+
+
+def test_dropout_depends_on_step_and_shard_alone() -> None:
+    def masks() -> list[torch.Tensor]:
+        model = linear()
+        loader = loader_for(model)
+        drawn = []
+        for _, inputs in loader:
+            drawn.append(torch.rand(4))
+            loader.backward(model(inputs).sum())
+        return drawn
+
+    torch.manual_seed(1)
+    first = masks()
+    torch.manual_seed(2)
+    assert all(torch.equal(a, b) for a, b in zip(first, masks(), strict=True))
+    assert len({tuple(mask.tolist()) for mask in first}) == len(first)
+
+
+def test_forgotten_backward_is_said() -> None:
+    loader = loader_for(linear())
+    with pytest.raises(ElasticError, match=r"without loader\.backward"):
+        for _ in loader:
+            pass
+
+
+def test_backward_without_a_batch_is_said() -> None:
+    with pytest.raises(ElasticError, match="without a batch"):
+        loader_for(linear()).backward(torch.zeros((), requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("batch_size", "batch_size"), ("epochs", "epochs"), ("shards", "shards")]
+)
+def test_numbers_that_make_no_sense_are_said(option: str, name: str) -> None:
+    with pytest.raises(ElasticError, match=f"{name} is 0; it has to be 1 or more"):
+        loader_for(linear(), **{option: 0})
+
+
+def test_more_workers_than_shards_are_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = RunSpec("t-1", "t", "u", "", 1, 4, 1, ("true",), "/", (), "/r", "now")
+    folder = RunFolder.create(tmp_path / "run", replace(spec, workers_per_node=2))
+    monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
+    with pytest.raises(ElasticError, match="up to 8 workers cannot share 3 virtual shards; give shards=8"):
+        loader_for(linear())
+
+
+def test_run_that_has_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now")
+    folder = RunFolder.create(tmp_path / "run", spec)
+    monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
+    with pytest.raises(ElasticError, match="names no coordinator; the run has ended"):
+        loader_for(linear())
