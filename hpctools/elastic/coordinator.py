@@ -9,12 +9,13 @@ import asyncio
 import os
 import secrets
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.elastic.effects import Broken, Completed, Formed, Send
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.journal import FolderJournal
-from hpctools.elastic.membership import Broken, Completed, Formed, Membership, Send
+from hpctools.elastic.membership import Membership
+from hpctools.elastic.peers import Agent, Outcome, Worker, write
 from hpctools.elastic.protocol import (
     LINE_LIMIT,
     SILENCE_SECONDS,
@@ -36,46 +37,6 @@ HELLO_SECONDS = 10.0
 EXIT_CODES = {"finished": 0, "failed": 1, "cancelled": 143}
 
 
-@dataclass
-class _Agent:
-    """An agent that has reported, and what runs under it."""
-
-    writer: asyncio.StreamWriter
-    name: str
-    order: tuple[int, int]
-    node: str
-    job_id: int
-    is_baseline: bool
-    seen: float
-    leaving: bool = False
-    running: set[str] = field(default_factory=set)
-    restarts: int = 0
-    reason: str = "lost"
-
-
-@dataclass
-class _Worker:
-    """A worker that has reported."""
-
-    writer: asyncio.StreamWriter
-    name: str
-    agent: str
-    seen: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        state: finished, failed or cancelled.
-        message: why; empty when finished.
-    """
-
-    state: str
-    message: str = ""
-
-
 class Coordinator:
     """One run's coordinator.
 
@@ -92,8 +53,8 @@ class Coordinator:
         per_node = self._spec.workers_per_node
         self._membership = Membership(self._spec.min_nodes * per_node, self._spec.max_nodes * per_node)
         self._token = secrets.token_urlsafe(32)
-        self._agents: dict[str, _Agent] = {}
-        self._workers: dict[str, _Worker] = {}
+        self._agents: dict[str, Agent] = {}
+        self._workers: dict[str, Worker] = {}
         self._expelled: set[str] = set()
         self._departed: set[str] = set()
         self._resizes: dict[int, dict[str, Any]] = {}
@@ -149,9 +110,9 @@ class Coordinator:
         self._journal.change(state=outcome.state, message=outcome.message)
         self._journal.flush(time.monotonic(), at_once=True)
         for worker in self._workers.values():
-            _write(worker.writer, "stop")
+            write(worker.writer, "stop")
         for agent in self._agents.values():
-            _write(agent.writer, "shutdown", code=EXIT_CODES[outcome.state])
+            write(agent.writer, "shutdown", code=EXIT_CODES[outcome.state])
         submitting, ticking = tasks
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
         await asyncio.gather(self._replicas.cancel_all(), self._agents_gone())
@@ -170,7 +131,7 @@ class Coordinator:
     # Connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer: _Agent | _Worker | None = None
+        peer: Agent | Worker | None = None
         try:
             hello = decode(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
             peer = self._admit(hello, writer)
@@ -184,7 +145,7 @@ class Coordinator:
             writer.close()
             self._on_disconnect(peer)
 
-    def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> _Agent | _Worker | None:
+    def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | Worker | None:
         if hello.get("kind") != "hello" or not token_matches(hello.get("token"), self._token):
             return None
         if hello["role"] == "agent":
@@ -193,33 +154,33 @@ class Coordinator:
         agent = name.split(".")[0]
         if agent not in self._agents or name in self._workers:
             return None
-        worker = self._workers[name] = _Worker(writer, name, agent, time.monotonic())
+        worker = self._workers[name] = Worker(writer, name, agent, time.monotonic())
         return worker
 
-    def _admit_agent(self, hello: Message, writer: asyncio.StreamWriter) -> _Agent | None:
+    def _admit_agent(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | None:
         name, is_baseline = str(hello["agent"]), bool(hello["baseline"])
         job_id, place = int(hello["job_id"]), int(hello["place"])
         if name in self._agents:
             return None
         if self._finishing or self._ended.done():
-            _write(writer, "shutdown", code=0)
+            write(writer, "shutdown", code=0)
         order = (0, place) if is_baseline else (1, job_id)
         now = time.monotonic()
-        agent = _Agent(writer, name, order, str(hello["node"]), job_id, is_baseline, now)
+        agent = Agent(writer, name, order, str(hello["node"]), job_id, is_baseline, now)
         self._agents[name] = agent
         if not is_baseline:
             self._replicas.serves(job_id)
         return agent
 
-    def _on_disconnect(self, peer: _Agent | _Worker | None) -> None:
-        if isinstance(peer, _Worker) and self._workers.get(peer.name) is peer:
+    def _on_disconnect(self, peer: Agent | Worker | None) -> None:
+        if isinstance(peer, Worker) and self._workers.get(peer.name) is peer:
             del self._workers[peer.name]
             self._membership.lost(peer.name, time.monotonic())
             self._carry_out()
-        elif isinstance(peer, _Agent) and self._agents.get(peer.name) is peer:
+        elif isinstance(peer, Agent) and self._agents.get(peer.name) is peer:
             self._on_agent_gone(peer)
 
-    def _on_agent_gone(self, agent: _Agent) -> None:
+    def _on_agent_gone(self, agent: Agent) -> None:
         del self._agents[agent.name]
         for worker in [each for each in self._workers.values() if each.agent == agent.name]:
             self._expel(worker)
@@ -229,28 +190,28 @@ class Coordinator:
         self._journal.event("left", job_id=agent.job_id, node=agent.node, reason=agent.reason)
         if agent.is_baseline:
             self._journal.event("warning", message=f"the baseline's node {agent.node} is lost")
-            if not any(each.is_baseline for each in self._agents.values()):
-                self.fail("all agents of the baseline are gone")
+            if self._journal.status.state == "starting":
+                self.fail(f"the baseline's node {agent.node} was lost before the training began")
             return
         self._replicas.gone(agent.job_id)
         if agent.reason == "preempted":
             self._in_background(self._replicas.find_preemptor(agent.node, agent.job_id))
 
-    def _expel(self, worker: _Worker) -> None:
+    def _expel(self, worker: Worker) -> None:
         """Treat a worker as lost; its own end follows from its closed connection."""
         self._expelled.add(worker.name)
         worker.writer.transport.abort()
 
     # What they say
 
-    def _on_message(self, peer: _Agent | _Worker, message: Message) -> None:
-        if isinstance(peer, _Agent):
+    def _on_message(self, peer: Agent | Worker, message: Message) -> None:
+        if isinstance(peer, Agent):
             self._on_agent(peer, message)
         else:
             self._on_worker(peer, message)
             self._carry_out()
 
-    def _on_agent(self, agent: _Agent, message: Message) -> None:
+    def _on_agent(self, agent: Agent, message: Message) -> None:
         kind, now = message["kind"], time.monotonic()
         if kind == "spawned":
             agent.running.add(str(message["worker"]))
@@ -263,7 +224,7 @@ class Coordinator:
             self._on_exit(agent, str(message["worker"]), int(message["code"]), list(message["tail"]))
             self._check_baseline()
 
-    def _let_leave(self, agent: _Agent, now: float) -> None:
+    def _let_leave(self, agent: Agent, now: float) -> None:
         """A replica's node is wanted: its workers go at a step boundary, or at once if they do not train."""
         names = [each.name for each in self._workers.values() if each.agent == agent.name]
         train = any(self._membership.trains(name) for name in names)
@@ -272,7 +233,7 @@ class Coordinator:
         if not train:
             self._send_away(agent, "preempted")
 
-    def _on_worker(self, worker: _Worker, message: Message) -> None:
+    def _on_worker(self, worker: Worker, message: Message) -> None:
         kind, name, now = message["kind"], worker.name, time.monotonic()
         membership = self._membership
         if kind == "beat":
@@ -302,15 +263,15 @@ class Coordinator:
         elif kind == "resized":
             self._on_resized(message)
 
-    def _on_ready(self, worker: _Worker, now: float) -> None:
+    def _on_ready(self, worker: Worker, now: float) -> None:
         agent = self._agents[worker.agent]
         if agent.leaving:
-            _write(worker.writer, "release")
+            write(worker.writer, "release")
             return
         local, attempt = (int(part) for part in worker.name.split(".")[1:])
         self._membership.ready(worker.name, (*agent.order, local, attempt), now)
 
-    def _on_beat(self, worker: _Worker, message: Message, now: float) -> None:
+    def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
         if message.get("leaving"):
             self._membership.leaving([worker.name], now)
         if "total_steps" in message:
@@ -326,7 +287,7 @@ class Coordinator:
             self._journal.event("resize", **resize)
             self._journal.change(last_resize=resize)
 
-    def _on_exit(self, agent: _Agent, worker: str, code: int, tail: list[str]) -> None:
+    def _on_exit(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
         """A worker's process has ended: well, by an exception, or by a signal."""
         if self._ended.done():
             return
@@ -339,17 +300,17 @@ class Coordinator:
         else:
             self._on_crash(agent, worker, code, tail)
 
-    def _restart(self, agent: _Agent, worker: str, what: str) -> None:
+    def _restart(self, agent: Agent, worker: str, what: str) -> None:
         agent.restarts += 1
         self._journal.event("warning", message=f"worker {worker} on {agent.node} {what}")
         if agent.restarts <= RESTARTS:
-            _write(agent.writer, "restart", worker=worker)
+            write(agent.writer, "restart", worker=worker)
         elif agent.is_baseline:
             self.fail(f"worker {worker} on {agent.node} {what} {agent.restarts} times")
         else:
             self._send_away(agent, "failed")
 
-    def _on_crash(self, agent: _Agent, worker: str, code: int, tail: list[str]) -> None:
+    def _on_crash(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
         last = tail[-1] if tail else "it printed nothing"
         said = f"worker {worker} on {agent.node} ended with exit code {code}: {last}"
         self._journal.event("crashed", worker=worker, node=agent.node, code=code, stderr=tail)
@@ -359,16 +320,16 @@ class Coordinator:
         self._replicas.crashed(agent.job_id, last)
         self._send_away(agent, "failed")
 
-    def _send_away(self, agent: _Agent, reason: str) -> None:
+    def _send_away(self, agent: Agent, reason: str) -> None:
         agent.reason = reason
-        _write(agent.writer, "shutdown", code=0)
+        write(agent.writer, "shutdown", code=0)
 
     def _begin_to_finish(self) -> None:
         if not self._finishing:
             self._finishing = True
             self._replicas.stop()
             for worker in self._workers.values():
-                _write(worker.writer, "stop")
+                write(worker.writer, "stop")
 
     def _check_baseline(self) -> None:
         running = any(agent.is_baseline and agent.running for agent in self._agents.values())
@@ -424,7 +385,7 @@ class Coordinator:
 
     def _notice_silence(self, now: float, *, late: bool) -> None:
         """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""
-        peers: list[_Agent | _Worker] = [*self._workers.values(), *self._agents.values()]
+        peers: list[Agent | Worker] = [*self._workers.values(), *self._agents.values()]
         for peer in peers:
             if late:
                 peer.seen = now
@@ -437,7 +398,3 @@ class Coordinator:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _write(writer: asyncio.StreamWriter, kind: str, **fields: Any) -> None:
-    writer.write(encode(kind, **fields))

@@ -18,58 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.protocol import Message
+from hpctools.elastic.effects import Broken, Completed, Effect, Formed, Send
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 STATE_IS_LOST = "no worker that holds the state of the training is left"
-
-
-@dataclass(frozen=True)
-class Send:
-    """A message to a worker."""
-
-    to: str
-    message: Message
-
-
-@dataclass(frozen=True)
-class Formed:
-    """A generation is in force: all its members have switched to it.
-
-    Attributes:
-        before: the members of the generation before.
-        step: the first step in it.
-        recovered: whether somebody had vanished.
-    """
-
-    generation: int
-    members: tuple[str, ...]
-    before: tuple[str, ...]
-    step: int
-    recovered: bool
-
-    @property
-    def joined(self) -> tuple[str, ...]:
-        """Members that the generation before did not have."""
-        return tuple(each for each in self.members if each not in self.before)
-
-
-@dataclass(frozen=True)
-class Broken:
-    """The run cannot go on."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Completed:
-    """All members have done the last step."""
-
-    members: tuple[str, ...]
-
-
-Effect = Send | Formed | Broken | Completed
 
 
 @dataclass

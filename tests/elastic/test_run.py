@@ -6,16 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import LedgerRun, training
+from ledger_run import LedgerRun, training
 
 SAMPLES, EPOCHS, BATCH = 1518, 2, 48  # the last batch of an epoch is smaller
 STEPS = EPOCHS * -(-SAMPLES // BATCH)

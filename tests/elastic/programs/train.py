@@ -35,10 +35,10 @@ from hpctools import elastic  # noqa: E402
 if is_replica:
     time.sleep(args.slow_start)
 if args.die_linking and is_replica and not args.die_linking.exists():
-    from hpctools.elastic import session
+    from hpctools.elastic import run_session
 
     args.die_linking.touch()
-    session.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    run_session.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Samples:

@@ -1,0 +1,221 @@
+"""The coordinator's heart: scenarios as conversations, and random histories on a model of the workers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worker_model import LAST_STEP, Simulation
+
+from hpctools.elastic.effects import Broken, Formed, Send
+from hpctools.elastic.membership import STATE_IS_LOST, Membership
+
+
+def sent(membership: Membership) -> list[tuple[str, dict[str, Any]]]:
+    """What was sent since the last look."""
+    effects, membership.effects = membership.effects, []
+    return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
+
+
+def link_all(membership: Membership, generation: int, workers: str) -> None:
+    for worker in workers:
+        membership.linked(worker, generation, now=0)
+
+
+def started(workers: str = "ab", largest: int = 4) -> Membership:
+    """Generation 1 of these baseline workers is in force."""
+    membership = Membership(len(workers), largest, settle=0.5)
+    for place, worker in enumerate(workers):
+        membership.ready(worker, (0, place), now=0)
+    for worker in workers:
+        membership.parked(worker, 1, -1)
+    link_all(membership, 1, workers)
+    for worker in workers:
+        membership.switched(worker, 1, 0, now=0)
+    assert membership.members == tuple(workers)
+    membership.effects.clear()
+    return membership
+
+
+def test_first_generation_waits_for_the_whole_baseline_and_begins_with_the_first_workers_weights() -> None:
+    membership = Membership(2, 4)
+    membership.ready("r", (1, 7), now=0)
+    membership.ready("b", (0, 1), now=0)
+    assert sent(membership) == []
+    membership.ready("a", (0, 0), now=0)
+    assert sent(membership) == [
+        (worker, {"kind": "form", "generation": 1, "rank": rank, "world": 3, "recover": True})
+        for rank, worker in enumerate("abr")
+    ]
+    membership.store("a", 1, "host", 9)
+    assert sent(membership) == [
+        (worker, {"kind": "link", "generation": 1, "host": "host", "port": 9}) for worker in "br"
+    ]
+    link_all(membership, 1, "abr")
+    for worker in "abr":
+        membership.parked(worker, 1, -1)
+    commits = dict(sent(membership))
+    assert (commits["a"]["send_to"], commits["a"]["receive_from"]) == ([1, 2], None)
+    assert [commits[worker]["receive_from"] for worker in "br"] == [0, 0]
+
+
+def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_switch() -> None:
+    membership = started()
+    membership.ready("r", (1, 7), now=10)
+    assert sent(membership) == []
+    assert membership.next_look() == 10.5
+    membership.ready("s", (1, 8), now=10.4)
+    membership.consider(now=10.8)
+    assert sent(membership) == []
+    membership.consider(now=10.9)
+    assert [to for to, _ in sent(membership)] == list("abrs")
+    link_all(membership, 2, "abr")
+    assert sent(membership) == []
+    membership.linked("s", 2, now=11)
+    agreeing = {"kind": "commit", "generation": 2, "agree": True}
+    assert sorted(sent(membership), key=lambda each: each[0]) == [
+        ("a", {**agreeing, "report": True, "send_to": [2]}),
+        ("b", {**agreeing, "report": False, "send_to": [3]}),
+    ]
+    membership.switching("b", 2)
+    membership.switching("a", 2)
+    admitted = {"kind": "commit", "generation": 2, "agree": False}
+    assert sent(membership) == [
+        ("r", {**admitted, "receive_from": 0}),
+        ("s", {**admitted, "receive_from": 1}),
+    ]
+    for worker in "abrs":
+        membership.switched(worker, 2, 40, now=12)
+    assert membership.effects == [Formed(2, tuple("abrs"), tuple("ab"), 40, recovered=False)]
+
+
+def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> None:
+    membership = started("abc")
+    membership.leaving(["c"], now=20)
+    assert [to for to, _ in sent(membership)] == ["a", "b"]
+    link_all(membership, 2, "ab")
+    assert ("c", {"kind": "commit", "generation": 2, "agree": True, "leave": True}) in sent(membership)
+    membership.left("c", now=20)
+    for worker in "ab":
+        membership.switched(worker, 2, 5, now=20)
+    assert sent(membership) == [("c", {"kind": "release"})]
+
+
+def test_leaver_that_never_took_part_is_released_at_once() -> None:
+    membership = started()
+    membership.ready("r", (1, 7), now=0)
+    membership.leaving(["r"], now=0.1)
+    assert sent(membership) == [("r", {"kind": "release"})]
+    membership.consider(now=9)
+    assert sent(membership) == []
+
+
+def test_joiner_that_leaves_while_it_links_costs_nothing() -> None:
+    membership = started()
+    membership.ready("r", (1, 7), now=0)
+    membership.consider(now=1)
+    sent(membership)
+    membership.lost("r", now=1)
+    link_all(membership, 2, "ab")
+    membership.consider(now=9)
+    assert sent(membership) == []
+    assert membership.members == ("a", "b")
+
+
+def test_lost_member_makes_the_furthest_ones_donors() -> None:
+    membership = started("abcd")
+    membership.lost("d", now=0)
+    assert all(message["recover"] for _, message in sent(membership))
+    link_all(membership, 2, "abc")
+    for worker, completed in zip("abc", (7, 8, 8), strict=True):
+        membership.parked(worker, 2, completed)
+    commits = dict(sent(membership))
+    assert commits["a"]["receive_from"] == 1
+    assert (commits["b"]["send_to"], commits["c"]["send_to"]) == ([0], [])
+    assert (commits["b"]["receive_from"], commits["c"]["receive_from"]) == (None, None)
+
+
+def test_run_is_broken_when_only_newcomers_are_left() -> None:
+    membership = started("a")
+    membership.ready("r", (1, 7), now=0)
+    membership.consider(now=1)
+    sent(membership)
+    membership.lost("a", now=1)
+    assert membership.effects == [Broken(STATE_IS_LOST)]
+
+
+def test_messages_about_a_generation_that_was_given_up_are_ignored() -> None:
+    membership = started("abc")
+    membership.leaving(["c"], now=0)
+    membership.lost("b", now=0)
+    sent(membership)
+    link_all(membership, 2, "ab")
+    membership.parked("a", 2, 5)
+    membership.switched("a", 2, 5, now=0)
+    assert sent(membership) == []
+    assert membership.generation == 1
+
+
+def test_joiner_that_cannot_connect_is_given_up_after_three_attempts() -> None:
+    membership = started()
+    membership.ready("r", (1, 7), now=0)
+    now = 1.0
+    for generation in (2, 3, 4):
+        membership.consider(now)
+        assert "r" in [to for to, message in sent(membership) if message.get("generation") == generation]
+        membership.link_failed("r", generation, now)
+        now += 10
+    assert sent(membership) == [("r", {"kind": "release"})]
+    membership.consider(now)
+    assert sent(membership) == []
+
+
+def history(seed: int) -> Simulation:
+    """A run with workers that come, leave and die at any moment, driven until nothing can happen any more."""
+    dice = random.Random(seed)
+    first = dice.randint(1, 3)
+    simulation = Simulation(seed, first, largest=5)
+    for _ in range(first):
+        simulation.add(0)
+    for _ in range(dice.randint(0, 12)):
+        for _ in range(dice.randint(0, 60)):
+            simulation.step()
+        if simulation.broken or simulation.completed:
+            return simulation
+        disturb(simulation, dice)
+    for _ in range(first):
+        simulation.add(0)  # a baseline worker that died is started again
+    for _ in range(20_000):
+        if simulation.broken or simulation.completed or not simulation.step():
+            return simulation
+    raise AssertionError(f"no end: {simulation.alive()}")
+
+
+def disturb(simulation: Simulation, dice: random.Random) -> None:
+    what = dice.choice(("add", "add", "restart", "kill", "leave"))
+    alive = simulation.alive()
+    if what in ("add", "restart"):
+        simulation.add(1 if what == "add" else 0)
+    elif alive:
+        worker = dice.choice(alive)
+        if what == "kill":
+            simulation.kill(worker)
+        elif worker.order[0] == 1:
+            worker.say("leaving")
+            worker.is_leaving = True
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**40))
+def test_any_history_ends_with_the_training_complete(seed: int) -> None:
+    """Unless nobody who may stay has the state; and never are two members of a group in different steps."""
+    simulation = history(seed)
+    if simulation.broken:
+        holders = [each for each in simulation.alive() if each.has_state and not each.is_leaving]
+        assert holders == []
+    else:
+        assert simulation.completed
+        assert [each.completed for each in simulation.alive() if each.is_done] != []
+        assert all(each.completed == LAST_STEP for each in simulation.alive() if each.is_done)

@@ -1,0 +1,288 @@
+"""Workers as a model: what `RunSession` does with the coordinator's messages, in any order of events.
+
+Messages of one connection keep their order; everything else is interleaved by a seeded random generator.
+Checks while it runs that no two members of a generation are ever in different steps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpctools.elastic.effects import Broken, Completed, Formed, Send
+from hpctools.elastic.membership import Membership
+
+LAST_STEP = 30
+
+
+@dataclass
+class Worker:
+    """One worker: its connection's two directions, and where it is in its life."""
+
+    name: str
+    order: tuple[int, ...]
+    inbox: deque[dict[str, Any]] = field(default_factory=deque)
+    outbox: deque[dict[str, Any]] = field(default_factory=deque)
+    alive: bool = True
+    completed: int = 0
+    has_state: bool = False
+    generation: int = 0
+    forms: dict[int, dict[str, Any]] = field(default_factory=dict)
+    linking: set[int] = field(default_factory=set)
+    linked: set[int] = field(default_factory=set)
+    commits: dict[int, dict[str, Any]] = field(default_factory=dict)
+    recover: int = 0
+    parked: int = 0
+    failed: int = 0
+    ready_for: int = 0
+    agreed: int = 0
+    moving: int = 0
+    exchanging: bool = False
+    is_done: bool = False
+    finished: bool = False
+    is_leaving: bool = False
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self.outbox.append({"kind": kind, **fields})
+
+
+class Simulation:
+    """A run of model workers around a real `Membership`."""
+
+    def __init__(self, seed: int, first: int, largest: int) -> None:
+        self.random = random.Random(seed)
+        self.membership = Membership(first, largest, settle=0.0)
+        self.now = 0.0
+        self.workers: dict[str, Worker] = {}
+        self.groups: dict[int, list[str]] = {}
+        self.entered: dict[tuple[int, int], dict[str, int]] = {}
+        self.movers: dict[int, dict[str, int]] = {}
+        self.formed: list[Formed] = []
+        self.broken: str | None = None
+        self.completed = False
+
+    # Events from outside
+
+    def add(self, role: int) -> Worker:
+        worker = Worker(f"w{len(self.workers)}", (role, len(self.workers)))
+        self.workers[worker.name] = worker
+        worker.say("ready")
+        return worker
+
+    def kill(self, worker: Worker) -> None:
+        """Its connection breaks after what it had sent."""
+        worker.alive = False
+        worker.say("lost")
+
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.alive]
+
+    # One thing happens
+
+    def step(self) -> bool:
+        """Let something happen that can; False: nothing can."""
+        actions = [
+            action
+            for worker in self.workers.values()
+            for action in (
+                [lambda w=worker: self._hear(w)] if worker.outbox else [],
+                [lambda w=worker: self._obey(w)] if worker.alive and worker.inbox else [],
+                [lambda w=worker: self._link(w)] if self._can_link(worker) else [],
+                [lambda w=worker: self._train(w)] if self._can_train(worker) else [],
+            )
+            for action in action
+        ]
+        self.now += 0.01
+        if not actions:
+            waits = self.membership.next_look()
+            if waits is None:
+                return False
+            self.now = max(self.now, waits)
+            self.membership.consider(self.now)
+            self._carry_out()
+            return True
+        self.random.choice(actions)()
+        return True
+
+    # The coordinator
+
+    def _hear(self, worker: Worker) -> None:
+        message = worker.outbox.popleft()
+        kind, name, member = message["kind"], worker.name, self.membership
+        if kind == "ready":
+            member.ready(name, worker.order, self.now)
+        elif kind == "leaving":
+            member.leaving([name], self.now)
+        elif kind == "lost":
+            member.lost(name, self.now)
+        elif kind == "store":
+            member.store(name, message["generation"], "host", 1)
+        elif kind == "parked":
+            member.parked(name, message["generation"], message["completed"])
+        elif kind == "switching":
+            member.switching(name, message["generation"])
+        elif kind == "switched":
+            member.switched(name, message["generation"], message["step"], self.now)
+        elif kind == "done":
+            member.done(name)
+        elif kind == "left":
+            member.left(name, self.now)
+        else:
+            getattr(member, kind)(name, message["generation"], self.now)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        effects, self.membership.effects = self.membership.effects, []
+        for effect in effects:
+            if isinstance(effect, Send):
+                if effect.message["kind"] == "form":
+                    group = self.groups.setdefault(effect.message["generation"], [])
+                    group.append(effect.to)
+                self.workers[effect.to].inbox.append(dict(effect.message))
+            elif isinstance(effect, Formed):
+                self.formed.append(effect)
+            elif isinstance(effect, Broken):
+                self.broken = effect.reason
+            elif isinstance(effect, Completed):
+                self.completed = True
+
+    # A worker's channel
+
+    def _obey(self, worker: Worker) -> None:
+        message = worker.inbox.popleft()
+        kind = message["kind"]
+        if kind == "form":
+            generation = message["generation"]
+            worker.forms[generation] = message
+            if message["recover"]:
+                worker.recover = max(worker.recover, generation)
+            if message["rank"] == 0:
+                worker.linking.add(generation)
+                worker.say("store", generation=generation)
+        elif kind == "link":
+            worker.linking.add(message["generation"])
+        elif kind == "commit":
+            worker.commits[message["generation"]] = message
+            if message["agree"]:
+                worker.ready_for = max(worker.ready_for, message["generation"])
+        elif kind in ("release", "stop"):
+            self._exit(worker)
+        elif kind == "finish":
+            worker.finished = True
+
+    def _exit(self, worker: Worker) -> None:
+        if worker.alive:
+            self.kill(worker)
+
+    def _can_link(self, worker: Worker) -> bool:
+        return worker.alive and bool(worker.linking - worker.linked)
+
+    def _link(self, worker: Worker) -> None:
+        generation = min(worker.linking - worker.linked)
+        members = [self.workers[name] for name in self.groups[generation]]
+        if all(generation in member.linking for member in members):
+            worker.linked.add(generation)
+            worker.say("linked", generation=generation)
+        elif not all(member.alive for member in members):
+            worker.linking.discard(generation)
+            worker.say("link_failed", generation=generation)
+
+    # A worker's training
+
+    def _must_rejoin(self, worker: Worker) -> bool:
+        return worker.recover > worker.generation
+
+    def _can_train(self, worker: Worker) -> bool:
+        return worker.alive and not worker.finished
+
+    def _train(self, worker: Worker) -> None:
+        if worker.moving:
+            self._move(worker)
+        elif self._must_rejoin(worker):
+            self._rejoin(worker)
+        elif not worker.generation:
+            self._enter(worker)
+        elif worker.failed == worker.generation:
+            pass  # waits for the recovery
+        elif worker.exchanging:
+            self._exchange(worker)
+        elif worker.completed >= LAST_STEP:
+            if not worker.is_done:
+                worker.is_done = True
+                worker.say("done")
+        elif worker.agreed > worker.generation:
+            self._switch(worker, worker.commits[worker.agreed])
+        else:
+            self._contribute(worker)
+
+    def _rejoin(self, worker: Worker) -> None:
+        worker.exchanging = worker.is_done = False
+        generation = worker.recover
+        if worker.parked < generation:
+            worker.parked = generation
+            completed = worker.completed if worker.has_state else -1
+            worker.say("parked", generation=generation, completed=completed)
+        elif generation in worker.commits and worker.failed != generation:
+            self._switch(worker, worker.commits[generation])
+
+    def _enter(self, worker: Worker) -> None:
+        admitted = [each for each in worker.commits.values() if not each["agree"]]
+        if admitted and worker.failed < admitted[-1]["generation"]:
+            self._switch(worker, admitted[-1])
+
+    def _switch(self, worker: Worker, commit: dict[str, Any]) -> None:
+        if commit.get("leave"):
+            worker.say("left")
+            self._exit(worker)
+            return
+        if commit["agree"]:
+            worker.say("switching", generation=commit["generation"])
+        worker.moving = commit["generation"]
+        self.movers.setdefault(worker.moving, {})[worker.name] = worker.completed
+
+    def _move(self, worker: Worker) -> None:
+        """The state's transfer, and then the new generation is in force for this worker."""
+        generation, group = worker.moving, self.groups[worker.moving]
+        commit, moving = worker.commits[generation], self.movers[generation]
+        peers = [group[rank] for rank in commit.get("send_to", ())]
+        donor = commit.get("receive_from")
+        peers += [group[donor]] if donor is not None else []
+        if worker.recover > generation:
+            worker.moving = 0
+        elif all(peer in moving for peer in peers):
+            if donor is not None:
+                worker.completed = moving[group[donor]]
+            worker.has_state, worker.moving = True, 0
+            worker.generation = generation
+            worker.say("switched", generation=generation, step=worker.completed)
+        elif not all(self.workers[peer].alive for peer in peers if peer not in moving):
+            worker.moving, worker.failed = 0, generation
+            worker.say("failed", generation=generation)
+
+    def _contribute(self, worker: Worker) -> None:
+        members = self.groups[worker.generation]
+        for name in members:
+            other = self.workers[name]
+            if other.alive and other.generation == worker.generation and other.exchanging:
+                # One that has all it needs for a step may still have to notice so.
+                behind = self.entered[(other.generation, other.completed)]
+                step = other.completed + (len(behind) == len(members))
+                assert worker.completed in (other.completed, step), (worker, other)
+        worker.exchanging = True
+        headers = self.entered.setdefault((worker.generation, worker.completed), {})
+        headers[worker.name] = worker.ready_for
+
+    def _exchange(self, worker: Worker) -> None:
+        members = self.groups[worker.generation]
+        headers = self.entered[(worker.generation, worker.completed)]
+        gone = [name for name in members if not self.workers[name].alive]
+        complete = all(name in headers for name in members)
+        if complete and not (gone and self.random.random() < 0.5):
+            worker.exchanging = False
+            worker.completed += 1
+            worker.agreed = max(worker.agreed, min(headers.values()))
+        elif gone:
+            worker.exchanging, worker.failed = False, worker.generation
+            worker.say("failed", generation=worker.generation)
