@@ -38,9 +38,10 @@ def sandbox(context: click.Context, state: Path | None) -> None:
 @sandbox.command()
 @click.option("--site", "site_file", type=click.Path(path_type=Path, dir_okay=False), help="Site file to be.")
 @click.option("--nodes", type=int, help="Compute nodes (default: as many as the site always has).")
+@click.option("--no-cgroup", is_flag=True, help="Track jobs without cgroups, as on a machine with cgroup v2.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON when done.")
 @click.pass_obj
-def up(box: Sandbox, site_file: Path | None, nodes: int | None, as_json: bool) -> None:
+def up(box: Sandbox, site_file: Path | None, nodes: int | None, no_cgroup: bool, as_json: bool) -> None:
     """Bring it up, or heal it: only what does not run is started.
 
     \b
@@ -60,7 +61,7 @@ def up(box: Sandbox, site_file: Path | None, nodes: int | None, as_json: bool) -
         if not as_json:
             click.echo(f"  {name:<24}{seconds:6.2f} s")
 
-    bring_up(box, chosen, nodes, report)
+    bring_up(box, chosen, nodes, report, cgroup="none" if no_cgroup else "")
     if as_json:
         return _show_json(box)
     spent = time.monotonic() - begin

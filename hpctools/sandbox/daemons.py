@@ -51,7 +51,7 @@ def munged() -> Daemon:
 def mariadb() -> Daemon:
     """slurmdbd's store. No TCP port: slurmdbd comes in through the socket as its Unix account."""
     argv = (
-        *("mariadbd", "--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql", "--skip-networking"),
+        *("mariadbd", "--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql/data", "--skip-networking"),
         *(
             "--socket=/run/mysqld/mysqld.sock",
             "--pid-file=/run/mysqld/mysqld.pid",

@@ -20,6 +20,8 @@ def down(sandbox: Sandbox) -> bool:
     Raises:
         SandboxError: a process does not end.
     """
+    if sandbox.record() is None:
+        return False
     with record.locked(sandbox.layout.lock):
         found = sandbox.record()
         if found is not None:

@@ -71,10 +71,14 @@ def _own(path: Path, owner: tuple[int, int], mode: int, *, folder: bool = False)
 
 def _munge_key(layout: Layout, owner: tuple[int, int]) -> None:
     path = layout.tree / "etc" / "munge" / "munge.key"
-    if not path.exists():
-        path.touch(mode=0o400)
-        path.write_bytes(secrets.token_bytes(128))
-    _own(path, owner, 0o400)
+    if path.exists():
+        return
+    fresh = path.with_name(".munge.key")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o400)
+    fresh.write_bytes(secrets.token_bytes(128))
+    _own(fresh, owner, 0o400)
+    fresh.replace(path)  # a key is there as a whole or not at all
 
 
 def _ssh(layout: Layout) -> None:
@@ -82,7 +86,8 @@ def _ssh(layout: Layout) -> None:
     folder = layout.tree / "etc" / "ssh"
     (folder / "sshd_config").write_text(SSHD_CONFIG)
     for path in (layout.key, folder / "ssh_host_ed25519_key"):
-        if not path.exists():
+        if not path.with_suffix(".pub").exists():  # written last
+            path.unlink(missing_ok=True)
             run.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", str(path)], timeout=10
             )

@@ -11,14 +11,19 @@ from pathlib import Path
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox.layout import Layout
-from hpctools.sandbox.process import Identity, identify
+from hpctools.sandbox.process import Identity, identify, started_at
 from hpctools.slurm import run
 
+UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--ipc", "--uts", "--kill-child", "--propagation=private")
 HOLDER_SECONDS = 10.0
 START_SECONDS = 10.0
 # Inside a shell that itself stays in the machine's pid namespace, so `$!` is the pid that the machine sees;
 # its child is the first to live inside. All values travel as arguments, none as shell text.
-START_SCRIPT = 'hostname "$1" && log=$2 && shift 2 && { setsid "$@" </dev/null >>"$log" 2>&1 & echo $!; }'
+START_SCRIPT = (
+    'hostname "$1" && log=$2 pid=$3 && shift 3 && '
+    '{ setsid "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"; cat "$pid"; }'
+)
+SAME_SECONDS = 2.0
 
 
 def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, tuple[int, int]]) -> Identity:
@@ -32,20 +37,7 @@ def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, 
     reader, writer = os.pipe()
     with log.open("ab") as errors:
         process = run.start(
-            [
-                "unshare",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--ipc",
-                "--uts",
-                "--kill-child",
-                "--propagation=private",
-                sys.executable,
-                "-m",
-                "hpctools.sandbox.holder",
-                json.dumps(order),
-            ],
+            [*UNSHARE, sys.executable, "-m", "hpctools.sandbox.holder", json.dumps(order)],
             stdout=writer,
             stderr=errors,
             env=_environment(),
@@ -70,15 +62,32 @@ def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Id
     Raises:
         SandboxError: it ended at once.
     """
-    shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), *argv]
+    shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), str(log.with_suffix(".pid")), *argv]
     enter = ["nsenter", f"--target={holder.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--no-fork", "--"]
     done = run.run(
         [*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/")
     )
-    found = identify(int(done.stdout))
-    if found is None:
+    started = identify(int(done.stdout))
+    if started is None:
         raise SandboxError(f"{argv[0]} ended as soon as it was started: {last_line(log)}", f"see {log}")
-    return found
+    return started
+
+
+def found(holder: Identity, log: Path) -> Identity | None:
+    """The daemon that was last started with this log and still runs inside; None when there is none.
+
+    An `up` that was killed between starting a daemon and writing it down leaves one that only its pid file
+    tells of.
+    """
+    note = log.with_suffix(".pid")
+    try:
+        identity = identify(int(note.read_text()))
+        if identity is None or abs(started_at(identity) - note.stat().st_mtime) > SAME_SECONDS:
+            return None  # ended; the pid may belong to somebody else by now
+        space = Path(f"/proc/{identity.pid}/ns/pid").readlink()
+    except (OSError, ValueError):
+        return None
+    return identity if space == Path(f"/proc/{holder.pid}/ns/pid").readlink() else None
 
 
 def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> list[str]:

@@ -52,7 +52,7 @@ DATABASE_SQL = (
 )
 
 
-def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter) -> Record:
+def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter, *, cgroup: str = "") -> Record:
     """Bring a sandbox up.
 
     Args:
@@ -60,6 +60,7 @@ def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter) -
         site_file: the site to be; the same as before for a sandbox that exists.
         nodes: compute nodes; as many as the site always has when None.
         report: told each thing that had to be done, and its seconds.
+        cgroup: `none` to do without cgroups where a new sandbox could have them.
 
     Raises:
         SandboxError: root or a package is missing, the site differs, a daemon does not answer.
@@ -69,7 +70,7 @@ def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter) -
     drawn = blueprint.draw(site.load(site_file), nodes)
     text = site_file.read_text()
     with record.locked(sandbox.layout.lock):
-        found = _settle(sandbox, text, drawn)
+        found = _settle(sandbox, text, drawn, cgroup or cgroups.version())
         files.prepare(sandbox.layout, drawn, text)
         found = _hold(sandbox, found)
         bundle = conf.compile(drawn.site, drawn.facts(found.ports, found.cgroup))
@@ -93,7 +94,7 @@ def _check_machine() -> None:
         )
 
 
-def _settle(sandbox: Sandbox, text: str, drawn: Blueprint) -> Record:
+def _settle(sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str) -> Record:
     """The record to go on with: what there is, or a fresh one."""
     checksum = hashlib.sha256(text.encode()).hexdigest()
     total = sum(drawn.node_counts.values())
@@ -101,7 +102,7 @@ def _settle(sandbox: Sandbox, text: str, drawn: Blueprint) -> Record:
     if found is None:
         _make_root(sandbox.layout.root)
         name = f"hpctools-{secrets.token_hex(4)}"
-        found = Record(name, checksum, total, cgroups.version(), ports.choose(drawn.port_names()))
+        found = Record(name, checksum, total, cgroup, ports.choose(drawn.port_names()))
     elif (found.site_sha256, found.nodes) != (checksum, total):
         raise SandboxError(
             f"the sandbox in {sandbox.layout.root} was made from another site file or number of nodes",
@@ -168,7 +169,9 @@ class _Rise:
         if holder is None:
             raise SandboxError("the sandbox has no inside", "run up again")
         log = self.sandbox.layout.logs / f"{daemon.name}.log"
-        identity = namespace.start(holder, daemon.host, daemon.argv, log)
+        identity = namespace.found(holder, log)
+        if identity is None:
+            identity = namespace.start(holder, daemon.host, daemon.argv, log)
         self.sandbox.remember(daemon.name, identity)
 
         def answers() -> bool:
@@ -187,12 +190,17 @@ class _Rise:
         return self.sandbox.inside(*daemon.probe, check=False).code == 0
 
     def _tables(self) -> bool:
-        """Make MariaDB's system tables where there are none yet; inside, where its account may enter."""
-        if (self.sandbox.layout.tree / "var/lib/mysql/mysql").is_dir():
+        """Make MariaDB's system tables where there are none yet; inside, where its account may enter.
+
+        They appear as a whole: an `up` that was killed meanwhile leaves a folder that nobody uses.
+        """
+        if (self.sandbox.layout.tree / "var/lib/mysql/data").is_dir():
             return False
-        words = ["--no-defaults", "--user=mysql", "--datadir=/var/lib/mysql", "--skip-test-db"]
+        fresh = f"/var/lib/mysql/new-{secrets.token_hex(4)}"
+        words = ["--no-defaults", "--user=mysql", f"--datadir={fresh}", "--skip-test-db"]
         words += ["--auth-root-authentication-method=socket", "--innodb-log-file-size=16M"]
         self.sandbox.inside("mariadb-install-db", *words, timeout=60)
+        self.sandbox.inside("mv", "--no-target-directory", fresh, "/var/lib/mysql/data")
         return True
 
     def _database(self) -> bool:

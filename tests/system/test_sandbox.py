@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.errors import SandboxError
+from hpctools.errors import CommandTimeout, SandboxError
 from hpctools.sandbox import cgroups, process
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
@@ -196,3 +197,52 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert (wrong.code, wrong.stderr.count("\n")) == (2, 1)
     nothing = run.run([*here[:4], "--state", "/nonexistent/x", "exec", "true"], timeout=30, check=False)
     assert (nothing.code, nothing.stderr.count("\n")) == (1, 1)
+
+
+def test_an_up_that_is_killed_anywhere_is_made_good_by_the_next(tmp_path: Path, site_file: Path) -> None:
+    sandbox = Sandbox(tmp_path / "state")
+    command = [sys.executable, "-m", "hpctools.cli.main", "sandbox", "--state", str(sandbox.layout.root)]
+    command += ["up", "--nodes", "1", "--site", str(site_file)]
+    try:
+        for seconds in (0.3, 0.6, 0.9, 1.3, 1.8, 2.6, 3.5):
+            with pytest.raises(CommandTimeout):
+                run.run(command, timeout=seconds)  # ends it with SIGKILL
+        up(sandbox, site_file, 1, lambda name, seconds: None)
+        assert status(sandbox).state == "running"
+        once = dict.fromkeys(("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd"), 1)
+
+        def running() -> dict[str, int]:
+            programs = _programs(sandbox.running().holder)
+            return {name: programs.count(name) for name in once}
+
+        until(lambda: running() == once or None)  # an interrupted making of tables may still end
+        cluster = Cluster(sandbox)
+        assert cluster.ended(cluster.submit("nlp1", "-pnlp", "--wrap", "true"), "nlp1").state == "COMPLETED"
+    finally:
+        down(sandbox)
+
+
+def _programs(holder: process.Identity | None) -> list[str]:
+    found = []
+    for pid in _members(holder):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/comm").read_text().strip())
+    return found
+
+
+def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(tmp_path: Path, site_file: Path) -> None:
+    sandbox = Sandbox(tmp_path / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, cgroup="none")
+        cluster = Cluster(sandbox)
+        words = ["-pnlp", "-N2", "--gpus-per-node=1", "--output=/home/nlp1/out.txt"]
+        job = cluster.submit("nlp1", *words, "--wrap", "srun printenv CUDA_VISIBLE_DEVICES")
+        assert cluster.ended(job, "nlp1").state == "COMPLETED"
+        assert (cluster.home("nlp1") / "out.txt").read_text() == "0\n0\n"
+        sleeper = cluster.submit("nlp1", "-pnlp", "--wrap", "sleep 300")
+        until(lambda: cluster.job(sleeper, "nlp1").state == "RUNNING" or None)
+        cluster.inside("scancel", str(sleeper))
+        assert cluster.ended(sleeper, "nlp1").state == "CANCELLED"
+        until(lambda: "sleep" not in _programs(sandbox.running().holder) or None)
+    finally:
+        down(sandbox)
