@@ -70,7 +70,7 @@ class Cluster(Model):
     name: ClusterName
     """The cluster's name; slurmdbd keeps records under it, so it must not change later."""
     slurm: Release | None = None
-    """The Slurm release on the nodes, in quotes; what is installed when left out."""
+    """The Slurm release on the nodes, in quotes; 24.11 is assumed when nothing tells it."""
     provider: Literal["hyperpod", "own", "sandbox"] = "own"
     """Where the nodes come from: Amazon SageMaker HyperPod, your own machines, or this machine's sandbox."""
     controllers: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=3)]

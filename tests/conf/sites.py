@@ -28,7 +28,14 @@ def sites(draw: st.DrawFn) -> dict[str, Any]:
     departments = [
         draw(_department(names, [g["name"] for g in groups])) for _ in range(draw(st.integers(1, 3)))
     ]
+    labs = [lab for department in departments for lab in department["labs"]]
+    chosen = draw(st.lists(st.sampled_from(labs), unique_by=id, max_size=3)) if labs else []
+    guest = next(names)
+    for lab in chosen:
+        lab["members"].append(guest)
     return {
+        # Somebody who works in several labs has to choose one; not always the first.
+        "default_accounts": {guest: draw(st.sampled_from(chosen))["name"]} if chosen else {},
         "cluster": {"name": "c", "controllers": ["ctl.example"]},
         "node_groups": groups,
         "departments": departments,
