@@ -85,16 +85,18 @@ def write_homes(layout: Layout, persons: Iterable[Person], path: str, public_key
     """
     for person in persons:
         home = layout.tree / person.home.lstrip("/")
-        if (home / ".ssh" / "authorized_keys").exists():  # written last; what people changed since stays
+        if (home / ".ssh" / "authorized_keys").exists():  # there last; what people changed since stays
             continue
-        (home / ".ssh").mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = home / ".ssh" / ".authorized_keys"
+        fresh.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(home / ".bashrc", f'export PATH="{path}:$PATH"\n', 0o644)
         _write(home / ".profile", '. "$HOME/.bashrc"\n', 0o644)
         _write(home / ".hushlogin", "", 0o644)
-        _write(home / ".ssh" / "authorized_keys", public_key, 0o600)
+        _write(fresh, public_key, 0o600)
         home.chmod(0o750)
         for entry in (home, *home.rglob("*")):
             os.lchown(entry, person.uid, person.uid)
+        fresh.replace(home / ".ssh" / "authorized_keys")
 
 
 def _write(path: Path, text: str, mode: int) -> None:
