@@ -180,7 +180,7 @@ class Simulation:
         return worker.alive and bool(worker.linking - worker.linked)
 
     def _link(self, worker: Worker) -> None:
-        generation = min(worker.linking - worker.linked)
+        generation = self.random.choice(sorted(worker.linking - worker.linked))
         members = [self.workers[name] for name in self.groups[generation]]
         if all(generation in member.linking for member in members):
             worker.linked.add(generation)

@@ -1,0 +1,145 @@
+"""The agent's edges: outside Slurm, without a coordinator, light, and closed to strangers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ledger_run import LedgerRun, training
+
+from hpctools.elastic import agent
+from hpctools.elastic.agent import Place
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
+from hpctools.elastic.protocol import connect, encode
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError, UnreachableError
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
+STEP = {"SLURM_JOB_ID": "12", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n4"}
+
+
+def test_place_follows_slurms_variables() -> None:
+    place = Place.from_environ("replica", STEP)
+    assert place == Place("replica", 12, 0, "n4")
+    assert (place.name, place.coordinates) == ("r12", False)
+    first = Place.from_environ("baseline", STEP)
+    assert (first.name, first.coordinates) == ("b0", True)
+
+
+def test_outside_a_job_step_it_says_so() -> None:
+    with pytest.raises(ElasticError, match="outside a Slurm job step; start it with srun"):
+        Place.from_environ("baseline", {})
+
+
+def test_replica_of_a_run_that_has_ended_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.write_status(RunStatus("finished"))
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    assert agent.main(["--run-dir", str(folder.path), "--role", "replica"], client=FakeSlurm()) == 1
+    assert capsys.readouterr().err == "elastic: run t-1 has ended; this node's part is not needed any more\n"
+
+
+def test_replica_without_a_coordinator_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        folder.write_coordinator(CoordinatorAddress("127.0.0.1", unused.getsockname()[1], "t", 1, 1))
+    monkeypatch.setattr(agent, "FIND_SECONDS", 0.2)
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    assert agent.main(["--run-dir", str(folder.path), "--role", "replica"], client=FakeSlurm()) == 1
+    assert "no coordinator of run t-1 in 0.2 s: nobody listens at 127.0.0.1:" in capsys.readouterr().err
+
+
+def test_agent_and_folder_import_neither_torch_nor_pydantic() -> None:
+    code = "import sys, hpctools.elastic.agent, hpctools.elastic.folder; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30
+    ).stdout.split()
+    assert not {"torch", "numpy", "pydantic", "yaml", "rich", "click"} & set(modules)
+
+
+@pytest.fixture
+def plain_run(tmp_path: Path) -> Iterator[LedgerRun]:
+    """A run whose command knows nothing of us and waits until it is ended."""
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with LedgerRun(tmp_path, command, (1, 1)) as run:
+        run.wait(run.folder.coordinator)
+        yield run
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        encode("hello", role="worker", token="guessed", worker="b0.0.9"),
+        encode("hello", role="worker", token=None, worker="b0.0.9"),
+        encode("ready"),
+        b"GET / HTTP/1.1\n",
+        b"\xff\xfe\n",
+        b"[]\n",
+    ],
+)
+def test_stranger_is_turned_away_and_the_run_goes_on(plain_run: LedgerRun, hello: bytes) -> None:
+    address = plain_run.folder.coordinator()
+    assert address is not None
+    with connect(address, 5) as connection:
+        connection.settimeout(5)
+        connection.sendall(hello)
+        assert connection.recv(100) == b""
+    assert plain_run.baseline[0].poll() is None
+    assert plain_run.events("warning", "failed") == []
+
+
+def test_command_that_is_no_training_just_runs(tmp_path: Path) -> None:
+    """hp-submit --nodes 1:1 -- echo: finished when it is, with its output in the job's."""
+    with LedgerRun(tmp_path, [sys.executable, "-c", "print('hello')"], (1, 1)) as run:
+        assert run.end(20) == 0
+    status = run.status()
+    assert status is not None
+    assert status.state == "finished"
+    assert run.log.read_text() == "hello\n"
+
+
+def test_command_that_cannot_be_started_fails_the_run(tmp_path: Path) -> None:
+    with LedgerRun(tmp_path, ["/no/such/program"], (1, 1)) as run:
+        assert run.end(20) == 1
+    status = run.status()
+    assert status is not None
+    assert status.message.endswith(
+        "exit code 127: cannot start /no/such/program: No such file or directory; "
+        "install /no/such/program or put it on PATH"
+    )
+
+
+def test_full_disk_does_not_stop_the_training(tmp_path: Path) -> None:
+    """What the coordinator cannot write is said once; the training ends well."""
+    run = LedgerRun(tmp_path, training(tmp_path / "out", "--samples", "96", "--epochs", "1"), (1, 1))
+    (run.folder.path / "events.jsonl").symlink_to("/dev/full")
+    with run:
+        assert run.end() == 0
+    log = run.log.read_text()
+    assert log.count("No space left on device") == 1
+    assert "the training goes on" in log
+    status = run.status()
+    assert status is not None
+    assert (status.state, status.step) == ("finished", 2)
+    assert json.loads((run.folder.path / "status.json").read_text())["state"] == "finished"
+
+
+def test_connecting_to_nobody_is_said() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(UnreachableError, match=f"the coordinator at 127.0.0.1:{port} does not answer"):
+        connect(CoordinatorAddress("127.0.0.1", port, "t", 1, 1), 1)

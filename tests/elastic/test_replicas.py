@@ -1,0 +1,201 @@
+"""Replica jobs: submitted, submitted again, backed off, given up and cancelled, whatever Slurm does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.elastic import replicas
+from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import CommandError, UnreachableError
+from hpctools.slurm.types import Job
+from hpctools.testing.slurm import FakeSlurm
+
+
+class Journal:
+    """Keeps what was written."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.jobs: list[tuple[str, int]] = []
+
+    def event(self, event: str, **detail: Any) -> None:
+        self.events.append((event, detail))
+
+    def job(self, role: str, job_id: int) -> None:
+        self.jobs.append((role, job_id))
+
+
+class Scene:
+    """Replicas of a 1:3 run with a fake Slurm, a journal, and a clock that the scene moves."""
+
+    def __init__(self, script: Path) -> None:
+        self.slurm = FakeSlurm()
+        self.journal = Journal()
+        self.now = 0.0
+        spec = RunSpec(
+            "t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", ("--qos=elastic",), str(script), "now"
+        )
+        self.replicas = Replicas(self.slurm, spec, self.journal, clock=lambda: self.now)
+
+    def act(self, *acts: Callable[[], Awaitable[None]]) -> None:
+        """Keep the replicas while the acts happen one after the other."""
+
+        async def scene() -> None:
+            keeping = asyncio.ensure_future(self.replicas.keep())
+            for act in acts:
+                await asyncio.wait_for(act(), 10)
+            self.replicas.stop()
+            await asyncio.wait_for(keeping, 10)
+
+        asyncio.run(scene())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.002)
+
+    def submitted(self, count: int) -> Callable[[], Awaitable[None]]:
+        return lambda: self.until(lambda: len(self.slurm.submitted) == count)
+
+    def warnings(self) -> list[str]:
+        return [detail["message"] for event, detail in self.journal.events if event == "warning"]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.005)
+    script = tmp_path / "replica.sh"
+    script.write_text("#!/bin/sh\n")
+    return Scene(script)
+
+
+def test_one_job_a_slot_and_no_more(scene: Scene) -> None:
+    async def a_while() -> None:
+        await asyncio.sleep(0.05)
+
+    scene.act(scene.submitted(2), a_while)
+    ids = [each.job_id for each in scene.slurm.submitted]
+    assert [each.options for each in scene.slurm.submitted] == [("--qos=elastic",)] * 2
+    assert scene.journal.jobs == [("replica", job_id) for job_id in ids]
+
+
+def test_replica_that_served_and_was_preempted_is_submitted_again_at_once(scene: Scene) -> None:
+    async def preempt() -> None:
+        first = scene.slurm.submitted[0].job_id
+        scene.replicas.serves(first)
+        scene.slurm.change(first, state="PREEMPTED")
+        scene.replicas.gone(first)
+
+    scene.act(scene.submitted(2), preempt, scene.submitted(3))
+
+
+def test_slot_is_not_reused_while_its_job_still_runs(scene: Scene) -> None:
+    """An agent may be gone before Slurm has noticed: there would be more jobs than slots."""
+
+    async def lose_agent() -> None:
+        first = scene.slurm.submitted[0].job_id
+        scene.slurm.change(first, state="RUNNING")
+        scene.replicas.serves(first)
+        scene.replicas.gone(first)
+        await asyncio.sleep(0.05)
+        assert len(scene.slurm.submitted) == 2
+        scene.slurm.change(first, state="COMPLETED")
+
+    scene.act(scene.submitted(2), lose_agent, scene.submitted(3))
+
+
+def test_job_that_never_served_is_retried_later_and_later(scene: Scene) -> None:
+    async def fail_all() -> None:
+        for each in scene.slurm.submitted:
+            scene.slurm.change(each.job_id, state="FAILED")
+            scene.replicas.gone(each.job_id)
+
+    async def clock(seconds: float) -> None:
+        scene.now += seconds
+
+    async def nothing_new() -> None:
+        before = len(scene.slurm.submitted)
+        await asyncio.sleep(0.05)
+        assert len(scene.slurm.submitted) == before
+
+    scene.act(
+        scene.submitted(2),
+        fail_all,
+        nothing_new,
+        lambda: clock(1.1),
+        scene.submitted(4),
+        fail_all,
+        nothing_new,
+        lambda: clock(1.1),
+        nothing_new,
+        lambda: clock(1.0),
+        scene.submitted(6),
+    )
+
+
+def test_slurm_that_is_down_is_told_once_and_tried_again(scene: Scene) -> None:
+    async def down() -> None:
+        await scene.until(lambda: bool(scene.warnings()))
+        for _ in range(4):
+            scene.now += 100
+            await asyncio.sleep(0.02)
+
+    async def up() -> None:
+        scene.slurm.failure = None
+        scene.now += 100
+
+    scene.slurm.failure = UnreachableError("slurmctld does not answer")
+    scene.act(down, up, scene.submitted(2))
+    assert scene.warnings() == ["cannot submit a replica job: slurmctld does not answer"]
+
+
+def test_same_crash_three_times_ends_the_attempts(scene: Scene) -> None:
+    async def crash() -> None:
+        last = scene.slurm.submitted[-1].job_id
+        scene.replicas.serves(last)
+        scene.replicas.crashed(last, "ValueError: no such corpus")
+        scene.slurm.change(last, state="FAILED")
+        scene.replicas.gone(last)
+
+    async def much_later() -> None:
+        for _ in range(5):
+            scene.now += 100
+            await asyncio.sleep(0.02)
+
+    scene.act(scene.submitted(2), crash, much_later, crash, much_later, crash, much_later)
+    assert len(scene.slurm.submitted) == 4
+    assert scene.warnings() == ["no more replicas: 3 of them failed with: ValueError: no such corpus"]
+
+
+def test_cancel_tries_again_when_slurm_does_not_answer(scene: Scene) -> None:
+    async def cancel() -> None:
+        scene.slurm.failure = CommandError("scancel failed", argv=["scancel"], code=1)
+        cancelling = asyncio.ensure_future(scene.replicas.cancel_all())
+        await scene.until(lambda: bool(scene.warnings()))
+        scene.slurm.failure = None
+        await cancelling
+
+    scene.act(scene.submitted(2), cancel)
+    assert scene.slurm.cancelled == [each.job_id for each in scene.slurm.submitted]
+
+
+def test_preemptor_is_the_stranger_on_the_node(scene: Scene) -> None:
+    own = Job(1, "t", "nlp1", "nlp", "gpu", "elastic", "RUNNING", nodes=("n3",), comment="hp-run:t-1")
+    urgent = Job(9, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=("n3",), started=50)
+    waiting = Job(10, "next", "cv1", "cv", "gpu", "high", "PENDING", nodes=("n3",))
+
+    async def arrive() -> None:
+        scene.slurm.queue |= {1: own, 10: waiting}
+        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=7))
+        await asyncio.sleep(0.02)
+        scene.slurm.queue[9] = urgent
+        await finding
+
+    scene.act(scene.submitted(2), arrive)
+    by = {"job_id": 9, "user": "cv1", "account": "cv", "qos": "high"}
+    assert scene.journal.events[-1] == ("preempted_by", {"job_id": 7, "node": "n3", "preempted_by": by})
