@@ -23,7 +23,7 @@ class Facts:
     """What was found out at the edge and is handed to `compile`; the defaults suit an ordinary cluster.
 
     Attributes:
-        slurm_version: the installed release, for example `(22, 5, 8)`; the site's when None, and 24.11 when it has none.
+        slurm_version: the installed release, for example `(22, 5, 8)`; when None the site's, or else 24.11.
         cgroup: the cgroup hierarchy on the nodes; `none` does without (no containment of jobs).
         slurm_user: the Unix account of the daemons; the site's when None.
         node_counts: nodes by group where they differ from the site's; a group with 0 leaves the partitions.

@@ -16,11 +16,11 @@ def node_lines(groups: Iterable[ComputeGroup], facts: Facts) -> str:
 
 
 def _group_lines(group: ComputeGroup, facts: Facts) -> Iterator[str]:
-    apart = [name for name in group.nodes if name in facts.node_endpoints or name in facts.node_hostnames]
-    together = [name for name in group.nodes if name not in apart]
+    placed = facts.node_endpoints.keys() | facts.node_hostnames.keys()
+    together = [name for name in group.nodes if name not in placed]
     if together:
         yield line({"NodeName": fold(together), **_shared_settings(group)})
-    for name in apart:
+    for name in (name for name in group.nodes if name in placed):
         yield line({"NodeName": name, **_address(name, facts), **_shared_settings(group)})
 
 

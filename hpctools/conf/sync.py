@@ -102,9 +102,9 @@ def _associations(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
     """A new person's default account comes first: sacctmgr makes the first account the default."""
     known = {(row.user, row.account): row.settings for row in live.associations}
     new = [row for row in wanted.associations if (row.user, row.account) not in known]
-    first = [row for row in new if wanted.default_accounts.get(row.user) == row.account]
-    yield from _additions(wanted, first)
-    yield from _additions(wanted, [row for row in new if row not in first])
+    for by_default in (True, False):
+        rows = (row for row in new if (wanted.default_accounts.get(row.user) == row.account) == by_default)
+        yield from _additions(wanted, rows)
     changed = (
         (row.account, _changes(row.settings, known[row.user, row.account], _ASSOC), row.user)
         for row in wanted.associations

@@ -136,9 +136,11 @@ DatabaseName = Annotated[
 
 Text = Annotated[
     str,
-    BeforeValidator(_name(r"[^\x00-\x1f\x7f\"'\\|,=]{1,200}", "one line of text without quotes, |, = and ,")),
+    BeforeValidator(
+        _name(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text, at most 200 characters")
+    ),
 ]
-"""A description for people; it travels through sacctmgr, hence the refused characters."""
+"""A description for people; Slurm never sees it."""
 
 
 def parse_duration(value: object) -> int:

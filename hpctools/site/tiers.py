@@ -38,6 +38,13 @@ class Tier(Model):
     for_replicas: bool = False
     """Elastic runs put their replica jobs here; at most one tier, and every department may use it."""
 
+    @model_validator(mode="after")
+    def _replicas_are_not_requeued(self) -> Tier:
+        # A run's coordinator submits a new replica itself; a requeued one would come back beside it.
+        if self.for_replicas and self.when_preempted == "requeue":
+            refuse("when_preempted: cancel in the tier of replicas")
+        return self
+
 
 class Template(Model):
     """A usual combination that people choose by name."""
