@@ -1,0 +1,111 @@
+"""The house's rules, as tests: who may import whom, one process door, what imports cost, top folders."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("hpctools", "api")
+PROCESS_DOOR = "hpctools/slurm/run.py"
+BANNED_NAMES = {"utils", "util", "common", "helpers", "misc", "manager"}
+LONGEST_FILE = 400
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+def test_imports_point_one_way() -> None:
+    """The contracts stand in pyproject.toml, [tool.importlinter]."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "4 kept, 0 broken" in done.stdout
+
+
+def test_only_the_process_door_starts_processes() -> None:
+    doors = {"subprocess", "pexpect", "sh", "plumbum"}
+    found = {str(path.relative_to(ROOT)) for path in sources(*PACKAGES, "demo") if imported(path) & doors}
+    assert found == {PROCESS_DOOR}
+    started = ("os.system", "os.popen", "os.spawn", "os.posix_spawn", "os.exec", "create_subprocess")
+    callers = {
+        str(path.relative_to(ROOT))
+        for path in sources(*PACKAGES, "demo")
+        if any(word in path.read_text() for word in started)
+    }
+    assert callers <= {PROCESS_DOOR}
+
+
+def test_what_runs_before_a_virtual_environment_imports_neither_package() -> None:
+    foreign = {
+        str(path.relative_to(ROOT))
+        for path in sources("lifecycle-scripts", "pam")
+        if imported(path) - set(sys.stdlib_module_names)
+    }
+    assert foreign == set()
+
+
+def test_there_is_no_python_among_the_configuration_but_the_example_training() -> None:
+    found = {path.relative_to(ROOT / "slurm-conf").parts[:3] for path in sources("slurm-conf")}
+    assert found == {("examples", "university", "train")}
+
+
+def test_names_say_what_a_file_is_and_files_stay_short() -> None:
+    paths = list(sources(*PACKAGES, "demo", "bench"))
+    assert {path.stem for path in paths} & BANNED_NAMES == set()
+    long = {
+        str(path.relative_to(ROOT)) for path in paths if len(path.read_text().splitlines()) > LONGEST_FILE
+    }
+    assert long == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("hpctools.elastic", {"torch", "pydantic", "click", "rich", "fastapi"}),
+        ("hpctools.elastic.agent", {"torch", "pydantic", "click", "rich", "fastapi"}),
+        ("hpctools.cli.hp_submit", {"torch", "pydantic", "click", "rich", "asyncio"}),
+        ("hpctools.cli.main", {"torch", "pydantic", "rich", "fastapi", "sqlalchemy"}),
+        ("api.app", {"torch", "matplotlib", "moto"}),
+    ],
+)
+def test_imports_stay_cheap(module: str, absent: set[str]) -> None:
+    code = f"import sys, {module}; print(*sorted(m for m in {absent!r} if m in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_the_top_level_is_what_its_user_fixed() -> None:
+    wanted = {
+        "hpctools",
+        "slurm-conf",
+        "lifecycle-scripts",
+        "pam",
+        "api",
+        "tests",
+        "pyproject.toml",
+        "README.md",
+    }
+    assert {path.name for path in ROOT.iterdir()} >= wanted
