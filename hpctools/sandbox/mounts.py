@@ -68,6 +68,7 @@ def apply(layout: Layout, accounts: dict[str, tuple[int, int]], controllers: Ite
     tree = f"/proc/self/fd/{tree_handle}"
     for closed in _closed_ancestors(layout.exposed()):
         _mount("tmpfs", str(closed), "tmpfs", MS_NODEV, "mode=755")
+    _complete_etc(layout)
     for name in (*COVERED_FOLDERS, *COVERED_FILES):
         bind(f"{tree}/{name}", f"/{name}")
     _fresh_dev()
@@ -75,6 +76,19 @@ def apply(layout: Layout, accounts: dict[str, tuple[int, int]], controllers: Ite
     _show_cgroups(controllers)
     _expose(handles)
     os.close(tree_handle)
+
+
+def _complete_etc(layout: Layout) -> None:
+    """Lay a writable layer over /etc where it lacks a file to mount on (a bare debootstrap has no /etc/hosts)."""
+    missing = [Path("/", name) for name in COVERED_FILES if not Path("/", name).exists()]
+    if not missing:
+        return
+    layer = layout.root / "layer"
+    for name in ("upper", "work"):
+        (layer / name).mkdir(parents=True, exist_ok=True)
+    _mount("overlay", "/etc", "overlay", 0, f"lowerdir=/etc,upperdir={layer}/upper,workdir={layer}/work")
+    for path in missing:
+        path.touch()
 
 
 def _closed_ancestors(paths: Sequence[Path]) -> list[Path]:
