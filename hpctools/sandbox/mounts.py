@@ -79,7 +79,7 @@ def apply(layout: Layout, accounts: dict[str, tuple[int, int]], controllers: Ite
 
 
 def _complete_etc(layout: Layout) -> None:
-    """Lay a writable layer over /etc where it lacks a file to mount on (a bare debootstrap has no /etc/hosts)."""
+    """Lay a writable layer over /etc where it lacks a file to mount on (a bare system has no /etc/hosts)."""
     missing = [Path("/", name) for name in COVERED_FILES if not Path("/", name).exists()]
     if not missing:
         return
