@@ -169,6 +169,8 @@ class Agent:
             self.end(int(message["code"]))
         elif message["kind"] == "restart" and not self._leaving:
             self._workers.restart(str(message["worker"]))
+        elif message["kind"] == "kill":
+            self._workers.kill(str(message["worker"]))
 
     async def _show_life(self) -> None:
         while True:

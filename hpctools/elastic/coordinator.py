@@ -57,7 +57,6 @@ class Coordinator:
         self._workers: dict[str, Worker] = {}
         self._expelled: set[str] = set()
         self._departed: set[str] = set()
-        self._resizes: dict[int, dict[str, Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._finishing = False
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -261,7 +260,7 @@ class Coordinator:
         elif kind == "done":
             membership.done(name)
         elif kind == "resized":
-            self._on_resized(message)
+            self._journal.resized(message)
 
     def _on_ready(self, worker: Worker, now: float) -> None:
         agent = self._agents[worker.agent]
@@ -279,13 +278,6 @@ class Coordinator:
         if "step" in message and message["step"] >= self._journal.status.step:
             self._journal.change(step=message["step"], loss=message["loss"])
             self._journal.progressed(now, message["samples"])
-
-    def _on_resized(self, message: Message) -> None:
-        resize = self._resizes.pop(message["generation"], None)
-        if resize is not None:
-            resize |= {key: message[key] for key in ("step", "pause_s", "normal_step_s", "phases")}
-            self._journal.event("resize", **resize)
-            self._journal.change(last_resize=resize)
 
     def _on_exit(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
         """A worker's process has ended: well, by an exception, or by a signal."""
@@ -345,28 +337,11 @@ class Coordinator:
                 if (worker := self._workers.get(effect.to)) is not None:
                     worker.writer.write(encode(**effect.message))
             elif isinstance(effect, Formed):
-                self._on_formed(effect)
+                self._journal.formed(effect, [self._node_of(worker) for worker in effect.members])
             elif isinstance(effect, Broken):
                 self.fail(effect.reason)
             elif isinstance(effect, Completed):
                 self._replicas.stop()
-
-    def _on_formed(self, formed: Formed) -> None:
-        nodes = tuple(dict.fromkeys(self._node_of(worker) for worker in formed.members))
-        size = len(formed.members)
-        self._journal.change(state="running", generation=formed.generation, world_size=size, nodes=nodes)
-        for worker in formed.joined:
-            self._journal.event(
-                "joined", worker=worker, node=self._node_of(worker), generation=formed.generation
-            )
-        if formed.before:
-            self._resizes[formed.generation] = {
-                "from": len(formed.before),
-                "to": size,
-                "generation": formed.generation,
-                "step": formed.step,
-                "recovered": formed.recovered,
-            }
 
     def _node_of(self, worker: str) -> str:
         agent = self._agents.get(worker.split(".")[0])
@@ -390,9 +365,15 @@ class Coordinator:
             if late:
                 peer.seen = now
             elif now - peer.seen > SILENCE_SECONDS:
-                self._expelled.add(peer.name)
-                peer.writer.transport.abort()
-                self._on_disconnect(peer)
+                self._give_up_on(peer)
+
+    def _give_up_on(self, peer: Agent | Worker) -> None:
+        """A frozen worker would keep its node for nothing: its agent ends it, and may start it again."""
+        self._expelled.add(peer.name)
+        if isinstance(peer, Worker) and (agent := self._agents.get(peer.agent)) is not None:
+            write(agent.writer, "kill", worker=peer.name)
+        peer.writer.transport.abort()
+        self._on_disconnect(peer)
 
     def _in_background(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

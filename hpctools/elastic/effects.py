@@ -31,11 +31,6 @@ class Formed:
     step: int
     recovered: bool
 
-    @property
-    def joined(self) -> tuple[str, ...]:
-        """Members that the generation before did not have."""
-        return tuple(each for each in self.members if each not in self.before)
-
 
 @dataclass(frozen=True)
 class Broken:

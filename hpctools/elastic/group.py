@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -148,9 +149,17 @@ def link(number: int, rank: int, world: int, store: Store, host: str) -> Group:
     options = _c10d.ProcessGroupGloo._Options()
     options._timeout = LINK_TIMEOUT
     options._threads = 2
-    options._devices = [_c10d.ProcessGroupGloo.create_device(hostname=host)]
+    options._devices = [_device(host)]
     gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
     return Group(number, rank, world, gloo)
+
+
+def _device(host: str) -> Any:
+    """The network that gloo uses: that of our address, or what torch's own variable names."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    if interface:
+        return _c10d.ProcessGroupGloo.create_device(interface=interface)
+    return _c10d.ProcessGroupGloo.create_device(hostname=host)
 
 
 def _execute_all(tasks: queue.SimpleQueue[Task[object] | None]) -> None:

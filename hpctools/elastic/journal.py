@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hpctools.elastic.effects import Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -27,6 +29,7 @@ class FolderJournal:
         self._complained = False
         self._written: RunStatus | None = None
         self._next_flush = 0.0
+        self._resizes: dict[int, dict[str, Any]] = {}
         self._samples: deque[tuple[float, int]] = deque()
         self.status = RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
 
@@ -47,6 +50,35 @@ class FolderJournal:
     def change(self, **values: Any) -> None:
         """Change the status; it is written by and by."""
         self.status = replace(self.status, **values)
+
+    def formed(self, formed: Formed, nodes: Sequence[str]) -> None:
+        """A generation is in force.
+
+        Args:
+            nodes: of its members, in rank order.
+        """
+        size = len(formed.members)
+        distinct = tuple(dict.fromkeys(nodes))
+        self.change(state="running", generation=formed.generation, world_size=size, nodes=distinct)
+        for worker, node in zip(formed.members, nodes, strict=True):
+            if worker not in formed.before:
+                self.event("joined", worker=worker, node=node, generation=formed.generation)
+        if formed.before:
+            self._resizes[formed.generation] = {
+                "from": len(formed.before),
+                "to": size,
+                "generation": formed.generation,
+                "step": formed.step,
+                "recovered": formed.recovered,
+            }
+
+    def resized(self, measured: Mapping[str, Any]) -> None:
+        """A worker has measured the pause of a resize."""
+        resize = self._resizes.pop(measured["generation"], None)
+        if resize is not None:
+            resize |= {key: measured[key] for key in ("step", "pause_s", "normal_step_s", "phases")}
+            self.event("resize", **resize)
+            self.change(last_resize=resize)
 
     def progressed(self, now: float, samples: int) -> None:
         """The training has fed so many samples since it began; keeps the rate of the last seconds."""

@@ -22,6 +22,7 @@ from hpctools.elastic.effects import Broken, Completed, Effect, Formed, Send
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
+RECOVERIES = 50
 STATE_IS_LOST = "no worker that holds the state of the training is left"
 
 
@@ -71,6 +72,8 @@ class Membership:
         self._started = False
         self._grow_after = 0.0
         self._failed_links = 0
+        self._step = 0
+        self._recoveries = 0  # since the last step that was completed
 
     # What workers and agents report
 
@@ -251,6 +254,10 @@ class Membership:
             self._break(STATE_IS_LOST)
             return
         self._done.clear()
+        self._recoveries += 1
+        if self._recoveries > RECOVERIES:
+            self._break(f"the workers lost each other {RECOVERIES} times in step {self._step}")
+            return
         self._form(tuple(sorted(remaining, key=lambda each: self._ready[each].order)), planned=False)
 
     def _commit_if_complete(self, forming: _Forming) -> None:
@@ -323,6 +330,8 @@ class Membership:
     def _in_force(self, forming: _Forming) -> None:
         before, self.members = self.members, forming.members
         self.generation, self._forming = forming.number, None
+        if forming.step > self._step:
+            self._step, self._recoveries = forming.step, 0
         for worker in [each for each in before if each not in self.members]:
             self._send(worker, "release")
         self._participants = set(self.members)

@@ -113,6 +113,11 @@ class Workers:
         """Start a worker again that has ended."""
         self.spawn(int(worker.split(".")[1]))
 
+    def kill(self, worker: str) -> None:
+        """End a worker that no longer answers."""
+        if (pid := self._running.get(worker)) is not None:
+            _signal_group(pid, signal.SIGKILL)
+
     def expect_no_restart(self) -> None:
         """The node has to be given back: when the last worker has ended, all have."""
         self._no_restart.set()

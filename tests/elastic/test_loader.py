@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from hpctools import elastic
+from hpctools.elastic.exchange import Exchanged, Plan
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.group import Group
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -114,6 +116,45 @@ def test_dropout_depends_on_step_and_shard_alone() -> None:
     torch.manual_seed(2)
     assert all(torch.equal(a, b) for a, b in zip(first, masks(), strict=True))
     assert len({tuple(mask.tolist()) for mask in first}) == len(first)
+
+
+class ThirdOfThree:
+    """A session whose other two workers hold all shards of a step that has only two."""
+
+    is_lone = False
+    ready_for = 0
+    group = Group(1, 2, 3, None)
+
+    def __init__(self) -> None:
+        self.sums: list[dict[Any, Any]] = []
+
+    def enter(self) -> None: ...
+
+    def boundary(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def recover(self) -> bool:
+        return False
+
+    def exchange(self, sums: dict[Any, Any], plan: Plan) -> Exchanged:
+        self.sums.append(dict(sums))
+        return Exchanged(torch.full((plan.length,), 2.0, dtype=plan.dtype), 0)
+
+
+def test_worker_without_a_shard_stays_in_step() -> None:
+    """More workers than samples: it does a pass without effect, and gets the others' gradients."""
+    model = linear()
+    loader = loader_for(model, batch_size=2)
+    session = ThirdOfThree()
+    loader._session = session
+    steps = 0
+    for _, inputs in loader:
+        if loader.backward(model(inputs).sum()):
+            steps += 1
+            assert all(bool((each.grad == 2).all()) for each in model.parameters())
+    assert (steps, loader.step) == (11, 11)
+    assert session.sums == [{}] * 11
 
 
 def test_forgotten_backward_is_said() -> None:

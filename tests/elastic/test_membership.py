@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from worker_model import LAST_STEP, Simulation
 
 from hpctools.elastic.effects import Broken, Formed, Send
-from hpctools.elastic.membership import STATE_IS_LOST, Membership
+from hpctools.elastic.membership import RECOVERIES, STATE_IS_LOST, Membership
 
 
 def sent(membership: Membership) -> list[tuple[str, dict[str, Any]]]:
@@ -170,6 +170,19 @@ def test_joiner_that_cannot_connect_is_given_up_after_three_attempts() -> None:
     assert sent(membership) == [("r", {"kind": "release"})]
     membership.consider(now)
     assert sent(membership) == []
+
+
+def test_group_that_breaks_again_and_again_in_one_step_ends_the_run() -> None:
+    """For example when two processes do not run the same program."""
+    membership = started()
+    for generation in range(1, RECOVERIES + 4):
+        membership.failed("a", generation, now=0)
+        for worker in "ab":
+            membership.parked(worker, generation + 1, 7)
+        link_all(membership, generation + 1, "ab")
+        for worker in "ab":
+            membership.switched(worker, generation + 1, 7 if generation > 1 else 6, now=0)
+    assert membership.effects[-1] == Broken(f"the workers lost each other {RECOVERIES} times in step 7")
 
 
 def history(seed: int) -> Simulation:

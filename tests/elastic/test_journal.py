@@ -1,0 +1,63 @@
+"""What hp-status will read: events, the status at most twice a second, and the rate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpctools.elastic.effects import Formed
+from hpctools.elastic.folder import RunFolder, RunStatus
+from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.spec import RunSpec
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", SPEC)
+
+
+def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    journal.formed(Formed(1, ("a", "b"), (), 0, recovered=True), ["n1", "n1"])
+    journal.formed(Formed(2, ("a", "b", "c"), ("a", "b"), 9, recovered=False), ["n1", "n1", "n2"])
+    measured = {"generation": 2, "step": 9, "pause_s": 0.1, "normal_step_s": 0.5, "phases": {"state": 0.05}}
+    journal.resized({**measured, "kind": "resized"})
+    journal.resized({**measured, "generation": 1})
+    resize = {"from": 2, "to": 3, "recovered": False, **measured}
+    assert [(event.event, event.detail) for event in folder.events()] == [
+        ("joined", {"worker": "a", "node": "n1", "generation": 1}),
+        ("joined", {"worker": "b", "node": "n1", "generation": 1}),
+        ("joined", {"worker": "c", "node": "n2", "generation": 2}),
+        ("resize", resize),
+    ]
+    journal.flush(0.0)
+    status = folder.status()
+    assert status is not None
+    assert replace(status, updated="") == RunStatus(
+        "running", 2, 3, ("n1", "n2"), min_nodes=1, max_nodes=3, last_resize=resize
+    )
+
+
+def test_status_is_written_at_most_twice_a_second_and_the_last_at_once(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+
+    def written(now: float, step: int, *, at_once: bool = False) -> int:
+        journal.change(step=step)
+        journal.flush(now, at_once=at_once)
+        status = folder.status()
+        assert status is not None
+        return status.step
+
+    steps = [written(10.0, 1), written(10.4, 2), written(10.5, 3), written(10.6, 4, at_once=True)]
+    assert steps == [1, 1, 3, 4]
+
+
+def test_rate_is_that_of_the_last_seconds(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    for second in range(20):
+        journal.progressed(float(second), samples=second * (10 if second < 10 else 50))
+    assert journal.status.samples_per_second == 50.0
