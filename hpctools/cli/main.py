@@ -52,6 +52,7 @@ def main() -> None:
     except HpctoolsError as error:
         code = _failed(error)
     except click.exceptions.Abort:
+        click.echo("hpctools: interrupted", err=True)
         code = 130
     except click.ClickException as error:
         error.show()
@@ -60,6 +61,8 @@ def main() -> None:
         # The reader has gone (`| head`): nothing more to say, and nothing to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
+    except OSError as error:
+        code = _failed(HpctoolsError(f"{error.filename or 'system'}: {error.strerror or error}"))
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -75,6 +76,8 @@ class Sandbox:
             SandboxError: no sandbox runs, or it has no such host or account.
         """
         found = self.running()
+        if os.geteuid() != 0:
+            raise SandboxError("only root may enter the sandbox", "run it with sudo")
         return namespace.entering(self._member(found, user, host), argv, user, self._home(user))
 
     def inside(
