@@ -63,10 +63,8 @@ def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Id
         SandboxError: it ended at once.
     """
     shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), str(log.with_suffix(".pid")), *argv]
-    enter = ["nsenter", f"--target={holder.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--no-fork", "--"]
-    done = run.run(
-        [*enter, "unshare", "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/")
-    )
+    enter = [*_nsenter(holder), "--no-fork", "--", "unshare"]
+    done = run.run([*enter, "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/"))
     started = identify(int(done.stdout))
     if started is None:
         raise SandboxError(f"{argv[0]} ended as soon as it was started: {last_line(log)}", f"see {log}")
@@ -95,7 +93,7 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
 
     The environment is what a login gives: nothing of ours but the terminal's and the locale's.
     """
-    enter = ["nsenter", f"--target={member.pid}", "--mount", "--pid", "--ipc", "--cgroup", "--uts", "--"]
+    enter = [*_nsenter(member), "--uts", "--"]
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     kept = [
         f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ
@@ -103,6 +101,11 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
     fresh = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash", f"PATH={path}"]
     identity = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
     return [*enter, "env", "-i", *fresh, *kept, *identity, "env", f"--chdir={home}", *argv]
+
+
+def _nsenter(member: Identity) -> list[str]:
+    """Into the member's namespaces but the host name; `--root`, since `--mount` alone leaves a chroot."""
+    return ["nsenter", f"--target={member.pid}", "--mount", "--root", "--pid", "--ipc", "--cgroup"]
 
 
 def _environment() -> dict[str, str]:

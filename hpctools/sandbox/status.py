@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.errors import CommandError
+from hpctools.errors import HpctoolsError
 from hpctools.sandbox import process
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.record import Record
@@ -94,7 +94,7 @@ def _nodes(sandbox: Sandbox, daemons: Sequence[DaemonStatus]) -> tuple[tuple[str
         return ()
     try:
         seen = sandbox.inside("sinfo", "-hN", "-o", "%N %T", timeout=SINFO_SECONDS)
-    except CommandError:
+    except HpctoolsError:
         return ()
     pairs = (line.split() for line in seen.stdout.splitlines())
     return tuple(dict.fromkeys((name, state) for name, state in pairs))
