@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
 from hpctools.site import Site
 from hpctools.site.departments import Budget, Department
-from hpctools.site.instances import known_instance
 from hpctools.site.nodes import Gpus
 from hpctools.site.nodes import NodeGroup as SiteGroup
 
@@ -48,25 +47,18 @@ def _allowance(budget: Budget | None) -> Allowance | None:
 
 
 def _group(group: SiteGroup) -> NodeGroup:
-    cpus, memory_mb = _hardware(group)
+    hardware = group.node_hardware
     return NodeGroup(
         name=group.name,
         role="compute" if group.role == "compute" else "shared",
         nodes=tuple(f"{group.name}-{number}" for number in range(1, group.count.max + 1)),
         always_on=group.count.min,
-        cpus=cpus,
-        memory_mb=memory_mb,
+        # What Slurm is told and counts: hardware threads as CPUs, and the memory that jobs may use.
+        cpus=hardware.cpus if hardware else 0,
+        memory_mb=hardware.memory_mib if hardware else 0,
         gpus=_gpus(group.gpus),
         shards=_shards(group.gpus),
     )
-
-
-def _hardware(group: SiteGroup) -> tuple[int, int]:
-    """Hardware threads (what Slurm counts as CPUs) and memory in MiB (what Slurm calls megabytes)."""
-    if group.hardware is not None:
-        return group.hardware.cpus, group.hardware.memory_mib
-    instance = known_instance(group.instance_type or "")
-    return (instance.cores * instance.threads, instance.memory_mib) if instance else (0, 0)
 
 
 def _gpus(gpus: Gpus | None) -> int:

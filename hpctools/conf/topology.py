@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from hpctools.conf.facts import Facts
 from hpctools.errors import SiteError
-from hpctools.site.instances import known_instance
 from hpctools.site.model import Site
 from hpctools.site.nodes import Gpus, Hardware, NodeGroup
 
@@ -50,18 +49,9 @@ def _seen(site: Site, group: NodeGroup, facts: Facts) -> ComputeGroup:
 
 
 def _hardware(group: NodeGroup, facts: Facts) -> Hardware:
-    stated = facts.hardware.get(group.name, group.hardware)
-    if stated is not None:
-        return stated
-    instance = known_instance(group.instance_type or "")
-    if instance is None:
+    hardware = facts.hardware.get(group.name, group.node_hardware)
+    if hardware is None:
         raise SiteError(
             f"the hardware of node group {group.name!r} is not known", "state it under `hardware`"
         )
-    return Hardware(
-        sockets=1,
-        cores_per_socket=instance.cores,
-        threads_per_core=instance.threads,
-        # The firmware and the kernel keep some; a node that reports less than its line says is set INVALID.
-        memory_mib=instance.memory_mib * 95 // 100,
-    )
+    return hardware

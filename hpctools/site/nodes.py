@@ -10,6 +10,9 @@ from hpctools.site.base import Model
 from hpctools.site.instances import known_instance
 from hpctools.site.scalars import GpuType, GroupName, InstanceType, MigProfile, refuse
 
+# The firmware and the kernel keep some; slurmctld sets a node that reports less than its line says INVALID.
+_USABLE_MEMORY_PERCENT = 95
+
 NodeCount = Annotated[int, Field(ge=0, le=6758)]  # botocore, CreateCluster: InstanceCount 0-6758
 
 
@@ -100,6 +103,22 @@ class NodeGroup(Model):
     """The GPUs of each node."""
     hardware: Hardware | None = None
     """The hardware of each node, where the instance type does not tell it."""
+
+    @property
+    def node_hardware(self) -> Hardware | None:
+        """What one node has: as stated, or what the instance type tells; None when neither does.
+
+        Of an instance's memory it is the part that jobs may use, which is what Slurm is told and counts.
+        """
+        instance = known_instance(self.instance_type or "")
+        if self.hardware is not None or instance is None:
+            return self.hardware
+        return Hardware(
+            sockets=1,
+            cores_per_socket=instance.cores,
+            threads_per_core=instance.threads,
+            memory_mib=instance.memory_mib * _USABLE_MEMORY_PERCENT // 100,
+        )
 
     @model_validator(mode="after")
     def _coherent(self) -> NodeGroup:

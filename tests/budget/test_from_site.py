@@ -5,6 +5,8 @@ from pathlib import Path
 
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import Account, Allowance, NodeGroup
+from hpctools.conf.facts import Facts
+from hpctools.conf.topology import compute_groups
 from hpctools.site import load, loads
 
 UNIVERSITY = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
@@ -35,13 +37,23 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
         nodes=("reserved-1", "reserved-2", "reserved-3", "reserved-4"),
         always_on=4,
         cpus=96,
-        memory_mb=1152 * 1024,
+        memory_mb=1120665,  # 95 % of 1152 GiB
         gpus=8,
     )
     assert (site.groups["shared"].gpus, site.groups["shared"].shards) == (4, 16)
     assert (site.groups["spot"].always_on, len(site.groups["spot"].nodes)) == (0, 16)
     assert site.groups["spot"].memory_mb == 1120665
     assert site.groups["login"].role == "shared"
+
+
+def test_a_node_is_for_the_budget_what_it_is_for_slurm() -> None:
+    """A job that takes all the memory that Slurm has to give holds the whole node."""
+    site = load(UNIVERSITY)
+    budget = budget_site(site)
+    for group in compute_groups(site, Facts()):
+        seen = budget.groups[group.name]
+        assert (seen.cpus, seen.memory_mb) == (group.hardware.cpus, group.hardware.memory_mib)
+        assert seen.nodes[: len(group.nodes)] == group.nodes
 
 
 def test_a_mig_slice_is_what_slurm_counts_as_a_gpu() -> None:
