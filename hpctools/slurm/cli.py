@@ -15,6 +15,7 @@ from hpctools.slurm.types import Job, Partition
 # still happen after we stopped waiting.
 ASK_SECONDS = 15.0
 CHANGE_SECONDS = 120.0
+_HOW_TO_REACH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Words by which Slurm's commands say that no controller answers (slurm_errno.c, 22.05 to 26.05).
 SILENCE = re.compile(
     r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were"
@@ -27,7 +28,16 @@ class CommandClient:
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Submit a batch script; see SlurmClient."""
         done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS, _outside())
-        return int(done.stdout.strip().splitlines()[-1].partition(";")[0])
+        answer = re.findall(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)
+        if not answer:
+            raise CommandError(
+                f"sbatch answered without a job id: {done.stdout.strip()!r}",
+                argv=done.argv,
+                code=0,
+                stderr=done.stderr,
+                remedy="see `squeue --me`",
+            )
+        return int(answer[-1])
 
     def cancel(self, job_ids: Sequence[int]) -> None:
         """Cancel jobs; see SlurmClient."""
@@ -57,7 +67,7 @@ class CommandClient:
 
 def _outside() -> dict[str, str]:
     """Our environment without the job that we may run in: a job that we submit must not inherit its shape."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k == "SLURM_CONF"}
+    return {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in _HOW_TO_REACH_SLURM}
 
 
 def _run(argv: list[str], seconds: float, env: Mapping[str, str] | None = None) -> run.Completed:

@@ -1,0 +1,82 @@
+"""The client that uses Slurm's commands, with stand-ins for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import CommandError, UnreachableError
+from hpctools.slurm.cli import CommandClient
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Makes a stand-in for a command; what it got lies in `argv` and `env` of the test's folder."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def make(name: str, says: str, errors: str = "", code: int = 0) -> None:
+        (tmp_path / "says").write_text(says)
+        (tmp_path / "errors").write_text(errors)
+        keep = f"printf '%s\\n' \"$@\" > {tmp_path}/argv; env > {tmp_path}/env"
+        answer = f"cat {tmp_path}/says; cat {tmp_path}/errors >&2; exit {code}"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{keep}\n{answer}\n")
+        (tmp_path / name).chmod(0o755)
+
+    return make
+
+
+@pytest.mark.parametrize("says", ["42\n", "42;cluster\n", "a plugin's words\n42\n", "42;a\nmore words\n"])
+def test_the_job_id_is_found_in_what_sbatch_says(command, tmp_path, says):
+    command("sbatch", says)
+    assert CommandClient().submit(["-N2", "--comment=a b"], Path("/x/job.sh"), ["it's"]) == 42
+    assert (tmp_path / "argv").read_text().splitlines() == [
+        "--parsable", "-N2", "--comment=a b", "/x/job.sh", "it's",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("says", ["", "Submitted, somehow\n"])
+def test_an_answer_without_a_job_id_is_an_error(command, says):
+    command("sbatch", says)
+    with pytest.raises(CommandError, match="sbatch answered without a job id"):
+        CommandClient().submit([], Path("/x/job.sh"))
+
+
+def test_a_job_does_not_inherit_the_shape_of_the_one_we_run_in(command, tmp_path, monkeypatch):
+    command("sbatch", "42")
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    for name in ("SLURM_JOB_ID", "SLURM_NNODES", "SLURM_CONF", "SLURM_JWT", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "x")
+    CommandClient().submit([], Path("/x/job.sh"))
+    names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+    kept = {name for name in names if name.startswith(("SLURM_", "SBATCH_"))}
+    assert kept == {"SLURM_CONF", "SLURM_JWT", "SBATCH_ACCOUNT"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "squeue: error: slurm_receive_msg: Zero Bytes were transmitted or received",
+    ],
+)
+def test_a_silent_controller_is_told_apart_from_a_refusal(command, words):
+    command("sbatch", "", words, 1)
+    with pytest.raises(UnreachableError, match="scontrol ping"):
+        CommandClient().submit([], Path("/x/job.sh"))
+    command("sbatch", "", "sbatch: error: Invalid account", 1)
+    with pytest.raises(CommandError) as caught:
+        CommandClient().submit([], Path("/x/job.sh"))
+    assert caught.value.stderr_tail == "sbatch: error: Invalid account"
+
+
+def test_a_forgotten_job_is_no_job(command):
+    command("squeue", "", "slurm_load_jobs error: Invalid job id specified", 1)
+    assert CommandClient().jobs(ids=[7]) == []
+
+
+def test_cancelling_nothing_asks_nobody(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    CommandClient().cancel([])
