@@ -23,6 +23,8 @@ from hpctools.submit.nodes import NodeRange
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
 from hpctools.submit.render import elastic_json, elastic_text
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+
 
 def submit_elastic(
     intent: Intent, nodes: NodeRange, flags: frozenset[str], client: Callable[[], SlurmClient]
@@ -47,13 +49,23 @@ def submit_elastic(
 
 def _facts(partitions: tuple[Partition, ...] | None) -> Facts:
     return Facts(
-        user=pwd.getpwuid(os.getuid()).pw_name,
+        user=_user(),
         python=_python(),
         runs_root=runs_root().absolute(),
         suffix=secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
     )
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        raise SubmitError(
+            f"your uid {os.getuid()} has no name on this machine",
+            "see `getent passwd`: is its directory there?",
+        ) from None
 
 
 def _python() -> str:
@@ -81,7 +93,9 @@ def _ending_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    # What is ignored stays so: `nohup hp-submit` shall outlive its terminal.
+    wanted = [each for each in _ENDINGS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, interrupt) for each in wanted}
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from hpctools.errors import CommandError, HpctoolsError
 
@@ -17,6 +18,7 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         action: returns the exit code.
         debug: let errors through, with their traceback.
     """
+    _open_what_is_closed()
     try:
         code = action()
         sys.stdout.flush()
@@ -32,14 +34,33 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read us has seen enough. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read us has seen enough.
+        _drop_output()
         return 141
     except OSError as error:
         if debug:
             raise
+        _drop_output()
         print(f"{program}: {error}", file=sys.stderr)
         return 1
+
+
+def _open_what_is_closed() -> None:
+    # `>&-`: Python has no stream then, and the first file that anybody opens would take its place.
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    # What could not be written is still in the buffer: Python would fail on it again at exit.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def message(program: str, error: HpctoolsError) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import getpass
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -57,12 +58,20 @@ def _cancel(
         if given.replicas:
             done = cancel_replicas(folder, client(), sleep)
         else:
-            done = cancel_run(folder, client(), sleep, by=getpass.getuser())
+            done = cancel_run(folder, client(), sleep, by=_asker())
         # The baseline's batch script asks at its end, and most often there is nothing to say.
         if done.replicas or not given.replicas:
             show(asdict(done) if given.json else _text(done))
         code = 1 if done.remaining else code
     return code
+
+
+def _asker() -> str:
+    # The uid's name, not $LOGNAME, which anybody may set.
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def _text(done: Cancelled) -> str:

@@ -15,6 +15,7 @@ import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
+from hpctools.errors import UsageError
 from hpctools.slurm.run import replace
 from hpctools.submit.intent import Intent, read_intent, read_invocation
 from hpctools.submit.nodes import misplaced_range
@@ -58,9 +59,15 @@ def main(argv: Sequence[str] | None = None, *, client: Callable[[], SlurmClient]
         client: makes the connection to Slurm that an elastic run is submitted with.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    # Before the line can be read, --debug counts wherever it stands.
-    debug = "--debug" in words
-    return run_command("hp-submit", lambda: _submit(words, client or connect), debug=debug)
+    return run_command("hp-submit", lambda: _submit(words, client or connect), debug=_debugs(words))
+
+
+def _debugs(words: list[str]) -> bool:
+    try:
+        return "debug" in read_invocation(words).flags
+    except UsageError:
+        # A line that cannot be read is one whose last option has no value: nothing in it is the script's.
+        return "--debug" in words
 
 
 def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
@@ -99,10 +106,15 @@ def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
 
         show(plain_json(submission) if "json" in flags else plain_text(submission))
         return 0
+    if "json" in flags and intent.effective("quiet") is not None:
+        raise UsageError(
+            "--quiet keeps sbatch from telling the job id, which --json prints", "give one of them"
+        )
     done = execute_plain(submission, parsable="json" in flags)
     if done.code == 0 and "json" in flags:
         job, _, cluster = done.stdout.strip().partition(";")
-        show({"elastic": False, "job_id": int(job), "cluster": cluster})
+        # With --test-only there is no job.
+        show({"elastic": False, "job_id": int(job) if job.isdecimal() else None, "cluster": cluster})
     # A shell's way to say that a signal ended it.
     return done.code if done.code >= 0 else 128 - done.code
 

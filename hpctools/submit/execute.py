@@ -21,7 +21,8 @@ def execute_elastic(submission: ElasticSubmission, client: SlurmClient) -> int:
         CommandError: sbatch refused.
         UnreachableError: the controller does not answer.
     """
-    if submission.folder.exists():
+    # What cannot be looked at is no folder of ours either; making it says why.
+    if os.path.lexists(submission.folder):
         raise SubmitError(f"{submission.folder} exists already", "submit again: the run gets another id")
     try:
         folder = RunFolder.create(submission.folder, submission.spec)

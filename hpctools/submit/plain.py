@@ -37,6 +37,8 @@ def plan_plain(intent: Intent) -> PlainSubmission:
         return PlainSubmission(("sbatch", *intent.words, *name), batch.wrapped(intent.command))
     if intent.script is not None and intent.script.path is None:
         return PlainSubmission(("sbatch", *intent.words), intent.script.text)
+    if intent.script is not None and intent.script.is_pipe:
+        return PlainSubmission(("sbatch", *intent.words, "/dev/stdin", *intent.arguments), intent.script.text)
     script = (intent.script_word,) if intent.script_word else ()
     return PlainSubmission(("sbatch", *intent.words, *script, *intent.arguments))
 

@@ -134,7 +134,8 @@ def _files(
 
 def _check_launchers(intent: Intent) -> None:
     remedy = "the agent starts your program once per worker, so start the program itself"
-    found = command_launcher(intent.command) if intent.command else None
+    wrap = intent.effective("wrap")
+    found = command_launcher(_command(intent, Path())) if intent.command or wrap is not None else None
     if found:
         raise SubmitError(f"{found} starts processes itself, which an elastic run's agent does", remedy)
     for launcher in launchers(intent.script) if intent.script else ():

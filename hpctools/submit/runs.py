@@ -73,4 +73,4 @@ def _run_of_job(job_id: int, folders: list[RunFolder], client: Callable[[], Slur
 def _unknown(word: str, names: list[str]) -> SubmitError:
     near = [name for name in names if name.startswith(word)] or difflib.get_close_matches(word, names)
     remedy = f"did you mean {' or '.join(near[:3])}?" if near else "hp-status --all lists your runs"
-    return SubmitError(f"there is no run {word}", remedy)
+    return SubmitError(f"there is no run {word if word and word.isprintable() else repr(word)}", remedy)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from hpctools.errors import SubmitError
 
-_SHELLS = re.compile(r"#!.*[/\s](ba|da|z|k|mk)?sh\b")
+_SHELL = re.compile(r"(ba|da|z|k|mk)?sh")
+_SHELLS = re.compile(rf"#!.*[/\s]{_SHELL.pattern}\b")
 _LAUNCHERS = r"srun|torchrun|mpirun|mpiexec(?:\.hydra)?|orterun|deepspeed"
 _MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
 _STARTS_LAUNCHER = re.compile(
@@ -30,11 +31,13 @@ class Script:
         name: what to call it, its file name or `standard input`.
         text: its content; bytes that are no UTF-8 are kept as surrogates.
         path: the file; None when it came from standard input.
+        is_pipe: reading it has used it up, as with `hp-submit <(make-script)`.
     """
 
     name: str
     text: str
     path: Path | None = None
+    is_pipe: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def read_script(path: Path) -> Script:
         raise SubmitError(
             f"cannot read the script {path}: {error.strerror}", "make it readable for you"
         ) from None
-    return check_script(path.name, data, path)
+    return replace(check_script(path.name, data, path), is_pipe=not path.is_file())
 
 
 def check_script(name: str, data: bytes, path: Path | None = None) -> Script:
@@ -117,12 +120,20 @@ def launchers(script: Script) -> Iterator[Launcher]:
 def command_launcher(command: tuple[str, ...]) -> str | None:
     """The launcher that a command given after `--` starts, if it is one."""
     name = Path(command[0]).name
+    if _SHELL.fullmatch(name):
+        lines = (following for word, following in pairwise(command) if re.fullmatch(r"-[a-z]*c", word))
+        return next((found for line in lines if (found := _started_by(line))), None)
     if re.fullmatch(_LAUNCHERS, name):
         return name
     if name == "accelerate" and command[1:2] == ("launch",):
         return "accelerate launch"
     module = python_module(command)
     return f"python -m {module}" if module and re.fullmatch(_MODULES, module) else None
+
+
+def _started_by(shell_line: str) -> str | None:
+    found = next(launchers(Script("", f"#!/bin/sh\n{shell_line}")), None)
+    return found.name if found else None
 
 
 def python_module(command: Sequence[str]) -> str | None:

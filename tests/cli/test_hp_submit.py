@@ -197,6 +197,80 @@ def test_debug_shows_where_it_happened(sbatch):
     assert b"Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["nothing.sh", "--debug"], ["--", "srun", "--debug"]])
+def test_debug_among_the_words_of_the_script_is_the_scripts(sbatch, words):
+    done = hp_submit("-N1:2", *words, PATH="/nowhere")
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+def test_debug_counts_also_when_the_line_cannot_be_read(sbatch):
+    assert b"Traceback" in hp_submit("--debug", "--nodes").stderr
+
+
+def test_a_script_from_a_pipe_arrives_although_it_can_be_read_only_once(sbatch):
+    script = b"#!/bin/sh\n#SBATCH -N 1\necho \xff\n"
+    done = hp_submit("-H", "/dev/stdin", "a", "--x", stdin=script)
+    assert (done.returncode, done.stdout) == (0, b"Submitted batch job 42\n")
+    assert argv_of(sbatch) == ["-H", "/dev/stdin", "a", "--x"]
+    assert (sbatch / "stdin").read_bytes() == script
+
+
+def test_json_of_a_submission_without_a_job_says_so(sbatch):
+    (sbatch / "bin" / "sbatch").write_text("#!/bin/sh\necho 'Job 5 to start at ...' >&2\n")
+    done = hp_submit("--json", "--test-only", "job.sh")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"elastic": False, "job_id": None, "cluster": ""}
+
+
+def test_json_and_quiet_contradict_each_other_before_anything_is_submitted(sbatch):
+    done = hp_submit("--json", "-Q", "job.sh")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert not (sbatch / "argv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "lines"),
+    [
+        ("--help", ">/dev/full", 1, 1),
+        ("--dry-run job.sh", ">/dev/full", 1, 1),
+        ("--help", ">&-", 0, 0),
+        ("--dry-run job.sh", ">&-", 0, 0),
+        ("nothing.sh", ">&- 2>&-", 1, 0),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line_and_never_a_traceback(
+    sbatch, words, redirection, code, lines
+):
+    command = f"{sys.executable} -m hpctools.cli.hp_submit {words} {redirection}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (code, lines)
+
+
+def test_a_hangup_that_we_were_told_to_ignore_is_ignored(sbatch, capfd):
+    slurm = FakeSlurm(on_submit=lambda job: os.kill(os.getpid(), signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert main(["-N2:6", "--", "train"], client=lambda: slurm) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [job.state for job in slurm.queue.values()] == ["PENDING"]
+
+
+def test_a_uid_without_a_name_is_one_line(sbatch, capfd, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert main(["-N2:6", "--", "train"], client=FakeSlurm) == 1
+    assert capfd.readouterr().err.startswith("hp-submit: your uid 4000000 has no name on this machine; ")
+
+
+def test_a_place_for_runs_that_cannot_be_looked_at_is_named_with_a_remedy(sbatch, capfd, monkeypatch):
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(sbatch / ("x" * 300)))
+    assert main(["-N2:6", "--", "train"], client=FakeSlurm) == 1
+    error = capfd.readouterr().err
+    assert "File name too long" in error
+    assert "or set HPCTOOLS_RUNS to a folder that all nodes share" in error
+
+
 def test_an_elastic_run_is_submitted_and_says_how_to_follow_it(sbatch, capfd):
     slurm = FakeSlurm()
     assert main(["-N2:6", "--", "train"], client=lambda: slurm) == 0

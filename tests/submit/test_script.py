@@ -135,6 +135,11 @@ def test_a_script_in_another_language_is_not_searched():
         (("python", "train.py", "-m", "torch.distributed.run"), None),
         (("python", "-m", "train"), None),
         (("train", "srun"), None),
+        (("bash", "-c", "cd x && srun hostname"), "srun"),
+        (("/bin/sh", "-euc", "torchrun x"), "torchrun"),
+        (("bash", "-c", "echo srun"), None),
+        (("bash", "-c", "train", "srun"), None),
+        (("bash", "train.sh", "srun"), None),
     ],
 )
 def test_a_command_that_is_a_launcher(command, launcher):
