@@ -12,7 +12,7 @@ from dataclasses import asdict
 import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.ending import run_command
-from hpctools.cli.output import show
+from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
 from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
 from hpctools.errors import CommandError, ElasticError, UnreachableError
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 def _status(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
-    folder = find_run(given.run, runs_root(), client) if given.run else None
+    folder = find_run(given.run, runs_root(), client) if given.run is not None else None
     shown = ""
     while True:
         text, over = _one(folder, given, client) if folder else _list(given, client)
@@ -75,7 +75,7 @@ def _show_frame(text: str, *, again: bool) -> None:
 def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
     run = _overview(folder, _queue(folder.spec().user, client))
     if given.json:
-        return _json_line(asdict(run)), run.is_over
+        return json_line(asdict(run)), run.is_over
     return details(run, str(folder.path), colour=_colour()), run.is_over
 
 
@@ -87,7 +87,7 @@ def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple
     runs = [_overview(folder, queue) for folder in folders]
     chosen = [run for run in runs if given.all or not run.is_over]
     if given.json:
-        return _json_line([asdict(run) for run in chosen]), False
+        return json_line([asdict(run) for run in chosen]), False
     if chosen:
         return table(chosen, colour=_colour()), False
     return ("no active runs; hp-status --all lists the others\n" if runs else "no runs\n"), False
@@ -117,12 +117,6 @@ def _queue(user: str, client: Callable[[], SlurmClient]) -> list[Job] | None:
     except (UnreachableError, CommandError) as error:
         print(f"hp-status: {error}", file=sys.stderr)
         return None
-
-
-def _json_line(value: object) -> str:
-    import json
-
-    return json.dumps(value) + "\n"
 
 
 def _colour() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
@@ -11,6 +11,8 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.slurm.types import Job
 from hpctools.submit.inheritance import ELASTIC_QOS
 from hpctools.submit.queue import is_over, of_run
+
+_OVER_STATES = (*FINAL_STATES, "lost")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Overview:
         state: that of the run (starting, running, finished, failed, cancelled), or `pending` while its
             baseline job waits, or `lost` when that job is gone and nobody could say so.
         note: what a person should know about the state.
-        status: as the coordinator last wrote it.
+        status: as the coordinator last wrote it; without nodes and workers when the run is over.
         jobs: those that the queue still shows as not ended, by id.
         ended_jobs: how many others the run had.
         preemptions: oldest first.
@@ -72,7 +74,7 @@ class Overview:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen to it."""
-        return self.state in (*FINAL_STATES, "lost")
+        return self.state in _OVER_STATES
 
 
 def overview(
@@ -92,6 +94,10 @@ def overview(
     views = [_job(job, roles) for job in mine]
     state, note = _state(status, roles, views, known=queue is not None)
     active = tuple(view for view, job in zip(views, mine, strict=True) if not is_over(job))
+    known = status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
+    if state in _OVER_STATES:
+        # Its last status was written while the workers went one after the other.
+        known = replace(known, nodes=(), world_size=0)
     return Overview(
         id=spec.id,
         name=spec.name,
@@ -99,7 +105,7 @@ def overview(
         state=state,
         note=note,
         created=spec.created,
-        status=status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes),
+        status=known,
         jobs=active,
         ended_jobs=len({*roles, *(view.id for view in views)}) - len(active),
         preemptions=tuple(_preemptions(events)),

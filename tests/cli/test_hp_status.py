@@ -12,7 +12,7 @@ import pytest
 
 from hpctools.cli import hp_status
 from hpctools.cli.hp_status import main
-from hpctools.elastic.folder import RunStatus
+from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import UnreachableError
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
@@ -149,6 +149,29 @@ def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
     assert main(["train-3fa9c1"], client=lambda: slurm) == 0
     first = capfd.readouterr().out.splitlines()[0]
     assert first == "run train-3fa9c1  lost: its baseline job 101 is no longer in the queue"
+
+
+def test_an_empty_name_is_no_run_and_not_all_of_them(slurm, capfd):
+    assert main([""], client=lambda: slurm) == 1
+    assert capfd.readouterr().err.startswith("hp-status: there is no run ''; ")
+
+
+def test_a_name_with_control_characters_stays_on_one_line(slurm, capfd):
+    assert main(["a\n\x1b[31m"], client=lambda: slurm) == 1
+    assert capfd.readouterr().err.startswith(r"hp-status: there is no run 'a\n\x1b[31m'; ")
+
+
+@pytest.mark.parametrize("words", [["train-3fa9c1"], []])
+def test_a_loss_that_is_not_finite_is_null_in_json(root, slurm, capfd, words):
+    RunFolder(root / "train-3fa9c1").write_status(replace(STATUS, loss=float("nan")))
+    assert main([*words, "--json"], client=lambda: slurm) == 0
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    shown = json.loads(capfd.readouterr().out, parse_constant=refuse)
+    run = shown if words else shown[0]
+    assert (run["status"]["loss"], run["status"]["step"]) == (None, STATUS.step)
 
 
 def test_without_a_controller_the_run_itself_is_asked(slurm, capfd):

@@ -84,6 +84,14 @@ def test_the_state_is_what_run_and_queue_say_together(status, queue, state, note
     assert (run.state, run.note) == (state, note)
 
 
+@pytest.mark.parametrize("state", ["finished", "failed", "cancelled", "running"])
+def test_a_run_that_is_over_has_no_nodes_any_more(state):
+    """Whatever its coordinator wrote last, while its workers went one after the other."""
+    run = overview(SPEC, replace(RUNNING, state=state), RECORDS, [], [])
+    assert run.is_over
+    assert run.status == replace(RUNNING, state=state, nodes=(), world_size=0)
+
+
 def test_a_run_whose_submission_was_never_recorded_is_found_by_its_comment():
     assert overview(SPEC, None, [], [], [job(12)]).state == "starting"
     assert overview(SPEC, None, [], [], []).note == "its baseline job is no longer in the queue"
