@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpctools.errors import SandboxError, UsageError
+
+NARROWEST = 100  # columns; a pid cut in half helps nobody
 
 if TYPE_CHECKING:
     from hpctools.sandbox.cluster import Sandbox
@@ -130,6 +130,25 @@ def logs(box: Sandbox, daemon: str | None, lines: int, follow: bool) -> int:
     return run.attach(["tail", "-n", str(lines), *(["-F"] if follow else []), "--", *chosen])
 
 
+@sandbox.command()
+@click.option("--days", type=int, help="How far back (default: to the first of the month before).")
+@click.option("--seed", default=1, show_default=True, help="Another seed, another past.")
+@click.pass_obj
+def history(box: Sandbox, days: int | None, seed: int) -> None:
+    """Give it a past of made-up jobs, so that budgets and reports have something to show.
+
+    These jobs never ran: they are invented and loaded into slurmdbd as an archive is put back. Their ids
+    start at 900001, and AdminComment says what they are. A second call adds none.
+
+    \b
+    Example:  hpctools sandbox history && hpctools sandbox exec -- sacct -a -X -S now-30days
+    """
+    from hpctools.sandbox.history import load
+
+    added = load(box, int(time.time()), days, seed)
+    click.echo(f"{added} made-up jobs loaded; none of them ever ran" if added else "nothing to add")
+
+
 def _show_json(box: Sandbox) -> None:
     from hpctools.sandbox.status import status as look
 
@@ -154,8 +173,9 @@ def _show(found: Status) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(d.since)) if d.since else ""
         color = "green" if d.state == "running" else "red"
         table.add_row(d.name, d.host, f"[{color}]{d.state}[/]", str(d.pid), str(d.port or ""), since)
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "120"))
-    Console(width=width, highlight=False).print(table)
+    console = Console(highlight=False)
+    console.width = max(console.width, NARROWEST)
+    console.print(table)
     click.echo("nodes:  " + "  ".join(f"{name} {state}" for name, state in found.nodes))
     click.echo(f"people: {' '.join(found.people)}")
     click.echo(f"page:   {found.api}")
