@@ -354,9 +354,15 @@ class Coordinator:
             now = time.monotonic()
             self._notice_silence(now, late=now - last > LATE_SECONDS)
             last = now
+            self._membership.expect(self._starting())
             self._membership.consider(now)
             self._carry_out()
             self._journal.flush(now)
+
+    def _starting(self) -> int:
+        """Workers that run and have not yet come so far that they could train."""
+        running = (name for agent in self._agents.values() if not agent.leaving for name in agent.running)
+        return sum(not self._membership.knows(name) for name in running)
 
     def _notice_silence(self, now: float, *, late: bool) -> None:
         """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""

@@ -15,36 +15,15 @@ Nothing here waits, reads a clock or talks: methods take what happened and leave
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from hpctools.elastic.effects import Broken, Completed, Effect, Formed, Send
+from hpctools.elastic.forming import Forming, Member, receivers
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 RECOVERIES = 50
 STATE_IS_LOST = "no worker that holds the state of the training is left"
-
-
-@dataclass
-class _Member:
-    order: tuple[int, ...]
-    leaving: bool = False
-
-
-@dataclass
-class _Forming:
-    """A generation on its way."""
-
-    number: int
-    members: tuple[str, ...]
-    planned: bool
-    linked: set[str] = field(default_factory=set)
-    parked: dict[str, int] = field(default_factory=dict)
-    committed: bool = False
-    admitted: bool = False
-    switched: set[str] = field(default_factory=set)
-    step: int = 0
 
 
 class Membership:
@@ -54,23 +33,28 @@ class Membership:
         first_size: workers that must be ready before training starts.
         largest: most workers that may train at a time.
         settle: seconds that growth waits for more workers after one became ready.
+        patience: the same while workers are known to be starting: one resize is better than two, and
+            processes that start take their node's neighbours time, too.
     """
 
-    def __init__(self, first_size: int, largest: int, settle: float = 0.5) -> None:
+    def __init__(self, first_size: int, largest: int, settle: float = 0.5, patience: float = 3.0) -> None:
         self.effects: list[Effect] = []
         self.generation = 0
         self.members: tuple[str, ...] = ()
         self._first_size = first_size
         self._largest = largest
         self._settle = settle
-        self._ready: dict[str, _Member] = {}
+        self._patience = patience
+        self._starting = 0
+        self._ready: dict[str, Member] = {}
         self._participants: set[str] = set()  # those that may hold the training's state
-        self._forming: _Forming | None = None
+        self._forming: Forming | None = None
         self._last_number = 0
         self._done: set[str] = set()
         self._ended = False
         self._started = False
         self._grow_after = 0.0
+        self._grow_at_last = 0.0
         self._failed_links = 0
         self._step = 0
         self._recoveries = 0  # since the last step that was completed
@@ -79,9 +63,19 @@ class Membership:
 
     def ready(self, worker: str, order: tuple[int, ...], now: float) -> None:
         """A worker has built and rehearsed everything and waits to be let in."""
-        self._ready[worker] = _Member(order)
+        if self._wanted() == self.members:
+            self._grow_at_last = now + max(self._settle, self._patience)
+        self._ready[worker] = Member(order)
         self._grow_after = max(self._grow_after, now + self._settle)
         self.consider(now)
+
+    def expect(self, workers: int) -> None:
+        """So many workers have been started and are not ready yet."""
+        self._starting = workers
+
+    def knows(self, worker: str) -> bool:
+        """Whether a worker has become ready and is still there."""
+        return worker in self._ready
 
     def leaving(self, workers: Iterable[str], now: float) -> None:
         """Workers have to go soon; those that take part go at a step boundary."""
@@ -204,13 +198,13 @@ class Membership:
                 self._form(wanted, planned=False)
         elif wanted != self.members and set(wanted) & set(self.members):
             grows = set(wanted) > set(self.members)
-            if not grows or now >= self._grow_after:
+            if not grows or now >= self._when_to_grow():
                 self._form(wanted, planned=True)
 
     def next_look(self) -> float | None:
         """When `consider` should be called again though nothing happened; None: no need."""
         waits = self._started and self._forming is None and self._wanted() != self.members
-        return self._grow_after if waits else None
+        return self._when_to_grow() if waits else None
 
     # How generations come about
 
@@ -224,7 +218,10 @@ class Membership:
         self._forming = None
         return False
 
-    def _has_leaver(self, forming: _Forming) -> bool:
+    def _when_to_grow(self) -> float:
+        return max(self._grow_after, self._grow_at_last) if self._starting else self._grow_after
+
+    def _has_leaver(self, forming: Forming) -> bool:
         return any(self._ready[each].leaving for each in forming.members if each in self._ready)
 
     def _wanted(self) -> tuple[str, ...]:
@@ -236,7 +233,7 @@ class Membership:
 
     def _form(self, members: tuple[str, ...], *, planned: bool) -> None:
         self._last_number += 1
-        forming = self._forming = _Forming(self._last_number, members, planned)
+        forming = self._forming = Forming(self._last_number, members, planned)
         for rank, member in enumerate(members):
             self._send(
                 member, "form", generation=forming.number, rank=rank, world=len(members), recover=not planned
@@ -260,7 +257,7 @@ class Membership:
             return
         self._form(tuple(sorted(remaining, key=lambda each: self._ready[each].order)), planned=False)
 
-    def _commit_if_complete(self, forming: _Forming) -> None:
+    def _commit_if_complete(self, forming: Forming) -> None:
         everyone = set(forming.members)
         if forming.committed or not forming.linked >= everyone:
             return
@@ -269,7 +266,7 @@ class Membership:
         elif set(forming.parked) >= everyone:
             self._commit_recovery(forming)
 
-    def _commit_planned(self, forming: _Forming) -> None:
+    def _commit_planned(self, forming: Forming) -> None:
         forming.committed = True
         self._failed_links = 0
         transfers = self._planned_transfers(forming)
@@ -282,19 +279,19 @@ class Membership:
                     generation=forming.number,
                     agree=True,
                     report=member == reporter,
-                    send_to=_receivers(transfers, member, forming.members),
+                    send_to=receivers(transfers, member, forming.members),
                 )
             else:
                 self._send(member, "commit", generation=forming.number, agree=True, leave=True)
         self._participants.update(forming.members)
 
-    def _planned_transfers(self, forming: _Forming) -> dict[str, str]:
+    def _planned_transfers(self, forming: Forming) -> dict[str, str]:
         """Who receives the state from whom; every survivor serves its share."""
         donors = [each for each in forming.members if each in self.members]
         joiners = [each for each in forming.members if each not in self.members]
         return {joiner: donors[place % len(donors)] for place, joiner in enumerate(joiners)}
 
-    def _admit(self, forming: _Forming) -> None:
+    def _admit(self, forming: Forming) -> None:
         for joiner, donor in self._planned_transfers(forming).items():
             self._send(
                 joiner,
@@ -304,7 +301,7 @@ class Membership:
                 receive_from=forming.members.index(donor),
             )
 
-    def _commit_recovery(self, forming: _Forming) -> None:
+    def _commit_recovery(self, forming: Forming) -> None:
         furthest = max(forming.parked.values())
         if furthest < 0 and self.generation > 0:
             self._break(STATE_IS_LOST)
@@ -323,11 +320,11 @@ class Membership:
                 generation=forming.number,
                 agree=False,
                 report=member == donors[0],
-                send_to=_receivers(transfers, member, forming.members),
+                send_to=receivers(transfers, member, forming.members),
                 receive_from=None if donor is None else forming.members.index(donor),
             )
 
-    def _in_force(self, forming: _Forming) -> None:
+    def _in_force(self, forming: Forming) -> None:
         before, self.members = self.members, forming.members
         self.generation, self._forming = forming.number, None
         if forming.step > self._step:
@@ -360,11 +357,11 @@ class Membership:
         forming = self._forming
         return forming is not None and not forming.planned and forming.number > generation
 
-    def _forming_as(self, generation: int) -> _Forming | None:
+    def _forming_as(self, generation: int) -> Forming | None:
         forming = self._forming
         return forming if forming is not None and forming.number == generation else None
 
-    def _retry_planned(self, forming: _Forming) -> None:
+    def _retry_planned(self, forming: Forming) -> None:
         """After too many attempts, do without those that would join; when only leaving is left, recover."""
         if self._failed_links < LINK_ATTEMPTS:
             return
@@ -386,7 +383,3 @@ class Membership:
 
     def _send(self, to: str, kind: str, **fields: Any) -> None:
         self.effects.append(Send(to, {"kind": kind, **fields}))
-
-
-def _receivers(transfers: dict[str, str], donor: str, members: Sequence[str]) -> list[int]:
-    return [members.index(receiver) for receiver, sender in transfers.items() if sender == donor]

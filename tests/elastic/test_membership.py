@@ -91,6 +91,20 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     assert membership.effects == [Formed(2, tuple("abrs"), tuple("ab"), 40, recovered=False)]
 
 
+def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() -> None:
+    membership = started()
+    membership.expect(1)
+    membership.ready("r", (1, 7), now=10)
+    membership.consider(now=12.9)
+    assert sent(membership) == []
+    assert membership.next_look() == 13
+    membership.ready("s", (1, 8), now=12.95)
+    membership.consider(now=13.2)
+    assert sent(membership) == [], "the second one settles, too"
+    membership.consider(now=13.45)
+    assert [to for to, _ in sent(membership)] == list("abrs")
+
+
 def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> None:
     membership = started("abc")
     membership.leaving(["c"], now=20)
