@@ -10,12 +10,12 @@ from hpctools.site.base import Model
 from hpctools.site.scalars import (
     AccountName,
     Currency,
-    Duration,
     GroupName,
     Money,
     PartitionName,
     Text,
     TierName,
+    TimeLimit,
     UserName,
     refuse,
 )
@@ -43,7 +43,7 @@ class Limits(Model):
     """Running jobs of one member."""
     submitted_jobs_per_user: Limit | None = None
     """Running and pending jobs of one member."""
-    max_time: Duration | None = None
+    max_time: TimeLimit | None = None
     """Longest time limit of one job."""
 
 
@@ -54,9 +54,9 @@ class PartitionSpec(Model):
     """Its name; the department's when left out."""
     node_groups: Annotated[tuple[GroupName, ...], Field(min_length=1)]
     """Node groups that its jobs may run on. A group may serve several departments."""
-    max_time: Duration | None = None
+    max_time: TimeLimit | None = None
     """Longest time limit of a job; unlimited when left out."""
-    default_time: Duration | None = None
+    default_time: TimeLimit | None = None
     """Time limit of a job that asks for none; `max_time` when left out."""
     cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPUs that a job gets for each GPU unless it asks otherwise; an even part of the node when left out."""

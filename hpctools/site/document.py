@@ -16,6 +16,7 @@ import yaml
 from hpctools.site.findings import Finding, Location, spell_path
 
 _MAX_NODES = 500_000  # a file whose aliases expand to more than this is an attack or a mistake
+_TOO_DEEP = "lists or mappings nested too deep"
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -83,7 +84,7 @@ def parse(text: str, file: str) -> Document:
     except yaml.YAMLError as error:
         document.findings.append(Finding(file, 0, "", str(error).splitlines()[0], "valid YAML"))
     except RecursionError:
-        document.findings.append(Finding(file, 0, "", "lists or mappings nested too deep", "a site"))
+        document.findings.append(Finding(file, 0, "", _TOO_DEEP, "a site"))
     else:
         if root is not None:
             _Builder(document).build_root(root)
@@ -111,6 +112,8 @@ class _Builder:
             self._document.data = self._build(node, ())
         except _TooLarge:
             self._note((), "more entries than a site can have (aliases that expand?)", "a site")
+        except RecursionError:
+            self._note((), _TOO_DEEP, "a site")
 
     def _note(self, location: Location, found: str, expected: str) -> None:
         self._document.findings.append(self._document.finding(location, found, expected))

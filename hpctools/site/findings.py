@@ -57,10 +57,16 @@ class UnreadableSiteError(InvalidSiteError):
 
 
 def spell_path(location: Sequence[Step]) -> str:
-    """Spell a location as people read it: `("a", 0, "b")` becomes `a[0].b`."""
+    """Spell a location as people read it: `("a", 0, "b")` becomes `a[0].b`.
+
+    A key that would break the line, or do something to a terminal, is spelled with escapes.
+    """
     text = ""
     for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if step.isprintable() else repr(step))
     return text
 
 

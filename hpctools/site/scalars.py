@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, NoReturn
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 # Slurm gives these words a meaning of their own where an account, a partition or a QoS is named.
@@ -114,9 +114,18 @@ InstanceType = Annotated[
     ),
 ]
 
-Release = Annotated[
-    str, BeforeValidator(_name(r"\d\d\.\d\d(?:\.\d{1,2})?", 'a Slurm release in quotes, for example "24.11"'))
-]
+OLDEST_RELEASE = "22.05"
+"""What `hpctools.slurm.versions` supports, which this package may not ask."""
+
+
+def _check_release(value: object) -> str:
+    release = _name(r"\d\d\.\d\d(?:\.\d{1,2})?", 'a Slurm release in quotes, for example "24.11"')(value)
+    if release < OLDEST_RELEASE:
+        refuse(f"{OLDEST_RELEASE} or later: hpctools supports no older Slurm")
+    return release
+
+
+Release = Annotated[str, BeforeValidator(_check_release)]
 
 Currency = Annotated[str, BeforeValidator(_name(r"[A-Z]{3}", "a currency code (ISO 4217), for example USD"))]
 
@@ -182,6 +191,10 @@ Duration = Annotated[
     int, BeforeValidator(_reparse_duration), PlainSerializer(spell_duration, return_type=str)
 ]
 """Seconds; written as Slurm's `d-hh:mm:ss`."""
+
+
+TimeLimit = Annotated[Duration, Field(ge=1)]
+"""Seconds; a limit of 0 would let no job run."""
 
 
 def _parse_money(value: object) -> Decimal:

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from hpctools.site.document import Document
 from hpctools.site.findings import Finding, Location, one_of, spell_value
 from hpctools.site.model import Site
+from hpctools.site.scalars import spell_duration
 
 
 def validate(document: Document) -> tuple[Site | None, list[Finding]]:
@@ -73,9 +74,13 @@ def _finding(document: Document, detail: ErrorDetails) -> Finding:
         owner = model_at(location[:-1])
         keys = one_of(owner.model_fields if owner else (), location[-1])
         return document.finding(location, f"the unknown key {location[-1]!r}", keys)
-    return document.finding(
-        location, spell_value(value), _expected(kind, detail.get("ctx", {}), detail["msg"])
-    )
+    context = detail.get("ctx", {})
+    if isinstance(value, str):
+        # A number that is written as text is a time.
+        context = {
+            key: spell_duration(bound) if key in ("ge", "le") else bound for key, bound in context.items()
+        }
+    return document.finding(location, spell_value(value), _expected(kind, context, detail["msg"]))
 
 
 _EXPECTED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
-from hpctools.site.scalars import Duration, Text, TierName, refuse
+from hpctools.site.scalars import Duration, Text, TierName, TimeLimit, refuse
 
 
 class Tier(Model):
@@ -25,7 +25,7 @@ class Tier(Model):
     """Time between SIGTERM and the end for a job that has to yield."""
     protected_time: Duration | None = None
     """A job that has run for less than this is not asked to yield."""
-    max_time: Duration | None = None
+    max_time: TimeLimit | None = None
     """Longest time limit of a job in this tier."""
     gpus_per_user: Annotated[int, Field(ge=0)] | None = None
     """GPUs of one person's running jobs in this tier."""
@@ -55,7 +55,7 @@ class Template(Model):
     """The tier of its jobs."""
     capacity: Annotated[tuple[Literal["reserved", "on-demand", "spot"], ...], Field(min_length=1)]
     """Kinds of capacity that its jobs may run on."""
-    max_time: Duration | None = None
+    max_time: TimeLimit | None = None
     """Longest time limit of its jobs."""
 
     @model_validator(mode="after")

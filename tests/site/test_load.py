@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from hpctools.errors import SiteError, UsageError
 from hpctools.site import Finding, InvalidSiteError, Site, User, load, loads
 from hpctools.site.base import Model
+from hpctools.site.scalars import OLDEST_RELEASE
+from hpctools.slurm.versions import OLDEST, parse_release
 
 REFERENCE = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
 
@@ -116,3 +118,27 @@ def test_the_error_is_a_line_for_each_finding() -> None:
         Finding("f", 1, "a", "the unknown key 'a'", caught.value.findings[0].expected)
         in caught.value.findings
     )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "finding"),
+    [
+        ('slurm: "20.11"', "found '20.11', expected 22.05 or later: hpctools supports no older Slurm"),
+        ("priority: {half_life: 00:00:10}", "found '00:00:10', expected at least 01:00:00"),
+    ],
+)
+def test_bounds_are_told_in_the_words_of_the_file(cluster: str, finding: str) -> None:
+    with pytest.raises(InvalidSiteError) as caught:
+        loads(MINIMAL.replace("name: tiny,", f"name: tiny, {cluster},"))
+    assert [str(each).partition(": ")[2].partition(": ")[2] for each in caught.value.findings] == [finding]
+
+
+@pytest.mark.parametrize("key", ["max_time", "default_time"])
+def test_a_time_limit_of_nothing_is_a_finding(key: str) -> None:
+    with pytest.raises(InvalidSiteError) as caught:
+        loads(MINIMAL.replace("node_groups: [cpu]", f"node_groups: [cpu], {key}: 00:00:00"))
+    assert [each.expected for each in caught.value.findings] == ["at least 00:00:01"]
+
+
+def test_the_oldest_release_is_that_of_the_compiler() -> None:
+    assert parse_release(OLDEST_RELEASE) == OLDEST
