@@ -23,8 +23,6 @@ _PART_OF_PLAN = {"FAILED": (0.01, 0.4), "CANCELLED": (0.1, 0.9)}
 _WHOLE_NODES = 0.18
 _PARTS_WITHOUT_GPUS = 4
 _PATIENCE = DAY_SECONDS
-# What the budget knows is nominal; of that, slurm.conf gives jobs 95 %.
-_PERCENT_OF_MEMORY = 90
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _placed(wish: _Wish, calendar: _Calendar) -> Shape | None:
         group=group.name,
         nodes=nodes,
         cpus=max(1, group.cpus * wish.parts // whole) * len(nodes),
-        memory_mb=group.memory_mb * _PERCENT_OF_MEMORY * wish.parts // whole // 100 * len(nodes),
+        memory_mb=group.memory_mb * wish.parts // whole * len(nodes),
         gpus=group.gpus * wish.parts // whole * len(nodes),
         submitted=wish.submitted,
         start=start,
