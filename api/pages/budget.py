@@ -12,8 +12,8 @@ from api.pages.chart import Trend, trend_svg
 from api.pages.render import render
 from api.pages.wording import day_name, moment_name, money, month_name, percentage
 from hpctools.budget.money import difference, percent, to_places, total
-from hpctools.budget.month import Month, moment
-from hpctools.budget.statement import Part, Statement
+from hpctools.budget.month import FIRST_MONTH, Month, day_of, moment
+from hpctools.budget.statement import FORECAST_DAYS, Part, Statement
 from hpctools.budget.tree import Account, BudgetSite
 
 _HEADINGS = {"site": "Departments", "department": "Labs", "lab": "People"}
@@ -63,8 +63,9 @@ def budget_page(site: BudgetSite, statement: Statement, above: Sequence[Account]
         s=statement,
         above=[(account.name, _title(account)) for account in above],
         title=_title(statement.account),
+        known=statement.billed_through is not None,
         month=month_name(statement.month.start),
-        previous=statement.month.previous,
+        previous=statement.month.previous if statement.month > FIRST_MONTH else None,
         next=statement.month.next if statement.month < present else None,
         money=lambda amount: money(amount, statement.currency),
         percentage=percentage,
@@ -86,18 +87,33 @@ def verdict(statement: Statement) -> Verdict:
     """How the account stands against its budget, now and at the month's end."""
     if statement.status == "none":
         return Verdict("plain", "This month has not been reconciled yet, so there are no figures.")
+    if statement.billed_through is None:
+        return Verdict("plain", "No bill has arrived for this month yet, so no costs are known.")
     if statement.budget is None or statement.left is None:
-        return Verdict("plain", "No budget is set for this account; its department's budget covers it.")
+        covered = "; its department's budget covers it" if statement.account.level == "lab" else ""
+        return Verdict("plain", f"No budget is set for this account{covered}.")
     if statement.left < 0:
         return Verdict("bad", f"Over budget by {_money(statement, -statement.left)}.")
+    if statement.other_currencies:
+        return Verdict("warn", "Costs in other currencies are not counted against this budget.")
     if statement.projected is None:
-        return Verdict("good", f"Ended within budget, {_money(statement, statement.left)} were left.")
+        return _without_forecast(statement, _money(statement, statement.left))
     return _forecast(statement, statement.budget, statement.projected)
+
+
+def _without_forecast(statement: Statement, left: str) -> Verdict:
+    """At the end of a month, and at its beginning."""
+    if statement.status == "final":
+        return Verdict("good", f"Ended within budget, {left} were left.")
+    if statement.as_of is not None and day_of(statement.as_of) >= statement.month.end:
+        return Verdict("good", f"Ended within budget as far as the bill is known, {left} are left.")
+    return Verdict("plain", f"{left} are left. It is too early to tell where the month ends.")
 
 
 def _forecast(statement: Statement, budget: Decimal, projected: Decimal) -> Verdict:
     margin = difference(budget, projected)
-    at_pace = f"At the pace of the last week the month ends at {_money(statement, projected)}, "
+    pace = "of the last week" if len(statement.days) > FORECAST_DAYS else "so far"
+    at_pace = f"At the pace {pace} the month ends at {_money(statement, projected)}, "
     if margin < 0:
         return Verdict("warn", f"{at_pace}{_money(statement, -margin)} over budget.")
     return Verdict("good", f"On track. {at_pace}{_money(statement, margin)} under budget.")

@@ -76,7 +76,7 @@ class Attribution:
     Attributes:
         lines: sorted by key, none of them zero.
         coverage: by account that ran jobs.
-        estimated: the provider may still change the bill, or a job was still running.
+        estimated: the provider may still change the bill or has not sent it, or a job was still running.
     """
 
     lines: tuple[Line, ...]
@@ -112,7 +112,7 @@ def attribute(
     return Attribution(
         tuple(sorted((line for line in lines if line.amount), key=lambda line: line.key)),
         _coverage(usage, {(row.node_group, row.day) for row in bill}),
-        any(row.estimated for row in bill) or any(line.provisional for line in lines),
+        not bill or any(row.estimated for row in bill) or any(line.provisional for line in lines),
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
+from reprlib import repr as clip
 
 from hpctools.errors import BudgetError
 
 DAY_SECONDS = 86400
 _EPOCH = date(1970, 1, 1)
+_YEARS = range(2000, 2200)
 _FORM = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
 
@@ -36,8 +38,8 @@ class Month:
             BudgetError: it is not a month between 2000-01 and 2199-12.
         """
         match = _FORM.fullmatch(text) if text.isascii() else None
-        if match is None or not 2000 <= int(match[1]) < 2200:
-            raise BudgetError(f"{text!r} is not a month", "expected YYYY-MM, for example 2026-11")
+        if match is None or int(match[1]) not in _YEARS:
+            raise BudgetError(f"{clip(text)} is not a month", "expected YYYY-MM, for example 2026-11")
         return cls(int(match[1]), int(match[2]))
 
     @classmethod
@@ -72,6 +74,10 @@ class Month:
     def days(self) -> tuple[date, ...]:
         """All its days in order."""
         return tuple(self.start + timedelta(days=n) for n in range((self.end - self.start).days))
+
+
+FIRST_MONTH = Month(_YEARS[0], 1)
+"""The earliest that can be asked for."""
 
 
 def day_start(day: date) -> int:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Literal
 
 from hpctools.budget.attribution import Coverage, Kind
 from hpctools.budget.money import ZERO, difference, percent, to_places, total
-from hpctools.budget.month import Month, day_of
+from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite, Level
 
 Status = Literal["none", "estimated", "final"]
 PartLevel = Literal["department", "lab", "user", "own", "other"]
 
-_FORECAST_DAYS = 7
+FORECAST_DAYS = 7
+"""Complete days whose pace the forecast takes."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class Statement:
         spent: `jobs + idle`, and for the whole site also what nobody is charged with: then it is the bill.
         idle: its part of idle nodes, where the site's policy charges them.
         left: budget minus spent, negative when overspent.
-        projected: `spent` at the month's end if the rest goes like the last week; None for past months.
+        projected: `spent` at the month's end if the rest goes like the last week; None for past months and
+            before a whole day is billed.
         reached: the alert thresholds (percent) that were reached.
         days: from the first day to the last that is billed.
         parts: departments of a site, labs of a department, users of a lab; they add up to jobs + idle.
@@ -155,7 +157,9 @@ def statement(
     """
     everything = list(charges)
     currency = account.budget.currency if account.budget else site.currency
-    mine = [charge for charge in everything if _is_mine(site, account, charge)]
+    subtree = site.subtree(account.name)
+    whole = account.name == SITE_ACCOUNT
+    mine = [charge for charge in everything if whole or charge.account in subtree]
     own = [charge for charge in mine if charge.currency == currency]
     budget = account.budget.amount if account.budget else None
     spent = _sum(own)
@@ -182,10 +186,6 @@ def statement(
         uncharged=_uncharged([charge for charge in everything if charge.currency == currency]),
         other_currencies=_others(mine, currency),
     )
-
-
-def _is_mine(site: BudgetSite, account: Account, charge: Charge) -> bool:
-    return account.name == SITE_ACCOUNT or charge.account in site.subtree(account.name)
 
 
 def _sum(charges: Iterable[Charge], chosen: Callable[[Charge], bool] = lambda _: True) -> Decimal:
@@ -233,16 +233,24 @@ def _days(
 def _projected(
     month: Month, spent: Decimal, days: Sequence[DayPoint], knowledge: Knowledge | None
 ) -> Decimal | None:
-    """Spent so far, plus the mean of the last complete days for every day that is still to come."""
-    if knowledge is None or not days or knowledge.is_over(month):
+    """Where the month ends at the pace of the last complete days, or of these and today so far if that is more.
+
+    Both, because a bill that is late knows too little of today, and days before today too little of a change.
+    """
+    if knowledge is None or knowledge.is_over(month):
         return None
-    complete = [point for point in days if point.day < day_of(knowledge.as_of)][-_FORECAST_DAYS:]
+    complete = [point for point in days if point.day < day_of(knowledge.as_of)]
     if not complete:
         return None
-    through = complete[-1]
-    missing = (month.end - through.day - timedelta(days=1)).days
-    mean = total(point.amount for point in complete) / len(complete)
-    return to_places(max(spent, through.cumulative + mean * missing))
+    last = complete[-FORECAST_DAYS:]
+    week, end = total(point.amount for point in last), day_start(month.end)
+    begin, midnight = day_start(last[0].day), day_start(last[-1].day) + DAY_SECONDS
+    before = last[-1].cumulative + week * (end - midnight) / (midnight - begin)
+    if len(days) == len(complete):
+        return to_places(max(spent, before))
+    today = difference(spent, last[-1].cumulative)
+    with_today = spent + (week + today) * (end - knowledge.as_of) / (knowledge.as_of - begin)
+    return to_places(max(spent, before, with_today))
 
 
 def _parts(site: BudgetSite, account: Account, charges: Iterable[Charge], spent: Decimal) -> tuple[Part, ...]:

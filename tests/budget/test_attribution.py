@@ -246,3 +246,7 @@ def test_every_bill_is_conserved_whatever_the_jobs_and_their_order(
     assert len({line.key for line in result.lines}) == len(result.lines)
     shuffled_bill, shuffled_jobs = random.sample(bill, len(bill)), random.sample(jobs, len(jobs))
     assert attribute(shuffled_bill, shuffled_jobs, site, MONTH, START + 12 * 86400) == result
+
+
+def test_a_month_without_any_bill_is_not_final(make_site: Make) -> None:
+    assert attribute([], [], make_site(), MONTH, END).estimated

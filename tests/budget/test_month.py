@@ -27,6 +27,12 @@ def test_what_is_no_month_is_refused(text: str) -> None:
         Month.parse(text)
 
 
+def test_what_is_no_month_is_not_repeated_at_length() -> None:
+    with pytest.raises(BudgetError) as refused:
+        Month.parse("A" * 60_000)
+    assert len(str(refused.value)) < 100
+
+
 @given(st.integers(0, 7_000_000_000))
 def test_days_are_cut_in_utc(seconds: int) -> None:
     day = day_of(seconds)

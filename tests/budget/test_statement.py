@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,7 @@ from hpctools.budget.attribution import Coverage
 from hpctools.budget.money import total
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.statement import Charge, DayPoint, Knowledge, Part, Statement, Uncharged, statement
-from hpctools.budget.tree import BudgetSite
+from hpctools.budget.tree import Account, BudgetSite
 
 MONTH = Month(2026, 11)
 Make = Callable[..., Any]
@@ -135,12 +136,58 @@ def test_past_months_are_not_forecast(make_site: Make) -> None:
     assert state(make_site, "nlp", known(date(2026, 12, 5), 30)).projected is None
 
 
-def test_the_forecast_leaves_out_the_day_in_progress_and_takes_seven_days(make_site: Make) -> None:
+def forecast(make_site: Make, today: str, hours: int, billed: int = 15) -> Decimal | None:
+    """For cv at so many hours of 15 November: 70 a day until the 7th, then 10 a day, and `today`."""
     charges = [charge(day, "attributed", "cv", "cv1", "70" if day <= 7 else "10") for day in range(1, 15)]
-    charges.append(charge(15, "attributed", "cv", "cv1", "1"))
-    result = state(make_site, "cv", known(date(2026, 11, 15), 15), charges)
+    if billed == 15:
+        charges.append(charge(15, "attributed", "cv", "cv1", today))
+    as_of = day_start(date(2026, 11, 15)) + hours * 3600
+    return state(make_site, "cv", replace(known(date(2026, 11, 15), billed), as_of=as_of), charges).projected
+
+
+def test_the_forecast_takes_the_last_seven_days_and_a_late_bill_of_today_does_not_lower_it(
+    make_site: Make,
+) -> None:
     # 7 * 70 + 7 * 10 until the 14th, then 16 days at 10.
-    assert result.projected == Decimal("720.00")
+    assert forecast(make_site, "0", 12, billed=14) == Decimal("720.00")
+    assert forecast(make_site, "1", 12) == Decimal("720.00")
+    assert forecast(make_site, "5", 12) == Decimal("720.00")
+
+
+def test_the_forecast_sees_what_began_today(make_site: Make) -> None:
+    # 560 + 80 until noon of the 15th, then 15.5 days at (70 + 80) / 7.5 a day.
+    assert forecast(make_site, "80", 12) == Decimal("950.00")
+
+
+def test_spending_only_today_is_not_the_end_of_the_month(make_site: Make) -> None:
+    charges = [charge(21, "attributed", "cv", "cv1", "75")]
+    noon = replace(known(date(2026, 11, 21), 21), as_of=day_start(date(2026, 11, 21)) + 43200)
+    assert state(make_site, "cv", noon, charges).projected == Decimal("170.00")
+
+
+def test_a_refund_of_today_is_not_expected_every_day(make_site: Make) -> None:
+    assert forecast(make_site, "-300", 12) == Decimal("720.00")
+
+
+def test_there_is_no_forecast_on_the_first_day(make_site: Make) -> None:
+    evening = replace(known(date(2026, 11, 1), 1), as_of=day_start(date(2026, 11, 1)) + 80000)
+    assert state(make_site, "nlp", evening, CHARGES[:2]).projected is None
+
+
+def test_a_statement_of_a_large_site_looks_at_each_account_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts = tuple(Account(f"d{n}", "department", "root") for n in range(50))
+    site = BudgetSite("uni", accounts, ())
+    asked: list[str] = []
+    children = BudgetSite.children
+
+    def counted(self: BudgetSite, name: str) -> tuple[Account, ...]:
+        asked.append(name)
+        return children(self, name)
+
+    monkeypatch.setattr(BudgetSite, "children", counted)
+    charges = [charge(1, "attributed", f"d{n % 50}", f"u{n}", "1") for n in range(1000)]
+    assert statement(site, accounts[0], MONTH, charges, known(date(2026, 11, 4))).spent == 20
+    assert len(asked) < 10
 
 
 def test_thresholds_are_reached_from_their_percentage_on(make_site: Make) -> None:

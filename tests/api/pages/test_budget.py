@@ -11,7 +11,7 @@ import pytest
 from api.pages.budget import budget_page, verdict
 from api.pages.chart import Trend, trend_svg
 from api.pages.wording import money, percentage
-from hpctools.budget.month import Month, day_start
+from hpctools.budget.month import FIRST_MONTH, Month, day_start
 from hpctools.budget.statement import Charge, Knowledge, Statement, statement
 from hpctools.budget.tree import BudgetSite
 
@@ -45,13 +45,54 @@ def test_the_verdict_is_one_sentence(site: BudgetSite, amount: str, tone: str, t
     assert (said.tone, said.text) == (tone, text)
 
 
-def test_the_verdict_of_other_cases(site: BudgetSite) -> None:
+def test_the_verdict_of_a_past_month(site: BudgetSite) -> None:
     past = of(site, "6000", on=date(2026, 12, 5))
-    assert verdict(past).text == "Ended within budget, $12,000.00 were left."
-    lab = statement(site, site.by_name["cv-lab-a"], NOVEMBER, [], Knowledge(0, None, False, {}))
-    assert verdict(lab).text.startswith("No budget is set")
+    assert verdict(past).text == "Ended within budget as far as the bill is known, $12,000.00 are left."
+    final = replace(past, status="final")
+    assert verdict(final).text == "Ended within budget, $12,000.00 were left."
+
+
+def test_the_first_day_of_a_month_is_not_its_end(site: BudgetSite) -> None:
+    charges = [Charge(NOVEMBER.start, "attributed", "cv", "u", "USD", Decimal(100))]
+    evening = Knowledge(day_start(NOVEMBER.start) + 72000, NOVEMBER.start, True, {})
+    said = verdict(statement(site, site.by_name["cv"], NOVEMBER, charges, evening))
+    assert (said.tone, said.text) == (
+        "plain",
+        "$17,900.00 are left. It is too early to tell where the month ends.",
+    )
+
+
+def test_without_a_bill_nothing_is_said_of_the_budget(site: BudgetSite) -> None:
+    waiting = statement(site, site.by_name["cv"], NOVEMBER, [], Knowledge(0, None, True, {}))
+    assert verdict(waiting).text == "No bill has arrived for this month yet, so no costs are known."
+    html = page(site, "cv", waiting)
+    assert "not known yet" in html
+    assert "$0.00" not in html
+    assert "of the budget" not in html.split("</style>")[1].split("<details")[0]
+
+
+def test_the_pace_of_a_young_month_is_not_called_that_of_a_week(site: BudgetSite) -> None:
+    charges = [Charge(day, "attributed", "cv", "u", "USD", Decimal(100)) for day in NOVEMBER.days[:3]]
+    young = Knowledge(day_start(date(2026, 11, 4)), date(2026, 11, 3), True, {})
+    said = verdict(statement(site, site.by_name["cv"], NOVEMBER, charges, young))
+    assert said.text == "On track. At the pace so far the month ends at $3,000.00, $15,000.00 under budget."
+
+
+def test_the_verdict_of_other_cases(site: BudgetSite) -> None:
+    lab = replace(of(site, "10"), account=site.by_name["cv-lab-a"], budget=None, left=None)
+    assert verdict(lab).text == "No budget is set for this account; its department's budget covers it."
+    department = replace(of(site, "10"), budget=None, left=None)
+    assert verdict(department).text == "No budget is set for this account."
     none = statement(site, site.by_name["cv"], NOVEMBER, [], None)
     assert verdict(none).text.startswith("This month has not been reconciled")
+    mixed = replace(of(site, "10"), other_currencies={"EUR": Decimal(3)})
+    assert verdict(mixed).tone == "warn"
+
+
+def test_before_the_first_month_there_is_no_link(site: BudgetSite) -> None:
+    html = budget_page(site, statement(site, site.by_name["cv"], FIRST_MONTH, [], None), [], NOVEMBER)
+    assert 'href="?month=2000-02"' in html
+    assert "1999" not in html
 
 
 def page(site: BudgetSite, name: str, shown: Statement) -> str:
