@@ -11,7 +11,7 @@ from pathlib import PurePath
 from hpctools.slurm.run import Completed, relay
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent
-from hpctools.submit.script import python_module
+from hpctools.submit.script import python_target
 
 _NO_CONTROLLER = "Unable to contact slurm controller"
 
@@ -48,8 +48,9 @@ def command_name(command: Sequence[str]) -> str:
     name = PurePath(command[0]).name or "job"
     if not re.fullmatch(r"python[\d.]*", name):
         return name
-    words = (PurePath(word).name for word in command[1:] if not word.startswith("-"))
-    return python_module(command) or next(words, name) or name
+    kind, word = python_target(command)
+    # Code is no name.
+    return {"m": word, "file": PurePath(word).name}.get(kind) or name
 
 
 def execute_plain(submission: PlainSubmission, *, parsable: bool = False) -> Completed:

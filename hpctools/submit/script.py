@@ -138,11 +138,23 @@ def _started_by(shell_line: str) -> str | None:
 
 def python_module(command: Sequence[str]) -> str | None:
     """What `python -m` runs, if the command is that."""
-    if not re.fullmatch(r"python[\d.]*", Path(command[0]).name):
-        return None
-    for word, following in pairwise(command[1:]):
-        if word == "-m":
-            return following
-        if not word.startswith("-"):
-            return None
-    return None
+    kind, word = python_target(command)
+    return word if kind == "m" else None
+
+
+def python_target(command: Sequence[str]) -> tuple[str, str]:
+    """What a Python command runs: `m` and a module, `c` and code, or `file` and a script's path.
+
+    Two empty texts when it is no Python command, or none that names what to run.
+    """
+    words = iter(command)
+    if not re.fullmatch(r"python[\d.]*", Path(next(words, "")).name):
+        return "", ""
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, "")
+        elif found := re.fullmatch(r"-[A-Za-z]*([mc])", word):
+            return found[1], next(words, "")
+        elif not word.startswith("-"):
+            return "file", word
+    return "", ""

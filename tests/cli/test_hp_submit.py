@@ -241,7 +241,8 @@ def test_json_and_quiet_contradict_each_other_before_anything_is_submitted(sbatc
 def test_output_that_cannot_be_written_is_one_line_and_never_a_traceback(
     sbatch, words, redirection, code, lines
 ):
-    command = f"{sys.executable} -m hpctools.cli.hp_submit {words} {redirection}"
+    # Unbuffered, Python has nothing left to write at its exit.
+    command = f"unset PYTHONUNBUFFERED; {sys.executable} -m hpctools.cli.hp_submit {words} {redirection}"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stderr.count(b"\n")) == (code, lines)
 

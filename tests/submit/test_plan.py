@@ -110,6 +110,9 @@ def test_percent_signs_in_a_path_are_no_file_name_pattern(tmp_path):
     [
         (["-N1:2", "--", "python", "-u", "dir/train.py", "-m", "x"], "train-3fa9c1"),
         (["-N1:2", "--", "python3.11", "-m", "pkg.train"], "pkg.train-3fa9c1"),
+        (["-N1:2", "--", "python", "-c", "import train; train.main()"], "python-3fa9c1"),
+        (["-N1:2", "--", "python", "-W", "ignore", "train.py"], "train-3fa9c1"),
+        (["-N1:2", "--", "python"], "python-3fa9c1"),
         (["-N1:2", "--", "./run me!.sh"], "run-me-3fa9c1"),
         (["-N1:2", "-J", "../../etc", "--", "x"], "etc-3fa9c1"),
         (["-N1:2", "-J", "\u00fc\n/..", "--", "x"], "run-3fa9c1"),

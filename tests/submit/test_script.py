@@ -134,6 +134,8 @@ def test_a_script_in_another_language_is_not_searched():
         (("python", "-u", "-m", "torch.distributed.run", "x"), "python -m torch.distributed.run"),
         (("python", "train.py", "-m", "torch.distributed.run"), None),
         (("python", "-m", "train"), None),
+        (("python", "-W", "ignore", "-um", "torch.distributed.run", "x"), "python -m torch.distributed.run"),
+        (("python", "-c", "import x", "-m", "torch.distributed.run"), None),
         (("train", "srun"), None),
         (("bash", "-c", "cd x && srun hostname"), "srun"),
         (("/bin/sh", "-euc", "torchrun x"), "torchrun"),
