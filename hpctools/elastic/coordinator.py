@@ -59,6 +59,7 @@ class Coordinator:
         self._departed: set[str] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._finishing = False
+        self._completed = False
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -287,6 +288,8 @@ class Coordinator:
             self._begin_to_finish()
         elif code == 0 or agent.leaving:
             agent.reason = "preempted" if agent.leaving else "released"
+        elif self._completed and code < 0:
+            self._on_crash(agent, worker, code, tail or [f"signal {-code} after the last step"])
         elif code < 0 or worker in self._expelled:
             self._restart(agent, worker, f"was ended by signal {-code}" if code < 0 else "fell silent")
         else:
@@ -341,6 +344,7 @@ class Coordinator:
             elif isinstance(effect, Broken):
                 self.fail(effect.reason)
             elif isinstance(effect, Completed):
+                self._completed = True
                 self._replicas.stop()
 
     def _node_of(self, worker: str) -> str:
@@ -366,7 +370,9 @@ class Coordinator:
 
     def _notice_silence(self, now: float, *, late: bool) -> None:
         """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""
-        peers: list[Agent | Worker] = [*self._workers.values(), *self._agents.values()]
+        # After the last step a worker saves and shuts Python down, which stops its signs of life first.
+        workers = () if self._completed else self._workers.values()
+        peers: list[Agent | Worker] = [*workers, *self._agents.values()]
         for peer in peers:
             if late:
                 peer.seen = now

@@ -126,6 +126,41 @@ def test_killed_worker_and_killed_agent(make_run: MakeRun, lone: list[dict[str, 
     assert [(each["from"], each["to"]) for each in recoveries] == [(3, 2), (3, 2)]
 
 
+def test_silence_after_the_last_step_is_no_failure(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Saving and Python's own shutdown stop the signs of life; the worker must be left to end."""
+    hurry.touch()
+    with make_run((2, 2), "--hurry", str(hurry), "--slow-end", "5") as run:
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert run.events("warning") == []
+
+
+def test_a_worker_killed_after_the_last_step_fails_the_run(make_run: MakeRun, hurry: Path) -> None:
+    """What it was to save may be missing, so the run must neither hang nor call itself finished."""
+    hurry.touch()
+    with make_run((2, 2), "--hurry", str(hurry), "--killed-at-end") as run:
+        assert run.end() != 0
+    status = run.status()
+    assert status is not None
+    assert status.state == "failed"
+    assert "signal 9 after the last step" in status.message
+
+
+def test_killing_every_worker_fails_the_run(make_run: MakeRun) -> None:
+    """Nobody holds the state any more, and there is no checkpoint."""
+    with make_run((2, 2)) as run:
+        run.wait_for_world(2)
+        run.wait_for_steps(1)
+        for pid in (run.pid_of("b0"), run.pid_of("b1")):
+            os.kill(pid, signal.SIGKILL)
+        assert run.end() != 0
+    status = run.status()
+    assert status is not None
+    assert (status.state, "state of the training" in status.message) == ("failed", True)
+
+
 def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """Rank 0 dies; another one has the state, and rank 0 comes back for it."""
     with make_run((2, 2), "--hurry", str(hurry)) as run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +21,8 @@ parser.add_argument("--replica-raises", action="store_true")
 parser.add_argument("--slow-start", type=float, default=0.0, help="seconds, for replicas")
 parser.add_argument("--die-linking", type=Path, help="marker: the first replica dies while it links")
 parser.add_argument("--buffer", type=int, default=0, help="megabytes that the state holds besides")
+parser.add_argument("--slow-end", type=int, default=0, help="seconds without a sign of life after the loop")
+parser.add_argument("--killed-at-end", action="store_true")
 args = parser.parse_args()
 
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
@@ -111,3 +114,6 @@ for epoch in range(args.epochs):
             print(f"step {loader.step} loss {loader.loss:.6f} world {loader.world_size}")
 weights = {name: tensor.tolist() for name, tensor in model.state_dict().items() if name != "ballast"}
 note(final=weights, lr=scheduler.get_last_lr())
+ctypes.PyDLL(None).sleep(args.slow_end)  # a PyDLL keeps the interpreter's lock, as its shutdown does
+if args.killed_at_end:
+    os.kill(os.getpid(), signal.SIGKILL)
