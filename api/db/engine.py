@@ -9,13 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from api.db.exact import ExactSum
 from hpctools.errors import UnreachableError, UsageError
 
 _BUSY_MS = 60_000
+_CONNECT_SECONDS = 10
 
 # Any constant will do; it names our lock among the advisory locks of the database.
 _LOCK = 0x68706374
@@ -31,7 +33,7 @@ def connect(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise UsageError(
             "the database URL cannot be read", "expected sqlite:///FILE or postgresql://..."
         ) from None
@@ -39,7 +41,7 @@ def connect(url: str) -> Engine:
     if backend == "sqlite":
         return _sqlite(parsed)
     if backend == "postgresql":
-        return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        return _postgresql(parsed)
     raise UsageError(f"{backend} is not a supported database", "use sqlite:///FILE or postgresql://...")
 
 
@@ -50,7 +52,7 @@ def writing(engine: Engine) -> Iterator[Session]:
     Raises:
         UnreachableError: the database does not answer, or another writer did not end in time.
     """
-    with _reachable(), engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with reachable(), engine.connect().execution_options(writes=True) as connection, connection.begin():
         lock(connection)
         with Session(bind=connection) as session:
             yield session
@@ -64,28 +66,45 @@ def reading(engine: Engine) -> Iterator[Session]:
     Raises:
         UnreachableError: the database does not answer.
     """
-    with _reachable(), Session(engine) as session:
+    if engine.dialect.name == "postgresql":
+        # By default each query would see what others have stored since the one before.
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
+    with reachable(), Session(engine) as session:
         yield session
 
 
 def lock(connection: Connection) -> None:
     """Wait until no other writer is at work; held until the transaction ends.
 
-    SQLite has the lock since BEGIN IMMEDIATE.
+    SQLite has the lock since BEGIN IMMEDIATE. Both wait for _BUSY_MS at most.
     """
     if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_BUSY_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
 @contextmanager
-def _reachable() -> Iterator[None]:
+def reachable() -> Iterator[None]:
+    """Failures of the database as ours; an IntegrityError passes, it is about what was to be stored.
+
+    Raises:
+        UnreachableError: the database does not answer, or is none, or not ours.
+    """
     try:
         yield
-    except OperationalError as error:
-        reason = str(error.orig).strip().splitlines()[0]
+    except IntegrityError:
+        raise
+    except (DatabaseError, PoolTimeout) as error:
+        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
         raise UnreachableError(
             f"the database cannot be used: {reason}", "check HPCTOOLS_API_DATABASE_URL and that it runs"
         ) from error
+
+
+def _postgresql(url: URL) -> Engine:
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": str(_CONNECT_SECONDS)})
+    return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
 
 
 def _sqlite(url: URL) -> Engine:
@@ -99,7 +118,8 @@ def _sqlite(url: URL) -> Engine:
 
 def _create_private(path: Path) -> None:
     try:
-        path.touch(mode=0o600)
+        if not path.exists():
+            path.touch(mode=0o600)
     except OSError as error:
         raise UsageError(
             f"cannot create the database {path}: {error.strerror}",

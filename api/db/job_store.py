@@ -19,14 +19,17 @@ _COLUMNS = tuple(field.name for field in fields(JobRecord))
 
 
 def append_jobs(session: Session, jobs: Iterable[JobRecord], seen_at: int) -> int:
-    """Store jobs that started and are new or differ from their newest version; return how many."""
+    """Store jobs that started and are new or differ from their newest version; return how many.
+
+    A job that was seen later already (in another month's run) stays as it is.
+    """
     started = (job for job in jobs if job.start is not None)
     changed = 0
     for batch in _batches(started):
         known = _newest(session, batch)
         rows = [
             asdict(job) | {"version": version, "seen_at": seen_at, "digest": digest}
-            for job, version, digest in _changes(batch, known)
+            for job, version, digest in _changes(batch, known, seen_at)
         ]
         if rows:
             session.execute(insert(JobVersion), rows)
@@ -58,22 +61,26 @@ def current_jobs(session: Session, month: Month) -> list[JobRecord]:
 
 
 def _changes(
-    batch: Iterable[JobRecord], known: dict[tuple[str, int], tuple[int, str]]
+    batch: Iterable[JobRecord], known: dict[tuple[str, int], tuple[int, int, str]], now: int
 ) -> Iterator[tuple[JobRecord, int, str]]:
     for job in batch:
-        version, old = known.get((job.cluster, job.dbindex), (0, ""))
+        version, seen_at, old = known.get((job.cluster, job.dbindex), (0, 0, ""))
         digest = hashlib.sha256(repr(job).encode()).hexdigest()
-        if digest != old:
+        if digest != old and seen_at <= now:
             yield job, version + 1, digest
 
 
-def _newest(session: Session, batch: Iterable[JobRecord]) -> dict[tuple[str, int], tuple[int, str]]:
+def _newest(session: Session, batch: Iterable[JobRecord]) -> dict[tuple[str, int], tuple[int, int, str]]:
     query = (
-        select(JobVersion.cluster, JobVersion.dbindex, JobVersion.version, JobVersion.digest)
+        select(
+            JobVersion.cluster, JobVersion.dbindex, JobVersion.version, JobVersion.seen_at, JobVersion.digest
+        )
         .where(JobVersion.dbindex.in_([job.dbindex for job in batch]))
         .order_by(JobVersion.version)
     )
-    return {(row.cluster, row.dbindex): (row.version, row.digest) for row in session.execute(query)}
+    return {
+        (row.cluster, row.dbindex): (row.version, row.seen_at, row.digest) for row in session.execute(query)
+    }
 
 
 def _batches(jobs: Iterable[JobRecord]) -> Iterator[list[JobRecord]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
 
-from api.db.engine import lock
-from hpctools.errors import UnreachableError
+from api.db.engine import lock, reachable
+from hpctools.errors import BudgetError
 
 HEAD = "v0001"
 
@@ -20,6 +19,7 @@ def upgrade(engine: Engine) -> None:
 
     Raises:
         UnreachableError: the database does not answer.
+        BudgetError: its tables are of a release that we do not know.
     """
     if current(engine) != HEAD:
         _run(engine, "upgrade", "head")
@@ -38,20 +38,21 @@ def current(engine: Engine) -> str | None:
     """
     from alembic.runtime.migration import MigrationContext
 
-    try:
-        with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
-    except OperationalError as error:
-        raise UnreachableError(
-            f"the database does not answer: {str(error.orig).strip().splitlines()[0]}",
-            "check HPCTOOLS_API_DATABASE_URL and that it runs",
-        ) from error
+    with reachable(), engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
 
 
 def _run(engine: Engine, direction: str, revision: str) -> None:
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
-        lock(connection)
-        _alembic(connection, direction, revision)
+    from alembic.util import CommandError
+
+    try:
+        with reachable(), engine.connect().execution_options(writes=True) as connection, connection.begin():
+            lock(connection)
+            _alembic(connection, direction, revision)
+    except CommandError as error:
+        raise BudgetError(
+            f"the database's tables are of another release ({error})", "use the release that made them"
+        ) from None
 
 
 def _alembic(connection: Connection, direction: str, revision: str) -> None:

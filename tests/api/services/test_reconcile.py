@@ -152,6 +152,21 @@ def test_older_data_does_not_overwrite_newer(
     assert everything(engine, site, november) == before
 
 
+def test_an_older_view_of_a_job_in_another_months_run_does_not_overwrite_a_newer(
+    engine: Engine, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
+) -> None:
+    """Two months reconciled at once: what was fetched first may be stored last."""
+    running = next(job for job in jobs.records if job.end is None)
+    jobs.records = [replace(running, end=now, state="COMPLETED")]
+    reconcile(engine, site, november, bills, jobs, now)
+    before = everything(engine, site, november)
+    jobs.records = [running]
+    assert reconcile(engine, site, november.previous, bills, jobs, now - 60).jobs == 0
+    jobs.records = []
+    reconcile(engine, site, november, bills, jobs, now)
+    assert everything(engine, site, november) == before
+
+
 def test_two_at_once_do_the_work_once(
     engine: Engine, site: BudgetSite, november: Month, reconcile_november: Reconcile
 ) -> None:

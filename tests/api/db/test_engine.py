@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select, text
+
+from api.db import engine as engines
+from api.db.engine import connect, reading, writing
+from api.db.migrate import upgrade
+from api.db.models import ApiToken
+from hpctools.errors import BudgetError, UnreachableError, UsageError
+
+
+def token(name: str) -> ApiToken:
+    return ApiToken(name=name, digest=name, account=None, created_at=1, expires_at=None)
+
+
+def test_a_reader_sees_one_state_while_others_write(engine: Engine) -> None:
+    with reading(engine) as session:
+        assert session.scalars(select(ApiToken.name)).all() == []
+        with writing(engine) as other:
+            other.add(token("new"))
+        assert session.scalars(select(ApiToken.name)).all() == []
+    with reading(engine) as session:
+        assert session.scalars(select(ApiToken.name)).all() == ["new"]
+
+
+def test_a_writer_sees_what_the_one_before_stored(engine: Engine) -> None:
+    for name in ("first", "second"):
+        with writing(engine) as session:
+            session.add(token(name))
+            session.flush()
+            assert name in session.scalars(select(ApiToken.name)).all()
+    with writing(engine) as session:
+        assert sorted(session.scalars(select(ApiToken.name))) == ["first", "second"]
+
+
+def test_a_writer_does_not_wait_for_ever(
+    engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_BUSY_MS", 200)
+    with writing(engine) as first:
+        first.add(token("first"))
+        first.flush()
+        with opened(database_url) as second, pytest.raises(UnreachableError, match="lock"), writing(second):
+            pass
+
+
+def test_tables_of_a_newer_release_are_left_alone(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'v9999'"))
+    with pytest.raises(BudgetError, match=r"of another release .*v9999"):
+        upgrade(engine)
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    engine = connect(url)
+    yield engine
+    engine.dispose()
+
+
+def test_a_file_that_is_no_database_is_named_as_such_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    os.utime(path, (1, 1))
+    with (
+        opened(f"sqlite:///{path}") as engine,
+        pytest.raises(UnreachableError, match="file is not a database"),
+    ):
+        upgrade(engine)
+    assert path.stat().st_mtime == 1
+
+
+def test_a_database_of_something_else_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with opened(f"sqlite:///{path}") as engine, engine.connect() as connection:
+        connection.execute(text("CREATE TABLE bill_day (id INTEGER)"))
+        connection.commit()
+    with (
+        opened(f"sqlite:///{path}") as engine,
+        pytest.raises(UnreachableError, match="table bill_day already exists"),
+    ):
+        upgrade(engine)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:secret@h:port/db", "", "somewhere"])
+def test_urls_that_cannot_be_read_do_not_appear_in_the_message(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        connect(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_options_that_the_database_does_not_know_are_named(tmp_path: Path) -> None:
+    with (
+        opened(f"postgresql://u:secret@/db?host={tmp_path}&bogus=1") as engine,
+        pytest.raises(UnreachableError, match='invalid connection option "bogus"'),
+    ):
+        upgrade(engine)
