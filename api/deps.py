@@ -111,7 +111,13 @@ def get_visited(name: Annotated[str, Path(max_length=128)], site: Site, principa
     return visible_account(site, principal, name)
 
 
-def get_month(month: Annotated[str, Path(examples=["2026-11"])]) -> Month:
+def get_month(
+    month: Annotated[
+        str,
+        # For the description only: our own message says more than that of a pattern.
+        Path(examples=["2026-11"], json_schema_extra={"pattern": r"^2[01]\d{2}-(0[1-9]|1[0-2])$"}),
+    ],
+) -> Month:
     """The month in a path."""
     return _month(month)
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
+from api.edge import HEADERS
 from api.pages.render import render
 from hpctools.errors import HpctoolsError, UnreachableError
 
@@ -99,20 +100,21 @@ async def _on_failure(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    # The server logs the traceback itself.
+    _log.error("%s %s failed: %r", request.method, request.url.path, error)
     broken = "The service met an error of its own. Its log tells the operator more."
     return _answer(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
 
 
 def _answer(request: Request, problem: ProblemError) -> Response:
+    # The answer to a bug goes past Edge, outside of which Starlette catches it.
+    headers = HEADERS | problem.headers
     if not _wants_page(request):
-        return JSONResponse(
-            _body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=problem.headers
-        )
+        return JSONResponse(_body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=headers)
     if problem.status == HTTPStatus.UNAUTHORIZED:
         return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
     page = render("problem.html", title=problem.status.phrase, detail=problem.detail)
-    return HTMLResponse(page, problem.status, headers=problem.headers)
+    return HTMLResponse(page, problem.status, headers=headers)
 
 
 def _body(request: Request, problem: ProblemError) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from api.commands.tokens import token
 from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
 from api.settings import read_settings
-from hpctools.budget.month import Month, day_of
-from hpctools.errors import HpctoolsError, UsageError
+from hpctools.budget.month import Month, day_of, day_start
+from hpctools.errors import BudgetError, HpctoolsError, UsageError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,7 +53,15 @@ def serve(host: str, port: int) -> None:
     settings = read_settings()
     with open_store(settings):
         pass
-    uvicorn.run(create_app(settings), host=host, port=port, log_level="info", server_header=False)
+    uvicorn.run(
+        create_app(settings),
+        host=host,
+        port=port,
+        log_level="info",
+        server_header=False,
+        # A client that never ends its request does not keep the service from ending.
+        timeout_graceful_shutdown=10,
+    )
 
 
 @cli.command()
@@ -79,13 +87,16 @@ def reconcile(month: str | None) -> None:
 
     settings = read_settings()
     now = int(time.time())
+    chosen = chosen_month(month, now)
+    if day_start(chosen.start) > now:
+        raise UsageError(f"{chosen} has not begun", "give the present month or one before it")
     site_file = SiteFile(settings.site, settings.metric)
     site = site_file.current()
     cluster = site_file.cluster_tag() if settings.bill_scope == "cluster" else None
     bills = CostExplorer(site.metric, site.tag_key, cluster)
     jobs = Sacct(settings.sacct, settings.sacct_timeout)
     with open_store(settings) as engine:
-        outcome = carry_out(engine, site, chosen_month(month, now), bills, jobs, now)
+        outcome = carry_out(engine, site, chosen, bills, jobs, now)
     click.echo(
         f"{outcome.month}: new or changed: {outcome.bill_days} bill days, {outcome.jobs} jobs, "
         f"{outcome.entries} ledger entries"
@@ -116,5 +127,14 @@ def statement(month: str | None, account: str, as_json: bool) -> None:
 
 
 def chosen_month(text: str | None, now: int) -> Month:
-    """The month that was asked for, or the present one."""
-    return Month.parse(text) if text is not None else Month.of(day_of(now))
+    """The month that was asked for, or the present one.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if text is None:
+        return Month.of(day_of(now))
+    try:
+        return Month.parse(text)
+    except BudgetError as error:
+        raise UsageError(error.message, error.remedy) from None

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from api.pages.wording import moment_name, money, percentage
@@ -51,7 +52,8 @@ def _parts(statement: Statement) -> Table:
         nobody = (("idle", uncharged.idle), ("shared", uncharged.shared), ("untagged", uncharged.untagged))
         rows += [(name, "charged to nobody", amount, "") for name, amount in nobody]
     for name, kind, amount, share in rows:
-        table.add_row(name, kind, _money(statement, amount), share)
+        # Names come from slurmdbd too: what looks like rich's markup is a name all the same.
+        table.add_row(escape(name), kind, _money(statement, amount), share)
     table.add_section()
     table.add_row("together", "", _money(statement, total(amount for _, _, amount, _ in rows)), "")
     return table

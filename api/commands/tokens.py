@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -39,11 +42,11 @@ def create(name: str, account: str | None, admin: bool, expires: str | None, out
     now = int(time.time())
     ends = _expiry(expires, now)
     with open_store(settings) as engine:
-        secret = tokens.create(engine, name, account, now, ends)
-    if out is None:
-        click.echo(secret)
-    else:
-        _write(out, secret)
+        if out is None:
+            click.echo(tokens.create(engine, name, account, now, ends))
+        else:
+            with _new_file(out) as file:
+                file.write(f"{tokens.create(engine, name, account, now, ends)}\n")
 
 
 @token.command("list")
@@ -89,12 +92,18 @@ def _expiry(text: str | None, now: int) -> int | None:
     return end
 
 
-def _write(out: Path, secret: str) -> None:
+@contextmanager
+def _new_file(path: Path) -> Iterator[TextIO]:
+    """A file that was not there, mode 0600: made before there is a token, removed when there will be none."""
     try:
-        out.touch(mode=0o600, exist_ok=False)
-        out.write_text(f"{secret}\n")
+        path.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         raise UsageError(
-            f"cannot write the token to {out}: {error.strerror}",
-            "revoke it, and name a new file in a folder of yours",
+            f"cannot write the token to {path}: {error.strerror}", "name a new file in a folder of yours"
         ) from None
+    try:
+        with path.open("w") as file:
+            yield file
+    except BaseException:
+        path.unlink()
+        raise

@@ -28,8 +28,15 @@ def same_origin(request: Request) -> None:
         ProblemError: 403.
     """
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and _host(origin) != request.headers.get("host"):
         raise ProblemError(HTTPStatus.FORBIDDEN, "This form came from another site.")
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 @router.get("/login")

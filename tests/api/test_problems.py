@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_the_openapi_description_knows_problems_and_the_token(sqlite_service: An
         assert list(statement["responses"][status]["content"]) == [PROBLEM]
     assert statement["security"] == [{"HTTPBearer": []}]
     assert "Problem" in document["components"]["schemas"]
+
+
+def test_the_description_says_what_a_month_is(sqlite_service: Any) -> None:
+    document = sqlite_service.anonymous().get("/openapi.json").json()
+    (month,) = (
+        parameter["schema"]["pattern"]
+        for parameter in document["paths"]["/v1/accounts/{name}/statement/{month}"]["get"]["parameters"]
+        if parameter["name"] == "month"
+    )
+    for text in ("2000-01", "2026-11", "2199-12", "1999-12", "2200-01", "2026-00", "2026-13", "2026-1"):
+        taken = sqlite_service.client("nlp").get(f"/v1/accounts/nlp/statement/{text}").status_code == 200
+        assert taken == bool(re.search(month, text))
 
 
 def test_every_answer_forbids_scripts_and_storing(sqlite_service: Any) -> None:

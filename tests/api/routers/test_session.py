@@ -32,7 +32,7 @@ def test_a_wrong_token_shows_the_form_again(sqlite_service: Any, data: dict[str,
 
 
 @pytest.mark.parametrize("path", ["/login", "/logout"])
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://testserver:81"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://testserver:81", "http://["])
 def test_forms_of_other_sites_are_refused(sqlite_service: Any, path: str, origin: str) -> None:
     data = {"token": sqlite_service.token("nlp")}
     answer = sqlite_service.anonymous().post(path, data=data, headers={"Origin": origin})
