@@ -233,7 +233,7 @@ def _days(
 def _projected(
     month: Month, spent: Decimal, days: Sequence[DayPoint], knowledge: Knowledge | None
 ) -> Decimal | None:
-    """Where the month ends at the pace of the last complete days, or of these and today so far if that is more.
+    """Where the month ends at the pace of the last complete days, or of these and today if that is more.
 
     Both, because a bill that is late knows too little of today, and days before today too little of a change.
     """
