@@ -13,6 +13,9 @@ from pathlib import Path
 from hpctools.errors import BudgetError, CommandError, UnreachableError
 from hpctools.slurm.run import run
 
+FEW_JOBS = 20_000  # in one answer; sacct prints about 300 bytes a job
+LONGEST_WINDOW = 8  # days
+
 # No field that a user can fill freely (job name, comment, WCKey): it could carry separators and line breaks.
 FIELDS = (
     "JobIDRaw",
@@ -83,10 +86,12 @@ class JobRecord:
 def read_jobs(
     first: date, end: date, *, sacct: Path | str = "sacct", timeout: float = 300.0
 ) -> Iterator[JobRecord]:
-    """Every job that was known in a span of days, each once, a day's window at a time.
+    """Every job that was known in a span of days, each once, a window at a time.
 
-    One query runs at a time and covers a day, because slurmdbd fails on results over 3 GiB and concurrent
-    large queries have brought databases down.
+    One query runs at a time, because slurmdbd fails on results over 3 GiB and concurrent large queries have
+    brought databases down. The first covers a day; the next twice as many as long as answers stay small,
+    else a day again: a quiet month takes a handful of queries (each costs 0.3 s before slurmdbd does
+    anything), a busy one stays at days.
 
     Args:
         first, end: UTC days; `end` is exclusive.
@@ -99,21 +104,24 @@ def read_jobs(
         BudgetError: its output is not what was asked for.
     """
     seen: set[tuple[str, int]] = set()
-    for window in range((end - first).days):
-        day = first + timedelta(days=window)
-        for record in parse(_query(day, sacct, timeout)):
+    day, days = first, 1
+    while day < end:
+        after = min(day + timedelta(days=days), end)
+        records = parse(_query(day, after, sacct, timeout))
+        for record in records:
             if (record.cluster, record.dbindex) not in seen:
                 seen.add((record.cluster, record.dbindex))
                 yield record
+        day, days = after, min(2 * days, LONGEST_WINDOW) if len(records) <= FEW_JOBS else 1
 
 
-def arguments(day: date, sacct: Path | str = "sacct") -> list[str]:
-    """The command line that asks for all jobs of one UTC day."""
+def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:
+    """The command line that asks for all jobs of some UTC days; `end` is exclusive."""
     return [
         *(str(sacct), "--allusers", "--allocations", "--duplicates", "--parsable2", "--noheader"),
         "--noconvert",
-        f"--starttime={day.isoformat()}T00:00:00",
-        f"--endtime={day + timedelta(days=1)}T00:00:00",
+        f"--starttime={first.isoformat()}T00:00:00",
+        f"--endtime={end.isoformat()}T00:00:00",
         f"--format={','.join(FIELDS)}",
     ]
 
@@ -163,10 +171,10 @@ def tres(text: str) -> dict[str, int]:
     return result
 
 
-def _query(day: date, sacct: Path | str, timeout: float) -> str:
+def _query(first: date, end: date, sacct: Path | str, timeout: float) -> str:
     environment = dict(os.environ) | {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
     try:
-        return run(arguments(day, sacct), timeout=timeout, env=environment).stdout
+        return run(arguments(first, end, sacct), timeout=timeout, env=environment).stdout
     except CommandError as error:
         if error.code is not None and _AWAY.search(error.stderr_tail):
             raise UnreachableError(

@@ -121,7 +121,7 @@ def test_host_lists_unfold_and_nothing_else_is_understood() -> None:
 
 
 def test_the_question_covers_one_utc_day() -> None:
-    assert arguments(date(2026, 2, 28)) == [
+    assert arguments(date(2026, 2, 28), date(2026, 3, 1)) == [
         "sacct",
         "--allusers",
         "--allocations",
@@ -141,6 +141,18 @@ def fake_sacct(folder: Path, script: str) -> Path:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
+
+
+def test_windows_grow_while_answers_are_small_and_shrink_after_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpctools.slurm.accounting.FEW_JOBS", 1)
+    log = tmp_path / "log"
+    busy = f"case $7 in *-12-08T*) echo '{LINE}'; echo '{LINE}' ;; esac"
+    sacct = fake_sacct(tmp_path, f'echo "$7 $8" >>{log}; {busy}')
+    assert list(read_jobs(date(2026, 12, 1), date(2026, 12, 21), sacct=sacct)) == [RECORD]
+    days = [tuple(int(word[-11:-9]) for word in line.split()) for line in log.read_text().splitlines()]
+    assert days == [(1, 2), (2, 4), (4, 8), (8, 16), (16, 17), (17, 19), (19, 21)]
 
 
 def test_each_day_is_asked_for_in_utc_and_a_job_in_two_windows_counts_once(
