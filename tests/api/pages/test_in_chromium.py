@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from api.pages.budget import budget_page
+from hpctools.budget.month import Month
+from hpctools.budget.statement import Charge, Knowledge, statement
+from hpctools.budget.tree import BudgetSite
 
 pytestmark = pytest.mark.system
 Serve = Callable[[Any], str]
@@ -74,6 +80,18 @@ def test_nothing_is_cut_off_and_text_has_contrast(
         "block" if width == 360 else "none"
     )
     assert tab.evaluate(_LOW_CONTRAST) == []
+
+
+def test_a_name_without_a_break_does_not_widen_a_phones_page(
+    tab: Any, site: BudgetSite, november: Month, now: int
+) -> None:
+    charge = Charge(november.start, "attributed", "cv-lab-a", "x" * 120, "USD", Decimal(1234567))
+    known = Knowledge(now, november.start, True, {})
+    shown = statement(site, site.by_name["cv-lab-a"], november, [charge], known)
+    tab.window(360, 900)
+    tab.call("Page.setDocumentContent", frameId=tab.target, html=budget_page(site, shown, [], november))
+    assert "x" * 120 in tab.evaluate("document.body.textContent")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_the_picture_for_the_documentation(
