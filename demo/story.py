@@ -50,11 +50,13 @@ class Story:
     def tell(self) -> None:
         """All chapters; raises NotObserved when one cannot go on."""
         self.cluster_comes_up()
+        desk = BudgetDesk(self.sandbox, self.see, self.console)
+        desk.open_books()
         folder = self.researcher_submits()
         self.grows(folder, "replicas join the living training", after=0)
         self.urgent_job(folder)
         self.ends_as_if_nothing_happened(folder)
-        BudgetDesk(self.sandbox, self.see, self.console).reconcile()
+        desk.reconcile()
         self.farewell()
 
     # --- 1 -----------------------------------------------------------------------------------------
