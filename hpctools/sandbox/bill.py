@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Any
-from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from hpctools.budget.cost_explorer import QUANTITY, request
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
@@ -68,9 +67,12 @@ def queue(endpoint: str, answer: Mapping[str, Any]) -> None:
     body = json.dumps({"results": [answer]}).encode()
     call = Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - our own moto
     try:
-        urlopen(call, timeout=30).close()  # noqa: S310
-    except URLError as error:
-        raise SandboxError(f"moto at {endpoint} does not take a bill: {error.reason}") from None
+        # Straight to our own moto, whatever proxy the environment names.
+        build_opener(ProxyHandler({})).open(call, timeout=30).close()
+    except OSError as error:
+        raise SandboxError(
+            f"moto at {endpoint} does not take a bill: {error}", "see `hpctools sandbox logs moto`"
+        ) from None
 
 
 def cost_and_usage(site: Site, month: Month, now: int, node_counts: Mapping[str, int]) -> dict[str, Any]:
@@ -131,16 +133,20 @@ def _row(tag: str, usage: str, amount: Decimal, quantity: Decimal, unit: str) ->
 def _ask(endpoint: str, site: Site, month: Month) -> dict[str, Any]:
     """The request that the budget service makes, sent in the same way."""
     import boto3
+    from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = boto3.client(
         "ce",
         region_name="us-east-1",
         endpoint_url=endpoint,
+        config=Config(proxies={}),
         aws_access_key_id="sandbox",
         aws_secret_access_key="sandbox",  # noqa: S106 - moto takes any
     )
     try:
         return dict(client.get_cost_and_usage(**request(month, METRIC, site.billing.node_group_tag)))
     except (BotoCoreError, ClientError) as error:
-        raise SandboxError(f"moto at {endpoint} does not answer: {error}") from None
+        raise SandboxError(
+            f"moto at {endpoint} does not answer: {error}", "see `hpctools sandbox logs moto`"
+        ) from None

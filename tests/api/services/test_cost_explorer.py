@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -43,6 +45,38 @@ def test_seeding_twice_leaves_nothing_in_the_queue(
     seed(site, aws, now + 3600)
     assert source.rows(november) == before
     assert source.rows(Month(2020, 1)) == ()
+
+
+def test_the_sandbox_bill_goes_past_a_proxy(
+    aws: str,
+    source: CostExplorer,
+    site_path: Path,
+    november: Month,
+    now: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            patch.setenv(name, "http://127.0.0.1:9")
+        seed(load(site_path), aws, now)
+    assert source.rows(november)
+
+
+def test_a_moto_that_hangs_up_is_an_error_of_the_sandbox() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            connection, _ = listener.accept()
+            asked = b""
+            while b"results\"" not in asked:
+                asked += connection.recv(4096)
+            connection.close()
+
+        thread = Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(SandboxError, match="does not take a bill"):
+            queue(f"http://127.0.0.1:{listener.getsockname()[1]}", {})
+        thread.join(10)
 
 
 def test_pages_are_followed(
