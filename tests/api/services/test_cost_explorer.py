@@ -68,7 +68,7 @@ def test_a_moto_that_hangs_up_is_an_error_of_the_sandbox() -> None:
         def hang_up() -> None:
             connection, _ = listener.accept()
             asked = b""
-            while b"results\"" not in asked:
+            while b'results"' not in asked:
                 asked += connection.recv(4096)
             connection.close()
 
