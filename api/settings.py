@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     sacct: Path = Path("sacct")
     """Slurm's sacct; SLURM_CONF is honoured."""
     sacct_timeout: float = Field(default=300.0, gt=0, allow_inf_nan=False)
-    """Seconds for one day's jobs."""
+    """Seconds for one query of sacct."""
     metric: Metric = "NetAmortizedCost"
     """Cost Explorer's cost measure. A database holds one; another needs another database."""
     bill_scope: Literal["account", "cluster"] = "account"

@@ -50,14 +50,14 @@ class Sacct:
     """Slurm's own accounting, through its command.
 
     Attributes:
-        timeout: seconds for one day's jobs.
+        timeout: seconds for one query of sacct.
     """
 
     program: Path
     timeout: float
 
     def jobs(self, month: Month, now: int) -> Iterable[JobRecord]:
-        """Every job known in a month until `now`, a day's window at a time."""
+        """Every job known in a month until `now`, a window of days at a time."""
         end = min(month.end, day_of(now) + timedelta(days=1))
         return read_jobs(month.start, end, sacct=self.program, timeout=self.timeout)
 
