@@ -115,6 +115,7 @@ def api_environment(moto_port: int) -> dict[str, str]:
     return {
         "HOME": API_FOLDER,
         "PATH": f"{os.path.dirname(sys.executable)}:{SYSTEM_PATH}",  # noqa: PTH120
+        "NO_PROXY": "127.0.0.1",
         "HPCTOOLS_API_SITE": "/etc/slurm/site.yaml",
         "HPCTOOLS_API_DATABASE_URL": f"sqlite:///{API_FOLDER}/budget.db",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{moto_port}",
