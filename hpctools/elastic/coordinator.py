@@ -369,14 +369,17 @@ class Coordinator:
         return sum(not self._membership.knows(name) for name in running)
 
     def _notice_silence(self, now: float, *, late: bool) -> None:
-        """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""
+        """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame.
+
+        The last worker with the state is waited for: nobody waits for it in vain, and it may come back.
+        """
         # After the last step a worker saves and shuts Python down, which stops its signs of life first.
         workers = () if self._completed else self._workers.values()
         peers: list[Agent | Worker] = [*workers, *self._agents.values()]
         for peer in peers:
             if late:
                 peer.seen = now
-            elif now - peer.seen > SILENCE_SECONDS:
+            elif now - peer.seen > SILENCE_SECONDS and not self._membership.is_last(peer.name):
                 self._give_up_on(peer)
 
     def _give_up_on(self, peer: Agent | Worker) -> None:

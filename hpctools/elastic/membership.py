@@ -73,6 +73,10 @@ class Membership:
         """So many workers have been started and are not ready yet."""
         self._starting = workers
 
+    def is_last(self, worker: str) -> bool:
+        """Whether nobody else holds the state: without this worker the run would be over."""
+        return self._participants == {worker}
+
     def knows(self, worker: str) -> bool:
         """Whether a worker has become ready and is still there."""
         return worker in self._ready

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,7 +156,7 @@ class Workers:
         return popen.pid, popen.wait
 
     async def _watch(self, worker: str, wait: Callable[[], int], words: _LastWords) -> None:
-        code = await asyncio.to_thread(wait)
+        code = await _in_own_thread(wait)
         await words.spoken(LAST_WORDS_SECONDS)
         self._running.pop(worker, None)
         self._say("exited", worker=worker, code=code, tail=list(words.tail))
@@ -171,6 +172,25 @@ class Workers:
             "HPCTOOLS_RUN_DIR": str(self._folder.path),
             "HPCTOOLS_WORKER": worker,
         }
+
+
+async def _in_own_thread(wait: Callable[[], int]) -> int:
+    """The result of a wait without an end; asyncio's own threads are few, and others need them."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[int] = loop.create_future()
+
+    def work() -> None:
+        code = wait()
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the process
+            loop.call_soon_threadsafe(_resolve, result, code)
+
+    threading.Thread(target=work, name="elastic-wait", daemon=True).start()
+    return await result
+
+
+def _resolve(future: asyncio.Future[int], value: int) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def _private(path: str, flags: int) -> int:

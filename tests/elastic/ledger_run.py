@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,14 @@ class LedgerRun(LocalRun):
                 raise AssertionError(f"did not happen; baseline {ended}, {self.status()}\n{self.story()}")
             time.sleep(POLL_SECONDS)
         return value
+
+    def end(self, limit: float = 60.0) -> int:
+        """The exit code of the baseline; when it does not come, all that is known."""
+        try:
+            return super().end(limit)
+        except subprocess.TimeoutExpired as error:
+            codes = {agent.pid: agent.poll() for agent in self.agents}
+            raise AssertionError(f"{error}; agents {codes}, {self.status()}\n{self.story()}") from None
 
     def wait_for_world(self, size: int, limit: float = 40.0) -> None:
         """Until `size` workers have committed a step together, as the last thing that happened."""

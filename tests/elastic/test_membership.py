@@ -151,6 +151,14 @@ def test_lost_member_makes_the_furthest_ones_donors() -> None:
     assert (commits["b"]["receive_from"], commits["c"]["receive_from"]) == (None, None)
 
 
+def test_last_holder_of_the_state_is_known() -> None:
+    membership = started("ab")
+    assert not membership.is_last("a")
+    membership.ready("r", (1, 7), now=0)
+    membership.lost("b", now=0)
+    assert membership.is_last("a")
+
+
 def test_run_is_broken_when_only_newcomers_are_left() -> None:
     membership = started("a")
     membership.ready("r", (1, 7), now=0)

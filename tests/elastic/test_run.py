@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ledger_run import LedgerRun, training
 
-SAMPLES, EPOCHS, BATCH = 1518, 2, 48  # the last batch of an epoch is smaller
+SAMPLES, EPOCHS, BATCH = 2526, 2, 48  # the last batch of an epoch is smaller
 STEPS = EPOCHS * -(-SAMPLES // BATCH)
 DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))

@@ -67,6 +67,8 @@ class Model(nn.Module):
         return self.layers(inputs)
 
 
+LATE_STEP = 0.5
+begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
 
@@ -75,11 +77,13 @@ def note(**values: object) -> None:
 
 
 def pause(samples: int) -> None:
-    """As long as the samples would take; much longer near the end, until the scenario is through."""
-    late = loader.step >= loader.total_steps // 2
-    end = time.monotonic() + args.delay * samples * (8 if late else 1)
+    """As long as the samples would take; in the second half long steps, until the scenario is through."""
+    late = args.hurry is not None and loader.step >= loader.total_steps // 2
+    is_first = loader.step not in begun
+    begun.add(loader.step)
+    end = time.monotonic() + ((LATE_STEP if is_first else 0.0) if late else args.delay * samples)
     while time.monotonic() < end and not (args.hurry is not None and args.hurry.exists()):
-        time.sleep(min(0.01, args.delay * samples))
+        time.sleep(0.005)
 
 
 # Workers begin with different weights: only the state that they receive can make them the same.
