@@ -37,6 +37,8 @@ SMALL, LARGE = 2, 4
 NORMAL_STEPS = 5
 LIMIT_SECONDS = 120.0
 POLL_SECONDS = 0.01
+RESOLUTION_SECONDS = 0.01
+"""A shorter pause than this is lost in the differences between steps."""
 TORCHRUN_SETTINGS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
@@ -263,7 +265,8 @@ def main() -> int:
     goals += [
         Goal(
             f"{kind}_torchrun_over_ours_p50",
-            quantile(seconds["torchrun", kind], 0.5) / max(quantile(seconds["hpctools", kind], 0.5), 1e-3),
+            quantile(seconds["torchrun", kind], 0.5)
+            / max(quantile(seconds["hpctools", kind], 0.5), RESOLUTION_SECONDS),
             "x",
             ">=",
             10,
