@@ -20,7 +20,7 @@ from hpctools.sandbox.status import status
 from hpctools.slurm import parse, run
 from hpctools.slurm.types import Job
 
-RESEARCHER, RIVAL = "nlp1", "cv1"
+RESEARCHER, RIVAL, NEIGHBOUR = "nlp1", "cv1", "dl1"
 SMALLEST, LARGEST, URGENT = 2, 6, 2
 READY_SECONDS = 20.0
 DELAY = "0.02"  # seconds a sample, where a GPU would compute: two cores cannot be six nodes
@@ -44,7 +44,7 @@ class Story:
         self.sandbox = sandbox
         self.see = checklist
         self.console = console
-        self.steps = 240 if quick else 900
+        self.steps = 180 if quick else 900
         self.train = ["python", "train.py", "--steps", str(self.steps)]
 
     def tell(self) -> None:
@@ -52,8 +52,10 @@ class Story:
         self.cluster_comes_up()
         desk = BudgetDesk(self.sandbox, self.see, self.console)
         desk.open_books()
+        busy = self.others_are_busy()
         folder = self.researcher_submits()
-        self.grows(folder, "replicas join the living training", after=0)
+        self.login(NEIGHBOUR, ["scancel", str(busy)])
+        self.grows(folder, f"{NEIGHBOUR}'s job has ended, replicas join the living training", after=0)
         self.urgent_job(folder)
         self.ends_as_if_nothing_happened(folder)
         desk.reconcile()
@@ -82,9 +84,21 @@ class Story:
 
     # --- 2 -----------------------------------------------------------------------------------------
 
+    def others_are_busy(self) -> int:
+        """A third department's job holds all nodes but two."""
+        count = LARGEST - SMALLEST
+        self.see.chapter(f"2  {NEIGHBOUR} uses {count} nodes; {RESEARCHER} submits an elastic run over SSH")
+        words = ["hp-submit", "--parsable", f"--nodes={count}", "--exclusive", "--partition=dl", "--time=10"]
+        job = int(self.login(NEIGHBOUR, [*words, "--", "sleep", "600"]).split(";")[0])
+        self.see.wait(
+            lambda: next((j for j in self.jobs(NEIGHBOUR) if j.id == job and j.state == "RUNNING"), None),
+            f"job {job} of {NEIGHBOUR} runs on {count} nodes",
+            30,
+        )
+        return job
+
     def researcher_submits(self) -> RunFolder:
         """nlp1 logs in over SSH and submits an elastic run."""
-        self.see.chapter(f"2  {RESEARCHER} submits an elastic run of {SMALLEST} to {LARGEST} nodes over SSH")
         self._give_training(RESEARCHER)
         words = ["hp-submit", f"--nodes={SMALLEST}:{LARGEST}", "--exclusive", "--partition=nlp", "--time=30"]
         words += [
