@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from hpctools import __version__
-from hpctools.errors import HpctoolsError
+from hpctools.errors import CommandError, HpctoolsError
 
 COMMANDS = {
     "validate": "check a site file; all findings at once",
@@ -70,6 +70,9 @@ def _failed(error: HpctoolsError) -> int:
     if "--debug" in sys.argv:
         raise error
     click.echo(f"hpctools: {error}", err=True)
+    if isinstance(error, CommandError) and "\n" in error.stderr_tail:
+        for line in error.stderr_tail.splitlines():
+            click.echo(f"  | {line}", err=True)
     return error.exit_code
 
 

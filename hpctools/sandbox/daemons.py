@@ -59,6 +59,7 @@ def mariadb() -> Daemon:
         ),
         *(
             "--innodb-log-file-size=16M",
+            "--innodb-use-native-aio=0",
             "--innodb-flush-log-at-trx-commit=2",
             "--innodb-lock-wait-timeout=900",
         ),

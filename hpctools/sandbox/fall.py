@@ -7,7 +7,7 @@ import signal
 import time
 
 from hpctools.errors import SandboxError
-from hpctools.sandbox import cgroups, process, record
+from hpctools.sandbox import cgroups, namespace, process, record
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.record import Record
 
@@ -26,6 +26,7 @@ def down(sandbox: Sandbox) -> bool:
         found = sandbox.record()
         if found is not None:
             _end(found)
+            namespace.end_forgotten(sandbox.layout)
             if found.cgroup == "v1":
                 _remove_branch(found.id)
             shutil.rmtree(sandbox.layout.root)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox.layout import Layout
-from hpctools.sandbox.process import Identity, identify, started_at
+from hpctools.sandbox.process import Identity, identify, send, started_at, wait_gone
 from hpctools.slurm import run
 
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--ipc", "--uts", "--kill-child", "--propagation=private")
@@ -23,6 +24,10 @@ START_SCRIPT = (
     'hostname "$1" && log=$2 pid=$3 && shift 3 && '
     '{ setsid "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"; cat "$pid"; }'
 )
+HOLD_SCRIPT = 'echo $$ >"$1" && shift && exec "$@"'
+HOLDER_NOTE = "holder.pid"
+# What we run inside must not act on when we are killed: the next `up` begins at once.
+DIE_WITH_US = ("setpriv", "--pdeathsig=KILL")
 SAME_SECONDS = 2.0
 
 
@@ -37,7 +42,18 @@ def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, 
     reader, writer = os.pipe()
     with log.open("ab") as errors:
         process = run.start(
-            [*UNSHARE, sys.executable, "-m", "hpctools.sandbox.holder", json.dumps(order)],
+            [
+                "sh",
+                "-c",
+                HOLD_SCRIPT,
+                "hold",
+                str(layout.logs / HOLDER_NOTE),
+                *UNSHARE,
+                sys.executable,
+                "-m",
+                "hpctools.sandbox.holder",
+                json.dumps(order),
+            ],
             stdout=writer,
             stderr=errors,
             env=_environment(),
@@ -77,15 +93,29 @@ def found(holder: Identity, log: Path) -> Identity | None:
     An `up` that was killed between starting a daemon and writing it down leaves one that only its pid file
     tells of.
     """
-    note = log.with_suffix(".pid")
+    identity = _noted(log.with_suffix(".pid"))
+    try:
+        space = Path(f"/proc/{identity.pid}/ns/pid").readlink() if identity else None
+        return identity if space == Path(f"/proc/{holder.pid}/ns/pid").readlink() else None
+    except OSError:
+        return None
+
+
+def end_forgotten(layout: Layout) -> None:
+    """End namespaces that an `up` made and was killed before it could write their holder down."""
+    identity = _noted(layout.logs / HOLDER_NOTE)
+    if identity and send(identity, signal.SIGKILL):  # takes its child, the holder, along (--kill-child)
+        wait_gone(identity, HOLDER_SECONDS)
+
+
+def _noted(note: Path) -> Identity | None:
+    """The process that a pid file tells of, if it is the one that was started when the file was written."""
     try:
         identity = identify(int(note.read_text()))
-        if identity is None or abs(started_at(identity) - note.stat().st_mtime) > SAME_SECONDS:
-            return None  # ended; the pid may belong to somebody else by now
-        space = Path(f"/proc/{identity.pid}/ns/pid").readlink()
+        same = identity and abs(started_at(identity) - note.stat().st_mtime) <= SAME_SECONDS
     except (OSError, ValueError):
         return None
-    return identity if space == Path(f"/proc/{holder.pid}/ns/pid").readlink() else None
+    return identity if same else None
 
 
 def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> list[str]:
@@ -99,8 +129,20 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
         f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ
     ]
     fresh = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash", f"PATH={path}"]
-    identity = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
-    return [*enter, "env", "-i", *fresh, *kept, *identity, "env", f"--chdir={home}", *argv]
+    identity = [*DIE_WITH_US, f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
+    return [
+        *DIE_WITH_US,
+        "--",
+        *enter,
+        "env",
+        "-i",
+        *fresh,
+        *kept,
+        *identity,
+        "env",
+        f"--chdir={home}",
+        *argv,
+    ]
 
 
 def _nsenter(member: Identity) -> list[str]:

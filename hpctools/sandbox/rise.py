@@ -129,6 +129,7 @@ def _hold(sandbox: Sandbox, found: Record) -> Record:
         return found
     taken = [name for name, port in found.ports.items() if not ports.is_free(port)]
     fresh = {**found.ports, **ports.choose(taken)}
+    namespace.end_forgotten(sandbox.layout)
     holder = namespace.create(sandbox.layout, found.id, found.cgroup, unix.daemon_accounts())
     found = replace(found, holder=holder, processes={}, ports=fresh)
     record.save(sandbox.layout.record, found)
@@ -196,12 +197,20 @@ class _Rise:
         """
         if (self.sandbox.layout.tree / "var/lib/mysql/data").is_dir():
             return False
+        try:
+            self._make_tables()
+        except CommandError:
+            # Seen once in some fifty, right after an `up` was killed: mariadbd "Aborting" in a fresh folder.
+            self._make_tables()
+        return True
+
+    def _make_tables(self) -> None:
         fresh = f"/var/lib/mysql/new-{secrets.token_hex(4)}"
         words = ["--no-defaults", "--user=mysql", f"--datadir={fresh}", "--skip-test-db"]
         words += ["--auth-root-authentication-method=socket", "--innodb-log-file-size=16M"]
+        words += ["--innodb-use-native-aio=0"]  # its kernel memory is shared by all sandboxes
         self.sandbox.inside("mariadb-install-db", *words, timeout=60)
         self.sandbox.inside("mv", "--no-target-directory", fresh, "/var/lib/mysql/data")
-        return True
 
     def _database(self) -> bool:
         if "slurmdbd" in self.record.processes:
