@@ -25,8 +25,9 @@ def test_each_step_follows_those_it_depends_on() -> None:
 
 
 def test_independent_steps_are_taken_at_once() -> None:
-    meeting = threading.Barrier(2, timeout=5)
-    take([Step(name, lambda: meeting.wait() >= 0) for name in ("a", "b")], lambda *_: None)
+    meeting, met = threading.Barrier(2, timeout=5), list[str]()
+    take([Step(name, lambda: meeting.wait() >= 0) for name in ("a", "b")], lambda name, _: met.append(name))
+    assert sorted(met) == ["a", "b"]
 
 
 def test_only_steps_with_anything_to_do_are_reported() -> None:

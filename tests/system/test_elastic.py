@@ -94,6 +94,8 @@ def test_scancel_of_the_baseline_ends_the_replicas_too(cluster: Cluster, person:
     cluster.inside("scancel", str(folder.jobs()[0].job_id), user=person)
     until(lambda: not active(cluster, person) or None, 60)
     until(lambda: ((s := folder.status()) and s.state == "cancelled") or None)
+    assert {cluster.job(each.job_id, person).state for each in folder.jobs()} <= {"CANCELLED", "COMPLETED"}
+    assert len(folder.jobs()) == 3
 
 
 def test_a_training_that_raises_at_import_fails_the_run_and_leaves_no_jobs(

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hpctools import site
 from hpctools.errors import CommandTimeout, SandboxError
-from hpctools.sandbox import cgroups, process
+from hpctools.sandbox import blueprint, cgroups, files, namespace, ports, process, record, unix
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
@@ -246,3 +247,24 @@ def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(tmp_path: Path, 
         until(lambda: "sleep" not in _programs(sandbox.running().holder) or None)
     finally:
         down(sandbox)
+
+
+def test_namespaces_that_a_killed_up_did_not_note_are_ended(tmp_path: Path, site_file: Path) -> None:
+    sandbox = Sandbox(tmp_path / "state")
+    drawn = blueprint.draw(site.load(site_file), 1)
+    sandbox.layout.root.mkdir()
+    noted = record.Record("hpctools-forgotten", "", 1, "none", ports.choose(drawn.port_names()))
+    record.save(sandbox.layout.record, noted)
+    files.prepare(sandbox.layout, drawn, site_file.read_text())
+    holder = namespace.create(sandbox.layout, noted.id, noted.cgroup, unix.daemon_accounts())
+    assert process.alive(holder)
+    assert down(sandbox) is True
+    assert process.wait_gone(holder, 5)
+    assert not sandbox.layout.root.exists()
+
+
+def test_what_runs_inside_ends_with_the_command_that_started_it(cluster: Cluster) -> None:
+    with pytest.raises(CommandTimeout):
+        cluster.inside("tail", "--follow", "/dev/null", timeout=0.5)
+    holder = cluster.sandbox.running().holder
+    until(lambda: "tail" not in _programs(holder) or None)
