@@ -1,0 +1,76 @@
+"""`sacctmgr dump`, as the real one wrote it."""
+
+from pathlib import Path
+
+import pytest
+
+from hpctools.conf.existing.dump import Row, parse_dump
+from hpctools.errors import HpctoolsError
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+
+
+def test_a_recorded_dump() -> None:
+    dump = parse_dump((RECORDED / "22.05.8/sacctmgr-dump.txt").read_text())
+    assert (dump.cluster, dump.defaults) == ("uni-gpu", {"Fairshare": "1", "QOS": "normal"})
+    parents = {row.name: row.parent for row in dump.accounts}
+    assert parents == {
+        "cv": "root",
+        "dl": "root",
+        "nlp": "root",
+        "cv-lab-a": "cv",
+        "dl-lab-a": "dl",
+        "nlp-lab-a": "nlp",
+        "nlp-lab-b": "nlp",
+        "weird": "nlp",
+    }
+    assert dump.users[0] == Row(
+        "root", "root", {"DefaultAccount": "root", "AdminLevel": "Administrator", "Fairshare": "1"}
+    )
+    assert [row.name for row in dump.users if row.parent.startswith("nlp-lab")] == [
+        "nlp-lead-a",
+        "nlp1",
+        "nlp2",
+        "nlp-cv1",
+        "nlp-lead-b",
+        "nlp3",
+    ]
+
+
+def test_values_with_everything_that_slurmdbd_keeps() -> None:
+    dump = parse_dump((RECORDED / "22.05.8/sacctmgr-dump.txt").read_text())
+    (weird,) = (row for row in dump.accounts if row.name == "weird")
+    assert weird.settings == {
+        "Description": "o`brien: the `lab`; a=b, 100%",
+        "Organization": "x:y",
+        "Fairshare": "2147483647",
+        "GrpTRESRunMins": "cpu=88",
+        "GrpSubmitJobs": "5",
+        "GrpWall": "14400",
+        "MaxTRESMinsPerJob": "cpu=99",
+        "Priority": "7",
+        "QOS": "+normal",
+    }
+    (zed,) = (row for row in dump.users if row.name == "zed")
+    assert (zed.parent, zed.settings["Partition"], zed.settings["GrpTRESMins"]) == (
+        "weird",
+        "cv",
+        "cpu=10,gres/gpu=6000",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the dump names no cluster"),
+        ("Cluster - 'a'\nclusterName=a\n", "line 2 of the dump is not understood: 'clusterName=a'"),
+        (
+            "Cluster - 'a':Fair'share=1\n",
+            "line 1 of the dump is not understood: \"Cluster - 'a':Fair'share=1\"",
+        ),
+    ],
+)
+def test_what_is_no_dump(text: str, message: str) -> None:
+    with pytest.raises(HpctoolsError) as raised:
+        parse_dump(text)
+    assert raised.value.message == message
