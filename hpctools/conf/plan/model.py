@@ -49,8 +49,8 @@ class Change:
     """One difference.
 
     Attributes:
-        area: `cluster`, `node`, `partition`, `gres`, `cgroup`, `topology`, `slurmdbd`, `file`, `qos`, `account`,
-            `association`, `user`, `coordinator`.
+        area: `cluster`, `node`, `partition`, `gres`, `cgroup`, `topology`, `slurmdbd`, `file`, `qos`,
+            `account`, `association`, `user`, `coordinator`.
         subject: what changes, for example `nlp` or `reserved-[1-4]`; the cluster's name for its settings.
         key: the setting; "" when the whole subject comes or goes.
         before: what there is; None when there is nothing.
@@ -99,11 +99,9 @@ class FileChange:
     def diff(self) -> str:
         """The unified diff."""
         old, new = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
-        names = (
-            "/dev/null" if text is None else f"{side}/{self.path}"
-            for side, text in (("a", self.before), ("b", self.after))
-        )
-        lines = difflib.unified_diff(old, new, *names)
+        before = "/dev/null" if self.before is None else f"a/{self.path}"
+        after = "/dev/null" if self.after is None else f"b/{self.path}"
+        lines = difflib.unified_diff(old, new, before, after)
         return "".join(
             text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n" for text in lines
         )
@@ -243,7 +241,7 @@ def _read(data: dict[str, Any]) -> Plan:
     ]
     files = [FileChange(**row) for row in data.pop("files")]
     jobs = [DisturbedJob(**row) for row in data.pop("jobs")]
-    rest = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     unknown = rest.keys() - {field.name for field in fields(Plan)}
     if unknown:
         raise ValueError(f"it says {', '.join(sorted(unknown))}")
