@@ -1,0 +1,1 @@
+"""Apply: one change of a live cluster, as a transaction."""

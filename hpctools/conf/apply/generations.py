@@ -1,0 +1,164 @@
+"""Whole configurations in one folder, of which one is in force; changing it is a single rename.
+
+    slurm.conf     -> .hpctools/current/slurm.conf
+    slurmdbd.conf  -> .hpctools/current/slurmdbd.conf
+    .hpctools/
+        current    -> 7
+        6/  slurm.conf gres.conf slurmdbd.conf ...
+        7/  slurm.conf gres.conf slurmdbd.conf ...
+
+At every instant a daemon that opens the files by their usual names finds those of one generation. Files that
+we do not manage stay beside the links.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpctools.conf.apply import durable, fileset
+from hpctools.conf.apply.fileset import FileSet
+from hpctools.errors import HpctoolsError
+
+STORE = ".hpctools"
+CURRENT = "current"
+_NEW = "new-"
+
+
+class Generations:
+    """The generations of one configuration folder.
+
+    Args:
+        folder: Slurm's configuration folder; may itself be a symbolic link.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.store = self.folder / STORE
+
+    @property
+    def current(self) -> int | None:
+        """The generation in force; None when the folder has not been taken over yet."""
+        try:
+            return int((self.store / CURRENT).readlink().name)
+        except (OSError, ValueError):
+            return None
+
+    def managed(self) -> tuple[str, ...]:
+        """Names of the files that the generation in force has."""
+        number = self.current
+        try:
+            return tuple(sorted(path.name for path in (self.store / str(number)).iterdir()))
+        except OSError:
+            return ()
+
+    def stage(self, files: FileSet) -> int:
+        """Put down a whole generation, which is not in force yet; return its number.
+
+        Raises:
+            HpctoolsError: it cannot be written; nothing has changed.
+        """
+        with _writing(self.folder):
+            self.store.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.store.chmod(0o755)  # commands of every account read slurm.conf, whatever our umask is
+            number = max(self._numbers(), default=-1) + 1
+            fresh = self.store / f"{_NEW}{number}"
+            try:
+                self._fill(fresh, files)
+                fresh.rename(self.store / str(number))
+            except BaseException:
+                shutil.rmtree(fresh, ignore_errors=True)
+                raise
+            durable.sync(self.store)
+        return number
+
+    def _fill(self, fresh: Path, files: FileSet) -> None:
+        shutil.rmtree(fresh, ignore_errors=True)  # what a killed apply left
+        fresh.mkdir(mode=0o755)
+        fresh.chmod(0o755)
+        for name, file in files.items():
+            durable.create(fresh / name, file.content, file.mode, file.owner)
+        durable.sync(fresh)
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Make the folder's files links, without changing what anybody reads through their names.
+
+        Files that are no links of ours become a generation as they are, first; then each is replaced.
+
+        Args:
+            names: files to take over beside those that are managed already.
+
+        Raises:
+            HpctoolsError: the folder cannot be written; every file reads as before.
+        """
+        every = sorted({*names, *self.managed()})
+        foreign = [name for name in every if not self._is_ours(name)]
+        if not foreign and self.current is not None:
+            return
+        present = fileset.read(self.folder, every)
+        if self.current is None or set(foreign) & set(present):
+            self.switch(self.stage(present))
+        with _writing(self.folder):
+            for name in foreign:
+                self._link(Path(STORE, CURRENT, name), self.folder / name)
+            durable.sync(self.folder)
+
+    def switch(self, number: int) -> None:
+        """Put a generation in force: one rename.
+
+        Raises:
+            HpctoolsError: it cannot be done; the generation in force is as before.
+        """
+        with _writing(self.folder):
+            self._link(Path(str(number)), self.store / CURRENT)
+            durable.sync(self.store)
+
+    def tidy(self, keep: Collection[int]) -> None:
+        """Remove generations but those to keep and the one in force, remains of killed applies, dead links.
+
+        Raises:
+            HpctoolsError: the folder cannot be written.
+        """
+        kept = {str(number) for number in (*keep, self.current)}
+        with _writing(self.folder):
+            for path in self._strangers(kept):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            for path in list(self.folder.iterdir()):
+                if path.is_symlink() and self._is_ours(path.name) and not path.exists():
+                    path.unlink()
+
+    def _strangers(self, kept: Collection[str]) -> list[Path]:
+        return [path for path in self.store.iterdir() if path.name != CURRENT and path.name not in kept]
+
+    def _numbers(self) -> Iterator[int]:
+        return (int(path.name) for path in self.store.iterdir() if path.name.isdecimal())
+
+    def _is_ours(self, name: str) -> bool:
+        path = self.folder / name
+        return path.is_symlink() and path.readlink() == Path(STORE, CURRENT, name)
+
+    def _link(self, target: Path, path: Path) -> None:
+        fresh = self.store / f"{_NEW}link"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(target)
+        try:
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HpctoolsError(
+            f"cannot write {error.filename or folder}: {error.strerror}",
+            f"check the free space, the permissions and the mounts of {folder}",
+        ) from None

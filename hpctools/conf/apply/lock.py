@@ -1,0 +1,71 @@
+"""One change of a cluster at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpctools.conf.apply.who import Who
+from hpctools.errors import HpctoolsError
+
+_PAUSE_SECONDS = 0.1
+
+
+class LockedError(HpctoolsError):
+    """Somebody else changes the cluster; the message says who, since when, with which command."""
+
+
+@contextmanager
+def locked(path: Path, who: Who, command: str, wait: float = 0.0) -> Iterator[None]:
+    """Hold the lock; the kernel gives it back however the process ends.
+
+    Args:
+        path: the lock file; made when missing.
+        who: the holder, for others to see.
+        command: what the holder does.
+        wait: seconds to wait for another holder; 0 does not wait.
+
+    Raises:
+        LockedError: another holder did not end in time.
+        HpctoolsError: the lock file cannot be made.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise HpctoolsError(f"cannot open the lock {path}: {error.strerror}", "run it as root") from None
+    try:
+        _take(descriptor, wait)
+        note = {"pid": os.getpid(), "who": who.name, "command": command, "since": time.time()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, wait: float) -> None:
+    end = time.monotonic() + wait
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise LockedError(
+                    f"another change is under way: {_holder(descriptor)}",
+                    "wait for it, for example with --wait 600",
+                ) from None
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(note["since"]))
+        return f"{note['command']} by {note['who']} since {since} (pid {note['pid']})"
+    except (ValueError, KeyError, TypeError):
+        return "its holder has not said who it is yet"
