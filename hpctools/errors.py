@@ -9,6 +9,8 @@
       BudgetError            1   money cannot be read or attributed
       CommandError           1   a program that we started failed
         CommandTimeout       3   ... or did not end in time
+        NotAllowedError      1   ... because we may not do that
+      ReleaseError           1   a part belongs to another Slurm release than the rest
       UnreachableError       3   a daemon or service does not answer
 
 The number is the exit code of a command that ends with the error.
@@ -56,6 +58,10 @@ class ElasticError(HpctoolsError):
     """An elastic run cannot go on."""
 
 
+class ApplyError(HpctoolsError):
+    """A change of a live cluster was refused, or failed and was rolled back; the message says which."""
+
+
 class SandboxError(HpctoolsError):
     """The sandbox cannot do what was asked."""
 
@@ -86,6 +92,14 @@ class CommandTimeout(CommandError):
     """A program that we started did not end in time and was killed."""
 
     exit_code = 3
+
+
+class NotAllowedError(CommandError):
+    """What was asked is for others to do: operators, administrators, root."""
+
+
+class ReleaseError(HpctoolsError):
+    """A part belongs to another Slurm release than the rest, and cannot be used with it."""
 
 
 class UnreachableError(HpctoolsError):

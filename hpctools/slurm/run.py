@@ -48,6 +48,7 @@ def run(
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    new_session: bool = False,
 ) -> Completed:
     """Run a program to its end.
 
@@ -58,6 +59,7 @@ def run(
         stdin: text for its standard input; empty when None.
         env: its whole environment; ours when None.
         cwd: its working directory; ours when None.
+        new_session: keep Ctrl-C on our terminal from it; we decide what becomes of it.
 
     Raises:
         CommandError: it could not be started, or `check` and its exit status is not 0.
@@ -73,6 +75,7 @@ def run(
             timeout=timeout,
             env=dict(env) if env is not None else None,
             cwd=cwd,
+            start_new_session=new_session,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
