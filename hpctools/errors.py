@@ -5,6 +5,7 @@
       SiteError              1   the site file has findings (all of them at once)
       SubmitError            1   a submission cannot be carried out
       ElasticError           1   an elastic run cannot go on
+      ApplyError             1   a change of a live cluster was refused, or failed and was rolled back
       SandboxError           1   the sandbox cannot do what was asked
       BudgetError            1   money cannot be read or attributed
       CommandError           1   a program that we started failed
