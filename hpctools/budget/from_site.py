@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
-from hpctools.site import Site
+from hpctools.site import Site, SiteAccount
 from hpctools.site.departments import Budget, Department
 from hpctools.site.nodes import Gpus
 from hpctools.site.nodes import NodeGroup as SiteGroup
@@ -20,7 +18,7 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
     budgets = [department.budget for department in site.departments if department.budget]
     return BudgetSite(
         cluster=site.cluster.name,
-        accounts=tuple(account for department in site.departments for account in _accounts(department)),
+        accounts=tuple(_account(account) for account in site.accounts()),
         node_groups=tuple(_group(group) for group in site.node_groups),
         idle=site.billing.idle,
         tag_key=site.billing.node_group_tag,
@@ -29,17 +27,16 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
     )
 
 
-def _accounts(department: Department) -> Iterator[Account]:
-    yield Account(
-        name=department.name,
-        level="department",
-        parent=SITE_ACCOUNT,
-        supervisor=department.supervisor,
-        budget=_allowance(department.budget),
-        title=department.description or "",
+def _account(account: SiteAccount) -> Account:
+    owner = account.owner
+    return Account(
+        name=owner.name,
+        level="department" if isinstance(owner, Department) else "lab",
+        parent=account.parent or SITE_ACCOUNT,
+        supervisor=owner.supervisor or "",
+        budget=_allowance(owner.budget) if isinstance(owner, Department) else None,
+        title=owner.description or "",
     )
-    for lab in department.labs:
-        yield Account(lab.name, "lab", department.name, lab.supervisor, title=lab.description or "")
 
 
 def _allowance(budget: Budget | None) -> Allowance | None:
@@ -51,7 +48,7 @@ def _group(group: SiteGroup) -> NodeGroup:
     return NodeGroup(
         name=group.name,
         role="compute" if group.role == "compute" else "shared",
-        nodes=tuple(f"{group.name}-{number}" for number in range(1, group.count.max + 1)),
+        nodes=group.names,
         always_on=group.count.min,
         # What Slurm is told and counts: hardware threads as CPUs, and the memory that jobs may use.
         cpus=hardware.cpus if hardware else 0,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hpctools.site import Finding, InvalidSiteError, Site, load
+from hpctools.site import Finding, InvalidSiteError, Site, load, warnings
 
 
 @click.command()
@@ -17,28 +17,29 @@ from hpctools.site import Finding, InvalidSiteError, Site, load
 def validate(site: Path, as_json: bool) -> int:
     """Check a site file.
 
-    Prints every finding with its line; exits with 0 when there is none, else with 1.
+    Prints every finding with its line; exits with 1 when the site cannot be used, and with 0 when it can,
+    warnings or not.
     """
-    findings: tuple[Finding, ...] = ()
     read = None
     try:
         read = load(site)
+        findings = warnings(read)
     except InvalidSiteError as error:
         findings = error.findings
-    click.echo(_json(site, findings) if as_json else _text(site, read, findings))
-    return 1 if findings else 0
+    click.echo(_json(site, read, findings) if as_json else _text(site, read, findings))
+    return 0 if read else 1
 
 
-def _json(path: Path, findings: tuple[Finding, ...]) -> str:
+def _json(path: Path, site: Site | None, findings: tuple[Finding, ...]) -> str:
     rows = [asdict(finding) for finding in findings]
-    return json.dumps({"file": str(path), "valid": not findings, "findings": rows}, indent=2)
+    return json.dumps({"file": str(path), "valid": site is not None, "findings": rows}, indent=2)
 
 
 def _text(path: Path, site: Site | None, findings: tuple[Finding, ...]) -> str:
     if site is None:
         return "\n".join([*map(str, findings), f"{path}: {_count(len(findings), 'finding')}"])
     nodes = sum(group.count.min for group in site.node_groups if group.role == "compute")
-    labs = sum(len(department.labs) for department in site.departments)
+    labs = len(site.accounts()) - len(site.departments)
     parts = [
         _count(len(site.departments), "department"),
         _count(labs, "lab"),
@@ -46,7 +47,9 @@ def _text(path: Path, site: Site | None, findings: tuple[Finding, ...]) -> str:
         _count(nodes, "compute node"),
         _count(len(site.tiers), "tier"),
     ]
-    return f"{path}: valid; {site.cluster.name} has {', '.join(parts)}"
+    warned = f"; {_count(len(findings), 'warning')}" if findings else ""
+    summary = f"{path}: valid; {site.cluster.name} has {', '.join(parts)}{warned}"
+    return "\n".join([*map(str, findings), summary])
 
 
 def _count(number: int, word: str) -> str:

@@ -18,12 +18,14 @@ _GPU_WEIGHT = 100
 def partition_lines(site: Site, groups: Iterable[ComputeGroup]) -> str:
     """Render the partition lines; a department whose node groups are all empty now has none."""
     by_name = {group.name: group for group in groups}
-    lines = [_partition(site, department, by_name) for department in site.departments]
+    lines = [_partition(site, department, by_name) for department in site.departments if department.partition]
     return "\n# Partitions: one for each department; jobs name theirs, none is the default\n" + "".join(lines)
 
 
 def _partition(site: Site, department: Department, by_name: Mapping[str, ComputeGroup]) -> str:
     spec = department.partition
+    if spec is None:
+        return ""
     groups = [by_name[name] for name in spec.node_groups if name in by_name]
     if not groups:
         return f"# {department.partition_name}: its node groups have no nodes now\n"

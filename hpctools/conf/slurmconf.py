@@ -155,7 +155,8 @@ def _scheduling(site: Site, release: Release) -> _Settings:
 
 def _window(site: Site) -> int:
     """How far backfill looks ahead, minutes: as long as the longest job may run, at least a day."""
-    longest = [department.partition.max_time for department in site.departments]
+    own = (department.partition for department in site.departments)
+    longest = [terms.max_time for terms in (*own, *site.partitions) if terms is not None]
     week, day = 7 * 24 * 60, 24 * 60
     return max(day, *(week if seconds is None else -(-seconds // 60) for seconds in longest))
 

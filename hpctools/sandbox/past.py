@@ -102,7 +102,8 @@ class _Team:
 
     @property
     def users(self) -> Sequence[str]:
-        return (self.lab.members or self.lab.users) if self.lab else (self.department.supervisor,)
+        owner = self.lab or self.department
+        return owner.members or owner.users
 
     @property
     def share(self) -> int:
@@ -111,6 +112,8 @@ class _Team:
     def may_run(self, shape: Shape) -> bool:
         """Whether partition and limits let one such job run."""
         partition = self.department.partition
+        if partition is None:
+            return False
         limits = [self.department.limits, *([self.lab.limits] if self.lab else [])]
         sizes = [
             *((shape.gpus, most) for x in limits for most in (x.gpus, x.gpus_per_user, x.gpus_per_job)),
@@ -139,7 +142,7 @@ def _teams(site: Site) -> list[_Team]:
         names = [name for name in site.allowed_tiers(department) if not site.tiers[name].for_replicas]
         tiers = {name: site.tiers[name] for name in names}
         teams += [_Team(department, lab, tiers) for lab in department.labs or (None,)]
-    return teams
+    return [team for team in teams if team.users]
 
 
 def _owned(

@@ -2,6 +2,7 @@
 
 from hpctools.site.findings import Finding, InvalidSiteError
 from hpctools.site.load import load, loads
-from hpctools.site.model import Site, User
+from hpctools.site.model import Site, SiteAccount, User
+from hpctools.site.warnings import warnings
 
-__all__ = ["Finding", "InvalidSiteError", "Site", "User", "load", "loads"]
+__all__ = ["Finding", "InvalidSiteError", "Site", "SiteAccount", "User", "load", "loads", "warnings"]

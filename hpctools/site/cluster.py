@@ -7,7 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpctools.site.base import Model
+from hpctools.site.daemons import Configuration, DaemonCommands
+from hpctools.site.jobs import Containment, JobContainer, Scripts
+from hpctools.site.parameters import ClusterParameters
+from hpctools.site.power import PowerSaving
 from hpctools.site.scalars import ClusterName, DatabaseName, Duration, HostName, Release, UserName
+from hpctools.site.topology import Topology
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Weight = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -81,3 +86,19 @@ class Cluster(Model):
     """Where jobs are accounted."""
     priority: Priority = Priority()
     """How pending jobs are ordered."""
+    configuration: Configuration = Configuration()
+    """Where Slurm's files are, and how they reach the nodes."""
+    daemons: DaemonCommands = DaemonCommands()
+    """How the daemons are restarted here."""
+    containment: Containment = Containment()
+    """What jobs are kept to."""
+    job_container: JobContainer | None = None
+    """Private folders for each job; none when left out."""
+    scripts: Scripts = Scripts()
+    """Programs that Slurm runs around jobs."""
+    topology: Topology | None = None
+    """Which nodes are close to each other; all are alike when left out."""
+    power_saving: PowerSaving | None = None
+    """How nodes between `min` and `max` come and go; when left out, they join when somebody adds them."""
+    parameters: ClusterParameters = Field(default_factory=dict)
+    """More settings of slurm.conf, or other values for ours; an empty value leaves ours out."""

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.parameters import AccountSettings
+from hpctools.site.partitions import PartitionSpec
 from hpctools.site.scalars import (
     AccountName,
     Currency,
-    GroupName,
     Money,
-    PartitionName,
     Text,
     TierName,
     TimeLimit,
@@ -33,12 +33,24 @@ class Limits(Model):
     """CPUs of all running jobs together."""
     nodes: Limit | None = None
     """Nodes of all running jobs together."""
+    memory_mib: Limit | None = None
+    """Memory of all running jobs together, in MiB."""
     jobs: Limit | None = None
     """Running jobs together."""
+    submitted_jobs: Limit | None = None
+    """Running and pending jobs together."""
+    gpu_hours: Limit | None = None
+    """GPU hours of all jobs together; past use decays with `cluster.priority.half_life`."""
+    cpu_hours: Limit | None = None
+    """CPU hours of all jobs together; past use decays likewise."""
     gpus_per_user: Limit | None = None
     """GPUs of one member's running jobs; it counts in each account for itself."""
     gpus_per_job: Limit | None = None
     """GPUs of one job."""
+    cpus_per_job: Limit | None = None
+    """CPUs of one job."""
+    nodes_per_job: Limit | None = None
+    """Nodes of one job."""
     jobs_per_user: Limit | None = None
     """Running jobs of one member."""
     submitted_jobs_per_user: Limit | None = None
@@ -47,27 +59,13 @@ class Limits(Model):
     """Longest time limit of one job."""
 
 
-class PartitionSpec(Model):
-    """The partition of a department."""
+class MemberLimits(Limits):
+    """What one person may use at once in one account, instead of what counts for each of its members."""
 
-    name: PartitionName | None = None
-    """Its name; the department's when left out."""
-    node_groups: Annotated[tuple[GroupName, ...], Field(min_length=1)]
-    """Node groups that its jobs may run on. A group may serve several departments."""
-    max_time: TimeLimit | None = None
-    """Longest time limit of a job; unlimited when left out."""
-    default_time: TimeLimit | None = None
-    """Time limit of a job that asks for none; `max_time` when left out."""
-    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPUs that a job gets for each GPU unless it asks otherwise; an even part of the node when left out."""
-    memory_mib_per_cpu: Annotated[int, Field(ge=1)] | None = None
-    """Memory in MiB that a job gets for each CPU unless it asks otherwise; an even part when left out."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> PartitionSpec:
-        if self.default_time is not None and self.max_time is not None and self.default_time > self.max_time:
-            refuse("default_time to be at most max_time")
-        return self
+    fair_share: Share | None = None
+    """The person's share of the account, relative to its other members and labs."""
+    settings: AccountSettings = Field(default_factory=dict)
+    """More settings of the person's association, in sacctmgr's words."""
 
 
 class Budget(Model):
@@ -89,51 +87,56 @@ class Budget(Model):
         return self
 
 
-class Lab(Model):
-    """A research group: a Slurm account below its department's."""
+class _Account(Model):
+    """What departments and labs have in common: each is a Slurm account."""
 
     name: AccountName
-    """The lab's Slurm account."""
+    """The Slurm account."""
     description: Text | None = None
     """What people call it."""
-    supervisor: UserName
-    """The Unix account of the person who leads it; becomes the account's coordinator."""
+    supervisor: UserName | None = None
+    """The Unix account of the person who leads it; coordinates the account and those below it."""
     members: tuple[UserName, ...] = ()
     """The Unix accounts that work in it; the supervisor need not be repeated."""
     fair_share: Share = 1
-    """Its share of the department, relative to the other labs."""
+    """Its share of what the account above has, relative to those beside it."""
     limits: Limits = Limits()
-    """What it may use at once, within the department's limits."""
+    """What it and all below it may use at once, within the limits above."""
+    members_limits: dict[UserName, MemberLimits] = Field(default_factory=dict)
+    """For single members: limits of their own."""
+    settings: AccountSettings = Field(default_factory=dict)
+    """More settings of its association, in sacctmgr's words."""
+    renamed_from: AccountName | None = None
+    """The name that it had until now, while it is being renamed."""
+    labs: tuple[Lab, ...] = ()
+    """The research groups below it."""
 
     @property
     def users(self) -> tuple[str, ...]:
         """Supervisor and members, each once."""
-        return tuple(dict.fromkeys((self.supervisor, *self.members)))
+        return tuple(dict.fromkeys((*self.coordinators, *self.members)))
+
+    @property
+    def coordinators(self) -> tuple[str, ...]:
+        """Who may manage the account: the supervisor, if there is one."""
+        return (self.supervisor,) if self.supervisor else ()
 
 
-class Department(Model):
-    """A department: a Slurm account at the first level, with a partition and a budget."""
+class Lab(_Account):
+    """A research group: a Slurm account below its department's, or below another lab's."""
 
-    name: AccountName
-    """The department's Slurm account."""
-    description: Text | None = None
-    """What people call it."""
-    supervisor: UserName
-    """The Unix account of its head; coordinates the department and all of its labs."""
-    fair_share: Share = 1
-    """Its share of the cluster, relative to the other departments."""
-    partition: PartitionSpec
-    """Where its jobs run."""
+
+class Department(_Account):
+    """A department: a Slurm account at the first level, usually with a partition and a budget."""
+
+    partition: PartitionSpec | None = None
+    """The partition of its own; when left out, its jobs run in partitions that it shares."""
     tiers: tuple[TierName, ...] | None = None
     """Tiers that its jobs may use; all when left out. The tier of elastic replicas is always among them."""
-    limits: Limits = Limits()
-    """What all of its labs together may use at once."""
     budget: Budget | None = None
     """What it may spend; nothing is watched when left out."""
-    labs: tuple[Lab, ...] = ()
-    """Its research groups."""
 
     @property
     def partition_name(self) -> str:
-        """The name of its partition."""
-        return self.partition.name or self.name
+        """The name of its partition, if it has one of its own."""
+        return (self.partition.name if self.partition else None) or self.name

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hpctools.errors import SiteError
 
@@ -23,6 +24,7 @@ class Finding:
         path: where in the document, for example `departments[0].partition.node_groups[1]`; may be empty.
         found: what stands there.
         expected: what should stand there.
+        severity: `error` keeps the site from being used, `warning` does not.
     """
 
     file: str
@@ -30,11 +32,13 @@ class Finding:
     path: str
     found: str
     expected: str
+    severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = f" {self.path}:" if self.path else ""
-        return f"{place}:{subject} found {self.found}, expected {self.expected}"
+        warning = " warning:" if self.severity == "warning" else ""
+        return f"{place}:{subject}{warning} found {self.found}, expected {self.expected}"
 
 
 class InvalidSiteError(SiteError):

@@ -7,8 +7,10 @@ from pathlib import Path
 from hpctools.site.document import Document, parse
 from hpctools.site.findings import Finding, InvalidSiteError, UnreadableSiteError
 from hpctools.site.model import Site
+from hpctools.site.places import check_places
 from hpctools.site.rules import check
 from hpctools.site.schema import validate
+from hpctools.site.source import Source
 
 
 def load(path: Path) -> Site:
@@ -45,7 +47,11 @@ def _examine(document: Document) -> tuple[Site | None, list[Finding]]:
     if document.data is None:
         return None, document.findings
     site, findings = validate(document)
-    return site, [*document.findings, *findings, *check(document)]
+    findings = [*document.findings, *findings, *check(document)]
+    if site is None or findings:
+        return None, findings
+    site = site.with_source(Source(document.file, document.lines))
+    return site, list(check_places(site))
 
 
 def _read(path: Path) -> str:

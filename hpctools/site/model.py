@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from hpctools.errors import UsageError
 from hpctools.site.base import Model
 from hpctools.site.cluster import Cluster
-from hpctools.site.departments import Department
+from hpctools.site.departments import Department, Lab
+from hpctools.site.findings import Location
 from hpctools.site.nodes import NodeGroup
+from hpctools.site.partitions import SharedPartition
 from hpctools.site.scalars import AccountName, TemplateName, TierName, UserName
 from hpctools.site.services import Billing, Login
+from hpctools.site.source import Source
 from hpctools.site.tiers import Template, Tier
 
 
@@ -42,6 +45,39 @@ class User:
     accounts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SiteAccount:
+    """A department or lab at its place in the tree.
+
+    Attributes:
+        owner: what the site says of it.
+        above: the department and labs that it is in, outermost first; empty for a department.
+        location: where the site file says it.
+    """
+
+    owner: Department | Lab
+    above: tuple[Department | Lab, ...]
+    location: Location
+
+    @property
+    def name(self) -> str:
+        """The Slurm account."""
+        return self.owner.name
+
+    @property
+    def parent(self) -> str | None:
+        """The Slurm account above; None for a department."""
+        return self.above[-1].name if self.above else None
+
+    @property
+    def department(self) -> Department:
+        """The department that it is or belongs to."""
+        outermost = (*self.above, self.owner)[0]
+        if not isinstance(outermost, Department):
+            raise TypeError(f"{self.name} is in no department")
+        return outermost
+
+
 class Site(Model):
     """Everything that a site file declares. Read one with `hpctools.site.load`."""
 
@@ -51,6 +87,8 @@ class Site(Model):
     """Nodes that are alike."""
     departments: Annotated[tuple[Department, ...], Field(min_length=1)]
     """Who works here."""
+    partitions: tuple[SharedPartition, ...] = ()
+    """Partitions that departments share, beside those of their own."""
     tiers: Annotated[dict[TierName, Tier], Field(min_length=1)]
     """Who yields to whom."""
     templates: dict[TemplateName, Template] = Field(default_factory=dict)
@@ -61,6 +99,19 @@ class Site(Model):
     """How the cloud bill is read."""
     default_accounts: dict[UserName, AccountName] = Field(default_factory=dict)
     """For people with several accounts: the account of their jobs that name none."""
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @property
+    def source(self) -> Source:
+        """Where each thing stood in the site file; knows nothing of a site that was built in code."""
+        return self._source
+
+    def with_source(self, source: Source) -> Site:
+        """Return the same site, which knows the file that it was read from."""
+        copy = self.model_copy()
+        copy._source = source
+        return copy
 
     def group(self, name: str) -> NodeGroup:
         """Return a node group by name.
@@ -76,7 +127,7 @@ class Site(Model):
         )
 
     def node_names(self, group: str, facts: NodeCounts | None = None) -> tuple[str, ...]:
-        """Return the names of a group's nodes that are always there: `<group>-1`, `<group>-2`, ...
+        """Return the names of a group's nodes that are always there: the first `count.min` of it.
 
         Args:
             group: the node group's name.
@@ -85,10 +136,21 @@ class Site(Model):
         Raises:
             UsageError: there is no such group.
         """
-        count = self.group(group).count.min
+        stated = self.group(group)
+        count = stated.count.min
         if facts is not None:
             count = facts.node_counts.get(group, count)
-        return tuple(f"{group}-{number}" for number in range(1, count + 1))
+        return stated.first_names(count)
+
+    def cloud_node_names(self, group: str, facts: NodeCounts | None = None) -> tuple[str, ...]:
+        """Return the names of a group's nodes that come and go; none unless the cluster saves power.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        if self.cluster.power_saving is None:
+            return ()
+        return self.group(group).names[len(self.node_names(group, facts)) :]
 
     @property
     def default_tier(self) -> str:
@@ -119,9 +181,22 @@ class Site(Model):
             for name, accounts in self.accounts_of_users().items()
         )
 
+    def accounts(self) -> tuple[SiteAccount, ...]:
+        """Return departments and labs, each after the one above it, in the site's order."""
+        found: list[SiteAccount] = []
+        for index, department in enumerate(self.departments):
+            found += _with_labs(department, (), ("departments", index))
+        return tuple(found)
+
     def _associations(self) -> Iterator[tuple[str, str]]:
-        for department in self.departments:
-            yield department.name, department.supervisor
-            for lab in department.labs:
-                for user in lab.users:
-                    yield lab.name, user
+        for account in self.accounts():
+            for user in account.owner.users:
+                yield account.name, user
+
+
+def _with_labs(
+    owner: Department | Lab, above: tuple[Department | Lab, ...], location: Location
+) -> Iterator[SiteAccount]:
+    yield SiteAccount(owner, above, location)
+    for index, lab in enumerate(owner.labs):
+        yield from _with_labs(lab, (*above, owner), (*location, "labs", index))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.hostlist import HostList, expand
 from hpctools.site.instances import known_instance
-from hpctools.site.scalars import GpuType, GroupName, InstanceType, MigProfile, refuse
+from hpctools.site.parameters import NodeParameters
+from hpctools.site.scalars import Feature, GpuType, GroupName, InstanceType, MigProfile, refuse
 
 # The firmware and the kernel keep some; slurmctld sets a node that reports less than its line says INVALID.
 _USABLE_MEMORY_PERCENT = 95
@@ -86,8 +89,16 @@ class Hardware(Model):
         return self.sockets * self.cores_per_socket * self.threads_per_core
 
 
+def _count_of(nodes: object) -> int:
+    """How many nodes a host list names; what is none has a finding of its own."""
+    try:
+        return len(expand(str(nodes)))
+    except ValueError:
+        return 0
+
+
 class NodeGroup(Model):
-    """Nodes that are alike. The nodes are named `<group>-1`, `<group>-2`, ..."""
+    """Nodes that are alike. They are named `<group>-1`, `<group>-2`, ... unless `nodes` says otherwise."""
 
     name: GroupName
     """The group's name, and a HyperPod instance group."""
@@ -96,13 +107,42 @@ class NodeGroup(Model):
     instance_type: InstanceType | None = None
     """The cloud's instance type; it tells the hardware."""
     count: Count
-    """How many nodes there are: a number, or {min: N, max: M}."""
+    """How many nodes there are: a number, or {min: N, max: M}; all of `nodes` when left out."""
+    nodes: HostList | None = None
+    """The nodes' names as a host list, where they are not `<group>-<n>`; the first `min` always stay."""
+    addresses: HostList | None = None
+    """The nodes' addresses in the order of their names, where the names do not resolve."""
     capacity: Literal["reserved", "on-demand", "spot"] | None = None
     """How the nodes are paid for; left out for nodes that you own."""
     gpus: Gpus | None = None
     """The GPUs of each node."""
     hardware: Hardware | None = None
     """The hardware of each node, where the instance type does not tell it."""
+    features: tuple[Feature, ...] = ()
+    """More words that jobs may ask for (`--constraint`), beside the group's name and its capacity."""
+    weight: Annotated[int, Field(ge=0, le=4_294_967_279)] | None = None
+    """Jobs take nodes of a lower weight first; 1 when left out."""
+    parameters: NodeParameters = Field(default_factory=dict)
+    """More settings of the node lines, or other values for ours; an empty value leaves ours out."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all nodes that the group can have: the first `min` are always there."""
+        if self.nodes is not None:
+            return expand(self.nodes)
+        return tuple(f"{self.name}-{number}" for number in range(1, self.count.max + 1))
+
+    def first_names(self, count: int) -> tuple[str, ...]:
+        """The names of the group's first nodes; beyond its own they go on counting."""
+        if count <= len(self.names):
+            return self.names[:count]
+        more = count - len(self.names)
+        last = self.names[-1] if self.names else f"{self.name}-0"
+        stem = last.rstrip("0123456789")
+        digits = last[len(stem) :]
+        stem = stem if digits else f"{stem}-"
+        following = range(int(digits or 1) + 1, int(digits or 1) + 1 + more)
+        return (*self.names, *(f"{stem}{number:0{len(digits)}}" for number in following))
 
     @property
     def node_hardware(self) -> Hardware | None:
@@ -120,8 +160,19 @@ class NodeGroup(Model):
             memory_mib=instance.memory_mib * _USABLE_MEMORY_PERCENT // 100,
         )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _count_the_nodes(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "nodes" in value and "count" not in value:
+            return {**value, "count": _count_of(value["nodes"])}
+        return value
+
     @model_validator(mode="after")
     def _coherent(self) -> NodeGroup:
+        if len(self.names) != self.count.max:
+            refuse(f"count: {len(self.names)}, or a max of {len(self.names)}: as many as nodes names")
+        if self.addresses is not None and len(expand(self.addresses)) != self.count.max:
+            refuse(f"{self.count.max} addresses, one for each node")
         if self.role == "login":
             if self.gpus is not None:
                 refuse("no gpus on login nodes: they run no jobs")

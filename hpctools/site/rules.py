@@ -21,15 +21,21 @@ def check(document: Document) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(root)]
 
 
-def _labs(root: Cursor) -> Iterator[Cursor]:
+def _owners(root: Cursor) -> Iterator[Cursor]:
+    """Departments and labs, each before the labs below it."""
     for department in root.at("departments").each():
-        yield from department.at("labs").each()
+        yield from _with_labs(department)
 
 
-def _accounts(root: Cursor) -> Iterator[Cursor]:
-    for department in root.at("departments").each():
-        yield department.at("name")
-        yield from (lab.at("name") for lab in department.at("labs").each())
+def _with_labs(owner: Cursor) -> Iterator[Cursor]:
+    yield owner
+    for lab in owner.at("labs").each():
+        yield from _with_labs(lab)
+
+
+def _partitions(root: Cursor) -> Iterator[Cursor]:
+    yield from (department.at("partition") for department in root.at("departments").each())
+    yield from root.at("partitions").each()
 
 
 def _groups(root: Cursor, role: str) -> list[str]:
@@ -55,7 +61,8 @@ def _repeated(names: Iterable[Cursor], what: str) -> Iterator[Finding]:
 def distinct_names(root: Cursor) -> Iterator[Finding]:
     """Node groups, accounts and partitions each have a name of their own."""
     yield from _repeated((group.at("name") for group in root.at("node_groups").each()), "node group")
-    yield from _repeated(_accounts(root), "account (departments and labs share one name space)")
+    names = (owner.at("name") for owner in _owners(root))
+    yield from _repeated(names, "account (departments and labs share one name space)")
     yield from _repeated(root.at("cluster", "controllers").each(), "controller")
     yield from _repeated(_partition_names(root), "partition")
 
@@ -63,29 +70,93 @@ def distinct_names(root: Cursor) -> Iterator[Finding]:
 def _partition_names(root: Cursor) -> Iterator[Cursor]:
     for department in root.at("departments").each():
         own = department.at("partition", "name")
-        # A partition without a name has the department's; departments with one name are found above.
-        yield own if own.text is not None else department.at("name")
+        if department.at("partition").value is not None:
+            # A partition without a name has the department's; departments with one name are found above.
+            yield own if own.text is not None else department.at("name")
+    yield from (partition.at("name") for partition in root.at("partitions").each())
 
 
 def distinct_entries(root: Cursor) -> Iterator[Finding]:
     """Lists of references name each thing once."""
-    for department in root.at("departments").each():
-        yield from _repeated(department.at("partition", "node_groups").each(), "node group")
-        yield from _repeated(department.at("tiers").each(), "tier")
-    for lab in _labs(root):
-        yield from _repeated(lab.at("members").each(), "member")
+    for partition in _partitions(root):
+        yield from _repeated(partition.at("node_groups").each(), "node group")
+    for partition in root.at("partitions").each():
+        yield from _repeated(partition.at("departments").each(), "department")
+    for place in (*root.at("departments").each(), *root.at("partitions").each()):
+        yield from _repeated(place.at("tiers").each(), "tier")
+    for owner in _owners(root):
+        yield from _repeated(owner.at("members").each(), "member")
+    for group in root.at("node_groups").each():
+        yield from _repeated(group.at("features").each(), "feature")
     for tier in root.at("tiers").each():
         yield from _repeated(tier.at("preempts").each(), "tier")
 
 
 def partitions_have_nodes(root: Cursor) -> Iterator[Finding]:
-    """The node groups of a partition exist and run jobs."""
-    known = _groups(root, "compute")
-    for department in root.at("departments").each():
-        for group in department.at("partition", "node_groups").each():
+    """The node groups of partitions, switches and blocks exist and run jobs."""
+    known, others = _groups(root, "compute"), _groups(root, "login")
+    topology = root.at("cluster", "topology")
+    for place in (*_partitions(root), *topology.at("switches").each(), *topology.at("blocks").each()):
+        for group in place.at("node_groups").each():
             if group.text is not None and group.text not in known:
-                login = " (login nodes run no jobs)" if group.text in _groups(root, "login") else ""
+                login = " (login nodes run no jobs)" if group.text in others else ""
                 yield group.finding(one_of(known, group.text) + login)
+
+
+def partitions_have_departments(root: Cursor) -> Iterator[Finding]:
+    """The departments that share a partition exist."""
+    known = [department.at("name").text or "" for department in root.at("departments").each()]
+    for partition in root.at("partitions").each():
+        for department in partition.at("departments").each():
+            if department.text is not None and department.text not in known:
+                yield department.finding(one_of(known, department.text))
+
+
+def limits_are_of_members(root: Cursor) -> Iterator[Finding]:
+    """Whoever has limits of their own in an account works there."""
+    for owner in _owners(root):
+        people = [place.text or "" for place in (owner.at("supervisor"), *owner.at("members").each())]
+        for limits in owner.at("members_limits").each():
+            if limits.key not in people:
+                known = [name for name in people if name]
+                yield limits.finding(
+                    f"somebody who works there: {one_of(known, limits.key)}", repr(limits.key)
+                )
+
+
+def one_default_partition(root: Cursor) -> Iterator[Finding]:
+    """At most one partition is the default."""
+    defaults = [place.at("default") for place in _partitions(root) if place.at("default").value is True]
+    for place in defaults[1:]:
+        first = place.document.line(defaults[0].location)
+        yield place.finding(f"default: true in at most one partition (first on line {first})")
+
+
+def switches_form_trees(root: Cursor) -> Iterator[Finding]:
+    """Switches and blocks have names of their own; a switch is below one other at most, without circles."""
+    topology = root.at("cluster", "topology")
+    switches = list(topology.at("switches").each())
+    yield from _repeated((switch.at("name") for switch in switches), "switch")
+    yield from _repeated((block.at("name") for block in topology.at("blocks").each()), "block")
+    below = [place for switch in switches for place in switch.at("switches").each()]
+    known = {switch.at("name").text or "" for switch in switches}
+    for place in below:
+        if place.text is not None and place.text not in known:
+            yield place.finding(one_of(sorted(known), place.text))
+    yield from _repeated(below, "switch below another")
+    yield from _circles(switches)
+
+
+def _circles(switches: list[Cursor]) -> Iterator[Finding]:
+    edges = {
+        switch.at("name").text or "": [place.text for place in switch.at("switches").each() if place.text]
+        for switch in switches
+    }
+    for switch in switches:
+        name = switch.at("name").text or ""
+        circle = _path_back(edges, name)
+        if circle and name == min(circle):
+            yield switch.at("switches").finding("switches without circles", " above ".join((*circle, name)))
 
 
 def tiers_exist(root: Cursor) -> Iterator[Finding]:
@@ -97,8 +168,8 @@ def tiers_exist(root: Cursor) -> Iterator[Finding]:
 
 
 def _tier_references(root: Cursor) -> Iterator[Cursor]:
-    for department in root.at("departments").each():
-        yield from department.at("tiers").each()
+    for place in (*root.at("departments").each(), *root.at("partitions").each()):
+        yield from place.at("tiers").each()
     for tier in root.at("tiers").each():
         yield from tier.at("preempts").each()
     for template in root.at("templates").each():
@@ -181,20 +252,20 @@ def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:
 def _places_of_users(root: Cursor) -> dict[str, list[tuple[str, Cursor]]]:
     """Each person's accounts, with the place that says so."""
     places: dict[str, list[tuple[str, Cursor]]] = {}
-    for department in root.at("departments").each():
-        for owner in (department, *department.at("labs").each()):
-            account = owner.at("name").text
-            for place in (owner.at("supervisor"), *owner.at("members").each()):
-                if account is not None and place.text is not None:
-                    places.setdefault(place.text, []).append((account, place))
+    for owner in _owners(root):
+        account = owner.at("name").text
+        for place in (owner.at("supervisor"), *owner.at("members").each()):
+            if account is not None and place.text is not None:
+                places.setdefault(place.text, []).append((account, place))
     return places
 
 
 def hosts_are_told_apart(root: Cursor) -> Iterator[Finding]:
-    """No controller has the name of a node."""
+    """No controller is called like the nodes of a group; `places.py` looks at names that a group states."""
     for group in root.at("node_groups").each():
         prefix = f"{group.at('name').text}-"
-        for host in root.at("cluster", "controllers").each():
+        hosts = root.at("cluster", "controllers").each() if group.at("nodes").value is None else ()
+        for host in hosts:
             if host.text and host.text.startswith(prefix) and host.text[len(prefix) :].isdecimal():
                 yield host.finding(f"a name that is not a node's of group {group.at('name').text!r}")
 
@@ -212,6 +283,10 @@ RULES: tuple[Rule, ...] = (
     distinct_names,
     distinct_entries,
     partitions_have_nodes,
+    partitions_have_departments,
+    limits_are_of_members,
+    one_default_partition,
+    switches_form_trees,
     tiers_exist,
     one_default_tier,
     preemption_has_no_circle,

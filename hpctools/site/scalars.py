@@ -36,7 +36,7 @@ def _name(pattern: str, expected: str, *, reserved: frozenset[str] = frozenset()
     def check(value: object) -> str:
         if not isinstance(value, str) or not compiled.fullmatch(value):
             refuse(expected)
-        if value in reserved:
+        if value.lower() in reserved:
             refuse(f"another name: {value!r} has a meaning of its own in Slurm")
         return value
 
@@ -44,6 +44,9 @@ def _name(pattern: str, expected: str, *, reserved: frozenset[str] = frozenset()
 
 
 _LOWER = "lower-case letters, digits, '-' and '_', starting with a letter, at most 40 characters"
+_LOWER_OR_DIGIT = (
+    "lower-case letters, digits, '.', '-' and '_', starting with a letter or digit, at most 40 characters"
+)
 
 ClusterName = Annotated[
     str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"a cluster name: {_LOWER}", reserved=RESERVED))
@@ -51,16 +54,30 @@ ClusterName = Annotated[
 """slurm.conf(5) ClusterName: at most 40 characters, lower case (slurmdbd folds it)."""
 
 AccountName = Annotated[
-    str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"an account name: {_LOWER}", reserved=RESERVED))
+    str,
+    BeforeValidator(
+        _name(r"[a-z0-9][a-z0-9_.-]{0,39}", f"an account name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
+    ),
 ]
 """A Slurm account; sacctmgr folds names to lower case, so only lower case is accepted."""
 
 PartitionName = Annotated[
-    str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"a partition name: {_LOWER}", reserved=RESERVED))
+    str,
+    BeforeValidator(
+        _name(
+            r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}",
+            "a partition name: letters, digits, '.', '-' and '_', at most 40 characters",
+            reserved=RESERVED,
+        )
+    ),
 ]
+"""A partition; Slurm keeps upper and lower case apart."""
 
 TierName = Annotated[
-    str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"a tier name: {_LOWER}", reserved=RESERVED))
+    str,
+    BeforeValidator(
+        _name(r"[a-z0-9][a-z0-9_.-]{0,39}", f"a tier name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
+    ),
 ]
 """A tier is a Slurm QoS of the same name."""
 
@@ -93,11 +110,51 @@ HostName = Annotated[
     str,
     BeforeValidator(
         _name(
-            r"(?=.{1,253}\Z)[a-z0-9](?:-*[a-z0-9]){0,62}(?:\.[a-z0-9](?:-*[a-z0-9]){0,62})*",
-            "a host name (RFC 1123, lower case)",
+            r"(?=.{1,253}\Z)[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62}(?:\.[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62})*",
+            "a host name (RFC 1123)",
         )
     ),
 ]
+
+SwitchName = Annotated[
+    str,
+    BeforeValidator(
+        _name(
+            r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}",
+            "a name of a switch or block: letters, digits, '.', '-' and '_', at most 63 characters",
+        )
+    ),
+]
+"""topology.conf(5): at most 64 characters."""
+
+Feature = Annotated[
+    str,
+    BeforeValidator(
+        _name(
+            r"[A-Za-z][A-Za-z0-9_.-]{0,63}", "a feature: letters, digits, '.', '-' and '_', from a letter on"
+        )
+    ),
+]
+"""A word that jobs may ask for (`--constraint`); nothing that `--constraint` reads as an operator."""
+
+FilePath = Annotated[
+    str,
+    BeforeValidator(
+        _name(r"(?=.{2,200}\Z)(?:/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+", "an absolute path without spaces")
+    ),
+]
+"""A file or folder on the nodes or controllers; `..` and hidden names are refused."""
+
+OverSubscribe = Annotated[
+    str,
+    BeforeValidator(
+        _name(
+            r"no|exclusive|(?:yes|force)(?::[1-9]\d{0,3})?",
+            "no, exclusive, yes:N or force:N, with N jobs on each resource",
+        )
+    ),
+]
+"""slurm.conf(5) OverSubscribe, in lower case."""
 
 GpuType = Annotated[
     str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,31}", "a GPU type in lower case, for example a100"))

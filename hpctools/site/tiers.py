@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.parameters import AccountSettings
 from hpctools.site.scalars import Duration, Text, TierName, TimeLimit, refuse
 
 
@@ -29,14 +30,26 @@ class Tier(Model):
     """Longest time limit of a job in this tier."""
     gpus_per_user: Annotated[int, Field(ge=0)] | None = None
     """GPUs of one person's running jobs in this tier."""
+    cpus_per_user: Annotated[int, Field(ge=0)] | None = None
+    """CPUs of one person's running jobs in this tier."""
     jobs_per_user: Annotated[int, Field(ge=0)] | None = None
     """Running jobs of one person in this tier."""
+    submitted_jobs_per_user: Annotated[int, Field(ge=0)] | None = None
+    """Running and pending jobs of one person in this tier."""
+    gpus_per_job: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of one job in this tier."""
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of all running jobs in this tier together."""
     usage_percent: Annotated[int, Field(ge=0, le=10_000)] = 100
     """How much an hour counts in the fair share; 50 halves it."""
     default: bool = False
     """Jobs that name no tier get this one; exactly one tier is the default."""
     for_replicas: bool = False
     """Elastic runs put their replica jobs here; at most one tier, and every department may use it."""
+    settings: AccountSettings = Field(default_factory=dict)
+    """More settings of the QoS, in sacctmgr's words."""
+    renamed_from: TierName | None = None
+    """The name that it had until now, while it is being renamed."""
 
     @model_validator(mode="after")
     def _replicas_are_not_requeued(self) -> Tier:
