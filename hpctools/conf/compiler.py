@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from hpctools.conf.accounts import account_tree
+from collections.abc import Iterator, Sequence
+
 from hpctools.conf.bundle import Bundle, File
-from hpctools.conf.daemons import cgroup_conf, slurmdbd_conf
+from hpctools.conf.daemons import slurmdbd_conf
+from hpctools.conf.fabric import topology_conf
 from hpctools.conf.facts import Facts
 from hpctools.conf.gres import gres_conf
 from hpctools.conf.slurmconf import slurm_conf
-from hpctools.conf.topology import compute_groups
+from hpctools.conf.surroundings import cgroup_conf, job_container_conf
+from hpctools.conf.topology import ComputeGroup, compute_groups
+from hpctools.conf.accounts import account_tree
 from hpctools.errors import SiteError
 from hpctools.site.model import Site
 from hpctools.slurm.versions import OLDEST, Release, parse_release, spell_release
@@ -27,20 +31,27 @@ def compile(site: Site, facts: Facts | None = None) -> Bundle:
         The files and accounts; the same for the same arguments, always.
 
     Raises:
-        SiteError: the site cannot be had: an unsupported Slurm release, no nodes at all.
+        SiteError: the site cannot be had: an unsupported Slurm release, or one that lacks what the site
+            wants; no nodes at all.
     """
     facts = facts or Facts()
     release = _release(site, facts)
     groups = compute_groups(site, facts)
     if not groups:
         raise SiteError("no node group has a node that runs jobs", "raise a count in node_groups")
-    files = (
-        File("slurm.conf", slurm_conf(site, facts, groups, release)),
-        File("gres.conf", gres_conf(groups, facts)),
-        File("cgroup.conf", cgroup_conf(facts, release)),
-        File("slurmdbd.conf", slurmdbd_conf(site, facts), 0o600),
-    )
-    return Bundle(files, account_tree(site))
+    return Bundle(tuple(_files(site, facts, groups, release)), account_tree(site))
+
+
+def _files(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release: Release) -> Iterator[File]:
+    container, topology = site.cluster.job_container, site.cluster.topology
+    yield File("slurm.conf", slurm_conf(site, facts, groups, release))
+    yield File("gres.conf", gres_conf(groups, facts))
+    yield File("cgroup.conf", cgroup_conf(site, facts, release))
+    if topology is not None:
+        yield File("topology.conf", topology_conf(site, topology, groups))
+    if container is not None:
+        yield File("job_container.conf", job_container_conf(site, container, release))
+    yield File("slurmdbd.conf", slurmdbd_conf(site, facts), 0o600)
 
 
 def _release(site: Site, facts: Facts) -> Release:

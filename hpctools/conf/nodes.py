@@ -6,34 +6,39 @@ from collections.abc import Iterable, Iterator
 
 from hpctools.conf.facts import Facts
 from hpctools.conf.gres import node_gres
-from hpctools.conf.text import fold, line
+from hpctools.conf.text import changed, comment, fold, line
 from hpctools.conf.topology import ComputeGroup
+from hpctools.site.source import Source
 
 
-def node_lines(groups: Iterable[ComputeGroup], facts: Facts) -> str:
-    """Render the node lines: one for each group, or one for each node that has an address of its own."""
-    return "\n# Nodes\n" + "".join(text for group in groups for text in _group_lines(group, facts))
+def node_lines(groups: Iterable[ComputeGroup], facts: Facts, source: Source) -> str:
+    """Render the node lines: one or two for each group, or one for each node with an address of its own."""
+    lines = [comment(source, group.location) + "".join(_group_lines(group, facts)) for group in groups]
+    return "\n# Nodes\n" + "".join(lines)
 
 
 def _group_lines(group: ComputeGroup, facts: Facts) -> Iterator[str]:
-    placed = facts.node_endpoints.keys() | facts.node_hostnames.keys()
-    together = [name for name in group.nodes if name not in placed]
-    if together:
-        yield line({"NodeName": fold(together), **_shared_settings(group)})
-    for name in (name for name in group.nodes if name in placed):
-        yield line({"NodeName": name, **_address(name, facts), **_shared_settings(group)})
+    placed = {*facts.node_endpoints, *facts.node_hostnames, *group.addresses}
+    for names, state in ((group.static, "UNKNOWN"), (group.cloud, "CLOUD")):
+        settings = _shared_settings(group, state)
+        together = [name for name in names if name not in placed]
+        if together:
+            yield line(changed({"NodeName": fold(together), **settings}, group.parameters))
+        for name in (name for name in names if name in placed):
+            here = {"NodeName": name, **_address(name, group, facts), **settings}
+            yield line(changed(here, group.parameters))
 
 
-def _address(name: str, facts: Facts) -> dict[str, object]:
+def _address(name: str, group: ComputeGroup, facts: Facts) -> dict[str, object]:
     endpoint = facts.node_endpoints.get(name)
     return {
         "NodeHostname": facts.node_hostnames.get(name),
-        "NodeAddr": endpoint.address if endpoint else None,
+        "NodeAddr": endpoint.address if endpoint else group.addresses.get(name),
         "Port": endpoint.port if endpoint else None,
     }
 
 
-def _shared_settings(group: ComputeGroup) -> dict[str, object]:
+def _shared_settings(group: ComputeGroup, state: str) -> dict[str, object]:
     hardware = group.hardware
     return {
         "CPUs": hardware.cpus,
@@ -43,5 +48,6 @@ def _shared_settings(group: ComputeGroup) -> dict[str, object]:
         "RealMemory": hardware.memory_mib,
         "Gres": ",".join(str(gres) for gres in node_gres(group.gpus)) or None,
         "Feature": ",".join(group.features),
-        "State": "UNKNOWN",
+        "Weight": group.weight,
+        "State": state,
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from hpctools.conf.fabric import topology_settings
 from hpctools.conf.facts import Facts
 from hpctools.conf.gres import gres_names
 from hpctools.conf.nodes import node_lines
 from hpctools.conf.partitions import partition_lines
-from hpctools.conf.text import HEADER, section
+from hpctools.conf.power import power_settings
+from hpctools.conf.surroundings import container_settings, script_settings
+from hpctools.conf.text import HEADER, Said, changed, comment, section
 from hpctools.conf.topology import ComputeGroup
 from hpctools.site.model import Site
 from hpctools.site.scalars import spell_duration
@@ -32,55 +35,80 @@ def slurm_conf(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release
     """
     sections = {
         "Cluster": _cluster(site, facts),
-        "Daemons": _daemons(facts),
-        "Processes of jobs": _processes(facts),
+        "Daemons": _daemons(site),
+        "Processes of jobs": _processes(site, facts),
+        "Around jobs": {**script_settings(site), **container_settings(site, release)},
         "Accounting": _accounting(site, facts, gres_names(groups)),
         "Scheduling": _scheduling(site, release),
         "Priority": _priority(site),
         "Preemption": _preemption(release),
         "Resources": _resources(groups),
+        "Topology": topology_settings(site, release),
+        "Power saving": power_settings(site, groups, release),
     }
-    merged = _with_extras(sections, facts.extra_parameters)
-    parts = [HEADER] + [f"SlurmctldHost={host}\n" for host in _controllers(site, facts)]
-    parts += [section(title, settings) for title, settings in merged.items() if settings]
-    return "".join(parts) + node_lines(groups, facts) + partition_lines(site, groups)
+    merged = _with_extras(sections, _extras(site, facts))
+    parts = [HEADER, *_controllers(site, facts)]
+    parts += [section(title, settings, site.source) for title, settings in merged.items()]
+    return "".join(parts) + node_lines(groups, facts, site.source) + partition_lines(site, groups)
 
 
-def _with_extras(sections: Mapping[str, _Settings], extras: Mapping[str, str]) -> dict[str, _Settings]:
-    """Give our keys the extra values where they meet, and add the others at the end."""
-    ours = {key for settings in sections.values() for key in settings}
-    merged: dict[str, _Settings] = {
-        title: {key: extras.get(key, value) or None for key, value in settings.items()}
-        for title, settings in sections.items()
+def _extras(site: Site, facts: Facts) -> dict[str, object]:
+    """What the site and the facts say in Slurm's words; the facts win."""
+    stated = {
+        key: Said(value, ("cluster", "parameters", key)) for key, value in site.cluster.parameters.items()
     }
-    merged["Added"] = {key: value for key, value in extras.items() if key not in ours}
-    return merged
+    names = {key.lower() for key in facts.extra_parameters}
+    return {
+        **{key: value for key, value in stated.items() if key.lower() not in names},
+        **facts.extra_parameters,
+    }
 
 
-def _controllers(site: Site, facts: Facts) -> list[str]:
-    names = site.cluster.controllers
-    return [
-        f"{name}({facts.controller_endpoints[name].address})" if name in facts.controller_endpoints else name
-        for name in names
-    ]
+def _with_extras(sections: Mapping[str, _Settings], extras: _Settings) -> dict[str, _Settings]:
+    """Give our keys the extra values where they meet, and add the others at the end; no empty sections."""
+    merged: dict[str, _Settings] = {}
+    ours: set[str] = set()
+    for title, settings in sections.items():
+        keys = {key.lower() for key in settings}
+        merged[title] = changed(settings, {key: extras[key] for key in extras if key.lower() in keys})
+        ours |= keys
+    merged["Added"] = changed({}, {key: extras[key] for key in extras if key.lower() not in ours})
+    return {title: settings for title, settings in merged.items() if any(map(_is_said, settings.values()))}
+
+
+def _is_said(value: object) -> bool:
+    return (value.value if isinstance(value, Said) else value) is not None
+
+
+def _controllers(site: Site, facts: Facts) -> Iterator[str]:
+    for index, name in enumerate(site.cluster.controllers):
+        endpoint = facts.controller_endpoints.get(name)
+        yield comment(site.source, ("cluster", "controllers", index))
+        yield f"SlurmctldHost={name}({endpoint.address})\n" if endpoint else f"SlurmctldHost={name}\n"
 
 
 def _cluster(site: Site, facts: Facts) -> _Settings:
     endpoint = facts.controller_endpoints.get(site.cluster.controllers[0])
     return {
-        "ClusterName": site.cluster.name,
+        "ClusterName": Said(site.cluster.name, ("cluster", "name")),
         "SlurmctldPort": endpoint.port if endpoint else facts.slurmctld_port,
         "SlurmdPort": facts.slurmd_port,
         "AuthType": "auth/munge",
-        "SlurmUser": facts.slurm_user or site.cluster.slurm_user,
+        "SlurmUser": facts.slurm_user or Said(site.cluster.slurm_user, ("cluster", "slurm_user")),
         # Nodes fetch their configuration from slurmctld (slurmd --conf-server).
-        "SlurmctldParameters": "enable_configless",
+        "SlurmctldParameters": Said(
+            "enable_configless" if site.cluster.configuration.distribution == "configless" else None,
+            ("cluster", "configuration", "distribution"),
+        ),
     }
 
 
-def _daemons(facts: Facts) -> _Settings:
+def _daemons(site: Site) -> _Settings:
     return {
-        "StateSaveLocation": "/var/spool/slurmctld",
+        "StateSaveLocation": Said(
+            site.cluster.configuration.state_folder or "/var/spool/slurmctld",
+            ("cluster", "configuration", "state_folder"),
+        ),
         "SlurmdSpoolDir": "/var/spool/slurmd/%n",
         "SlurmctldPidFile": "/run/slurm/slurmctld.pid",
         "SlurmdPidFile": "/run/slurm/slurmd-%n.pid",
@@ -96,13 +124,14 @@ def _daemons(facts: Facts) -> _Settings:
     }
 
 
-def _processes(facts: Facts) -> _Settings:
+def _processes(site: Site, facts: Facts) -> _Settings:
     cgroups = facts.cgroup != "none"
     return {
         "ProctrackType": "proctrack/cgroup" if cgroups else "proctrack/linuxproc",
-        "TaskPlugin": _task_plugins(facts),
-        # Makes a cgroup for the whole job at its start, which sessions are adopted into.
-        "PrologFlags": "Contain" if cgroups else None,
+        "TaskPlugin": _task_plugins(facts, cores=facts.constrain_cores and site.cluster.containment.cores),
+        # Makes a cgroup for the whole job at its start, which sessions are adopted into; private folders need
+        # it too.
+        "PrologFlags": "Contain" if cgroups or site.cluster.job_container else None,
         "JobAcctGatherType": "jobacct_gather/cgroup" if cgroups else "jobacct_gather/linux",
         "JobAcctGatherFrequency": 30,
         "KillWait": 30,
@@ -113,19 +142,20 @@ def _processes(facts: Facts) -> _Settings:
     }
 
 
-def _task_plugins(facts: Facts) -> str:
+def _task_plugins(facts: Facts, *, cores: bool) -> str:
     if facts.cgroup == "none":
-        return "task/affinity" if facts.constrain_cores else "task/none"
-    return "task/affinity,task/cgroup" if facts.constrain_cores else "task/cgroup"
+        return "task/affinity" if cores else "task/none"
+    return "task/affinity,task/cgroup" if cores else "task/cgroup"
 
 
 def _accounting(site: Site, facts: Facts, gres: Sequence[str]) -> _Settings:
-    stated = site.cluster.accounting
+    stated, place = site.cluster.accounting, ("cluster", "accounting")
     endpoint = facts.slurmdbd_endpoint
+    host = stated.host or site.cluster.controllers[0]
     return {
         "AccountingStorageType": "accounting_storage/slurmdbd",
-        "AccountingStorageHost": endpoint.address if endpoint else stated.host or site.cluster.controllers[0],
-        "AccountingStoragePort": endpoint.port if endpoint else stated.port,
+        "AccountingStorageHost": endpoint.address if endpoint else Said(host, (*place, "host")),
+        "AccountingStoragePort": endpoint.port if endpoint else Said(stated.port, (*place, "port")),
         "AccountingStorageEnforce": "associations,limits,qos,safe",
         "AccountingStorageTRES": ",".join(f"gres/{name}" for name in gres) or None,
         # Elastic runs carry their id in the comment; without this flag slurmdbd drops it.
@@ -162,15 +192,15 @@ def _window(site: Site) -> int:
 
 
 def _priority(site: Site) -> _Settings:
-    stated = site.cluster.priority
+    stated, place = site.cluster.priority, ("cluster", "priority")
     return {
         "PriorityType": "priority/multifactor",
-        "PriorityDecayHalfLife": spell_duration(stated.half_life),
-        "PriorityMaxAge": spell_duration(stated.max_age),
-        "PriorityWeightQOS": stated.weights.tier,
-        "PriorityWeightFairshare": stated.weights.fair_share,
-        "PriorityWeightAge": stated.weights.age,
-        "PriorityWeightJobSize": stated.weights.job_size,
+        "PriorityDecayHalfLife": Said(spell_duration(stated.half_life), (*place, "half_life")),
+        "PriorityMaxAge": Said(spell_duration(stated.max_age), (*place, "max_age")),
+        "PriorityWeightQOS": Said(stated.weights.tier, (*place, "weights", "tier")),
+        "PriorityWeightFairshare": Said(stated.weights.fair_share, (*place, "weights", "fair_share")),
+        "PriorityWeightAge": Said(stated.weights.age, (*place, "weights", "age")),
+        "PriorityWeightJobSize": Said(stated.weights.job_size, (*place, "weights", "job_size")),
         "PriorityFlags": "MAX_TRES",
     }
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from hpctools.conf.facts import Facts
+from hpctools.conf.text import fold
 from hpctools.errors import SiteError
+from hpctools.site.findings import Location
+from hpctools.site.hostlist import expand
 from hpctools.site.model import Site
 from hpctools.site.nodes import Gpus, Hardware, NodeGroup
 
@@ -15,9 +20,14 @@ class ComputeGroup:
     """A node group that runs jobs and has at least one node.
 
     Attributes:
-        nodes: the names of its nodes, in order.
+        nodes: the names of all of its nodes, in order.
         hardware: what each node has.
         features: words that jobs may constrain by.
+        cloud: the last of `nodes`, which come and go.
+        addresses: addresses by node, where the site states them.
+        weight: jobs take nodes of a lower one first; None for Slurm's default.
+        parameters: settings of the node lines in Slurm's words.
+        location: where the site file declares it.
     """
 
     name: str
@@ -25,6 +35,21 @@ class ComputeGroup:
     hardware: Hardware
     gpus: Gpus | None
     features: tuple[str, ...]
+    cloud: tuple[str, ...] = ()
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    weight: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    location: Location = ()
+
+    @property
+    def static(self) -> tuple[str, ...]:
+        """The nodes that are always there."""
+        return self.nodes[: len(self.nodes) - len(self.cloud)]
+
+    @cached_property
+    def folded(self) -> str:
+        """All of its nodes as a host list."""
+        return fold(self.nodes)
 
 
 def compute_groups(site: Site, facts: Facts) -> tuple[ComputeGroup, ...]:
@@ -33,18 +58,29 @@ def compute_groups(site: Site, facts: Facts) -> tuple[ComputeGroup, ...]:
     Raises:
         SiteError: the hardware of a group is not known.
     """
-    groups = [group for group in site.node_groups if group.role == "compute"]
-    return tuple(_seen(site, group, facts) for group in groups if site.node_names(group.name, facts))
+    seen = [
+        _seen(site, group, facts, ("node_groups", index))
+        for index, group in enumerate(site.node_groups)
+        if group.role == "compute"
+    ]
+    return tuple(group for group in seen if group.nodes)
 
 
-def _seen(site: Site, group: NodeGroup, facts: Facts) -> ComputeGroup:
-    words = (group.name, group.capacity)
+def _seen(site: Site, group: NodeGroup, facts: Facts, location: Location) -> ComputeGroup:
+    words = (group.name, group.capacity, *group.features)
+    cloud = site.cloud_node_names(group.name, facts)
+    addresses = expand(group.addresses) if group.addresses is not None else ()
     return ComputeGroup(
         name=group.name,
-        nodes=site.node_names(group.name, facts),
+        nodes=site.node_names(group.name, facts) + cloud,
         hardware=_hardware(group, facts),
         gpus=group.gpus,
         features=tuple(dict.fromkeys(word for word in words if word)),
+        cloud=cloud,
+        addresses=dict(zip(group.names, addresses, strict=False)),
+        weight=group.weight,
+        parameters=group.parameters,
+        location=location,
     )
 
 

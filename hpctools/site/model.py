@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -164,7 +164,11 @@ class Site(Model):
 
     def allowed_tiers(self, department: Department) -> tuple[str, ...]:
         """Return the tiers that a department's jobs may use, in the site's order."""
-        wanted = set(department.tiers if department.tiers is not None else self.tiers)
+        return self.with_replicas(department.tiers if department.tiers is not None else self.tiers)
+
+    def with_replicas(self, tiers: Iterable[str]) -> tuple[str, ...]:
+        """Return these tiers and that of elastic replicas, in the site's order."""
+        wanted = set(tiers)
         return tuple(name for name, tier in self.tiers.items() if name in wanted or tier.for_replicas)
 
     def accounts_of_users(self) -> Mapping[str, tuple[str, ...]]:

@@ -42,3 +42,30 @@ def knows_cgroup_disabled(release: Release) -> bool:
     Earlier releases do without cgroups when no plugin asks for them.
     """
     return release >= (24, 5)
+
+
+def tells_nodes_each_others_addresses(release: Release) -> bool:
+    """Whether messages to cloud nodes may be passed on by other nodes, with any TreeWidth (from 23.11).
+
+    Until then TreeWidth has to be as large as the cluster (Slurm's elastic_computing.html of 22.05 and 23.02;
+    the advice is gone in 23.11).
+    """
+    return release >= (23, 11)
+
+
+def calls_job_containers_namespaces(release: Release) -> bool:
+    """Whether slurm.conf says `NamespaceType=namespace/tmpfs` (slurm.conf(5) of 25.11).
+
+    Before, `JobContainerType=job_container/tmpfs`; 26.05 warns of the old words.
+    """
+    return release >= (25, 11)
+
+
+def knows_job_container_folders(release: Release) -> bool:
+    """Whether job_container.conf has Dirs and Shared (its manual page of 23.02; not in that of 22.05)."""
+    return release >= (23, 2)
+
+
+def knows_block_sizes(release: Release) -> bool:
+    """Whether topology/block takes BlockSizes (topology.conf(5) of 24.05; 23.11 had BlockLevels)."""
+    return release >= (24, 5)
