@@ -38,10 +38,18 @@ def sandbox(context: click.Context, state: Path | None) -> None:
 @sandbox.command()
 @click.option("--site", "site_file", type=click.Path(path_type=Path, dir_okay=False), help="Site file to be.")
 @click.option("--nodes", type=int, help="Compute nodes (default: as many as the site always has).")
+@click.option(
+    "--slurm",
+    default="",
+    metavar="RELEASE",
+    help="Slurm release to run: 24.11, or `site` for what the site states (default: the machine's own).",
+)
 @click.option("--no-cgroup", is_flag=True, help="Track jobs without cgroups, as on a machine with cgroup v2.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON when done.")
 @click.pass_obj
-def up(box: Sandbox, site_file: Path | None, nodes: int | None, no_cgroup: bool, as_json: bool) -> None:
+def up(
+    box: Sandbox, site_file: Path | None, nodes: int | None, slurm: str, no_cgroup: bool, as_json: bool
+) -> None:
     """Bring it up, or heal it: only what does not run is started.
 
     \b
@@ -61,7 +69,7 @@ def up(box: Sandbox, site_file: Path | None, nodes: int | None, no_cgroup: bool,
         if not as_json:
             click.echo(f"  {name:<24}{seconds:6.2f} s")
 
-    bring_up(box, chosen, nodes, report, cgroup="none" if no_cgroup else "")
+    bring_up(box, chosen, nodes, report, cgroup="none" if no_cgroup else "", slurm=slurm)
     if as_json:
         return _show_json(box)
     spent = time.monotonic() - begin
@@ -147,6 +155,48 @@ def history(box: Sandbox, days: int | None, seed: int) -> None:
 
     added = load(box, int(time.time()), days, seed)
     click.echo(f"{added} made-up jobs loaded; none of them ever ran" if added else "nothing to add")
+
+
+@sandbox.command()
+@click.argument("names", nargs=-1, metavar="[RELEASE]...")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def releases(names: tuple[str, ...], as_json: bool) -> int:
+    """Make the folders of other Slurm releases that `up --slurm` runs; without names only list what there is.
+
+    Each is a whole Debian that carries the release, from the mirror that apt uses: two minutes, 0.8 GB. It is
+    made once, and again when what it is made of has changed. Exit code 1 when one cannot be made.
+
+    \b
+    Example:  hpctools sandbox releases 24.11 && hpctools sandbox up --slurm 24.11
+    """
+    from hpctools.sandbox import releases as known
+
+    own = known.own().name
+    for name in names:
+        if name != own:
+            _make_release(name)
+    lacks = {name: "" if name == own else known.lack(name) for name in known.SUITES}
+    if as_json:
+        click.echo(json.dumps([{"release": name, "lack": why} for name, why in lacks.items()]))
+    else:
+        for name, why in lacks.items():
+            here = "this machine's own" if name == own else f"ready in {known.shelf() / name}"
+            click.echo(f"{name}  {why or here}")
+    return 1 if any(lacks[name] for name in names) else 0
+
+
+def _make_release(name: str) -> None:
+    """Make one; what keeps it from being made is told, and does not keep the others from it."""
+    from hpctools.sandbox import releases as known
+
+    if name not in known.SUITES:
+        raise UsageError(f"no Slurm release {name!r} is known", f"there are: {', '.join(known.SUITES)}")
+    begin = time.monotonic()
+    try:
+        if known.build(name):
+            click.echo(f"  {name:<24}{time.monotonic() - begin:6.2f} s", err=True)
+    except SandboxError as error:
+        click.echo(f"hpctools: {error}", err=True)
 
 
 def _show_json(box: Sandbox) -> None:

@@ -11,6 +11,7 @@ from hpctools.errors import SandboxError
 from hpctools.sandbox import daemons, unix
 from hpctools.sandbox.daemons import Daemon
 from hpctools.site import Site
+from hpctools.slurm.versions import Release
 
 LOOPBACK = "127.0.0.1"
 MOST_NODES = 64
@@ -54,14 +55,14 @@ class Blueprint:
         named = [f"slurmd-{n}" for n in self.compute_hosts] + [f"sshd-{n}" for n in self.login_hosts]
         return ("slurmctld", "slurmdbd", "moto", "api", *named)
 
-    def facts(self, ports: Mapping[str, int], cgroup: str) -> conf.Facts:
+    def facts(self, ports: Mapping[str, int], cgroup: str, release: Release) -> conf.Facts:
         """The facts that the compiler needs to configure this machine as the site's cluster.
 
         The nodes pretend to have the cores of their instance type, so cores are counted, not bound
         (`config_overrides`, no ConstrainCores); GPUs are device nodes without a driver.
         """
         return conf.Facts(
-            slurm_version=(22, 5),
+            slurm_version=release,
             cgroup="v1" if cgroup == "v1" else "none",
             node_counts=dict(self.node_counts),
             node_endpoints={n: conf.Endpoint(LOOPBACK, ports[f"slurmd-{n}"]) for n in self.compute_hosts},

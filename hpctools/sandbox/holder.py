@@ -21,7 +21,7 @@ CLONE_NEWCGROUP = 0x02000000
 
 
 def main() -> int:
-    """Entry: one JSON argument with `root`, `id`, `cgroup` and `accounts`; a byte on stdout when ready."""
+    """Entry: one JSON argument, as `namespace.create` makes it; a byte on stdout when ready."""
     order = json.loads(sys.argv[1])
     try:
         _arrange(order)
@@ -40,7 +40,7 @@ def _arrange(order: dict[str, object]) -> None:
             raise OSError(ctypes.get_errno(), "cannot make a cgroup namespace")
         shown = cgroups.CONTROLLERS
     accounts = {str(name): tuple(ids) for name, ids in order["accounts"].items()}  # type: ignore[attr-defined]
-    mounts.apply(Layout(Path(str(order["root"]))), accounts, shown)
+    mounts.apply(Layout(Path(str(order["root"]))), Path(str(order["release"])), accounts, shown)
     os.chdir("/")
 
 

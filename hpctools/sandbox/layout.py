@@ -70,11 +70,15 @@ class Layout:
         return self.tree / "etc" / "slurm"
 
     def exposed(self) -> tuple[Path, ...]:
-        """Folders that every account inside must reach by their own paths: this code and its interpreter."""
-        code = Path(hpctools.__file__).resolve().parents[1]
-        wanted = [self.root, code, Path(sys.prefix), Path(sys.base_prefix)]
-        system = (Path("/usr"), Path("/"))
-        return tuple(dict.fromkeys(p for p in wanted if p not in system))
+        """Folders that every account inside must reach by their own paths."""
+        return (self.root, *code_and_interpreter())
+
+
+def code_and_interpreter() -> tuple[Path, ...]:
+    """Where this code and its interpreter are, but for what lies in the system's own folders."""
+    code = Path(hpctools.__file__).resolve().parents[1]
+    system = (Path("/usr"), Path("/"))
+    return tuple(dict.fromkeys(p for p in (code, Path(sys.prefix), Path(sys.base_prefix)) if p not in system))
 
 
 def default_root() -> Path:

@@ -1,22 +1,21 @@
 """The inside's own view of the machine: bind mounts in a private mount namespace, nothing written outside.
 
 The state folder's `tree/` covers the machine's /etc/passwd, /etc/slurm, /home, /var/spool and so on, so
-that inside every path is the one that a real cluster has. /run and /dev are fresh.
+that inside every path is the one that a real cluster has. /run and /dev are fresh. With another Slurm
+release the root folder below all this is that of the release.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hpctools.errors import SandboxError
-from hpctools.sandbox import cgroups
+from hpctools.sandbox import cgroups, root
 from hpctools.sandbox.layout import COVERED_FILES, COVERED_FOLDERS, Layout
+from hpctools.sandbox.mounting import MS_NODEV, MS_NOSUID, bind, make_private, mount
 
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 NVIDIA_MAJOR = (
     195  # Documentation/admin-guide/devices.txt of the kernel; no driver answers, which is the point
 )
@@ -30,44 +29,29 @@ RUN_FOLDERS = (
 )
 
 
-def _mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    done = libc.mount(
-        source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
-    )
-    if done != 0:
-        number = ctypes.get_errno()
-        raise SandboxError(
-            f"cannot mount {source} on {target}: {os.strerror(number)}",
-            "the sandbox needs root and the right to mount (CAP_SYS_ADMIN)",
-        )
-
-
-def make_private() -> None:
-    """Stop mounts from travelling in or out of this namespace."""
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
-
-
-def bind(source: str, target: str) -> None:
-    """Show `source` at `target`, with what is mounted below it."""
-    _mount(source, target, "", MS_BIND | MS_REC)
-
-
-def apply(layout: Layout, accounts: dict[str, tuple[int, int]], controllers: Iterable[str]) -> None:
+def apply(
+    layout: Layout, release: Path, accounts: dict[str, tuple[int, int]], controllers: Iterable[str]
+) -> None:
     """Make the inside's view in the current mount namespace.
 
     Args:
         layout: the state folder.
+        release: the root folder to have; `/` is the machine's own.
         accounts: uid and gid of the service accounts, by name.
         controllers: cgroup v1 controllers to show from the current cgroup downwards.
     """
     make_private()
     handles = {path: os.open(path, os.O_PATH) for path in layout.exposed()}
-    _mount("proc", "/proc", "proc")
     tree_handle = os.open(layout.tree, os.O_PATH)
     tree = f"/proc/self/fd/{tree_handle}"
+    elsewhere = release != Path("/")
+    if elsewhere:
+        root.enter(release)
+        _complete_root()
+    else:
+        mount("proc", "/proc", "proc")
     for closed in _closed_ancestors(layout.exposed()):
-        _mount("tmpfs", str(closed), "tmpfs", MS_NODEV, "mode=755")
+        mount("tmpfs", str(closed), "tmpfs", MS_NODEV, "mode=755")
     _complete_etc(layout)
     for name in (*COVERED_FOLDERS, *COVERED_FILES):
         bind(f"{tree}/{name}", f"/{name}")
@@ -76,6 +60,16 @@ def apply(layout: Layout, accounts: dict[str, tuple[int, int]], controllers: Ite
     _show_cgroups(controllers)
     _expose(handles)
     os.close(tree_handle)
+    if elsewhere:
+        root.leave_machine()
+
+
+def _complete_root() -> None:
+    """Make what we mount on and a bare system lacks; in a release's root, which is ours to write to."""
+    for name in COVERED_FOLDERS:
+        Path("/", name).mkdir(parents=True, exist_ok=True)
+    for name in COVERED_FILES:
+        Path("/", name).touch()
 
 
 def _complete_etc(layout: Layout) -> None:
@@ -86,7 +80,7 @@ def _complete_etc(layout: Layout) -> None:
     layer = layout.root / "layer"
     for name in ("upper", "work"):
         (layer / name).mkdir(parents=True, exist_ok=True)
-    _mount("overlay", "/etc", "overlay", 0, f"lowerdir=/etc,upperdir={layer}/upper,workdir={layer}/work")
+    mount("overlay", "/etc", "overlay", 0, f"lowerdir=/etc,upperdir={layer}/upper,workdir={layer}/work")
     for path in missing:
         path.touch()
 
@@ -96,6 +90,8 @@ def _closed_ancestors(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         for ancestor in [*reversed(path.parents), path][1:]:
+            if not ancestor.exists():  # in another root: it is made for us, and open
+                break
             if not ancestor.stat().st_mode & stat.S_IXOTH:
                 found.append(ancestor)
                 break
@@ -114,7 +110,7 @@ def _expose(handles: dict[Path, int]) -> None:
 
 def _fresh_dev() -> None:
     terminals = os.open("/dev/pts", os.O_PATH)
-    _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755")
+    mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755")
     for name, minor in {"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}.items():
         _device(name, 1, minor)
     _device("tty", 5, 0)
@@ -124,7 +120,7 @@ def _fresh_dev() -> None:
         Path("/dev", name).mkdir()
     bind(f"/proc/self/fd/{terminals}", "/dev/pts")
     os.close(terminals)
-    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
+    mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")  # noqa: S108
     for name, target in {
         "ptmx": "pts/ptmx",
         "fd": "/proc/self/fd",
@@ -144,20 +140,22 @@ def _device(name: str, major: int, minor: int) -> None:
 
 
 def _fresh_run(accounts: dict[str, tuple[int, int]]) -> None:
-    _mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
+    mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     for name, owner in RUN_FOLDERS:
         path = Path("/run", name)
         path.mkdir(mode=0o755)
         uid, gid = accounts.get(owner, (0, 0))
         os.chown(path, uid, gid)
+    # Where MariaDB's clients of later Debian suites look for the socket when nobody says.
+    Path("/run/mariadbd").symlink_to("mysqld")
 
 
 def _show_cgroups(controllers: Iterable[str]) -> None:
     names = list(controllers)
     if not names:
         return
-    _mount("tmpfs", "/sys/fs/cgroup", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
+    mount("tmpfs", "/sys/fs/cgroup", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     for name in names:
         path = Path("/sys/fs/cgroup", name)
         path.mkdir()
-        _mount("cgroup", str(path), "cgroup", 0, cgroups.mount_options(name))
+        mount("cgroup", str(path), "cgroup", 0, cgroups.mount_options(name))

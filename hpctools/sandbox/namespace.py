@@ -31,13 +31,27 @@ DIE_WITH_US = ("setpriv", "--pdeathsig=KILL")
 SAME_SECONDS = 2.0
 
 
-def create(layout: Layout, sandbox_id: str, cgroup: str, accounts: Mapping[str, tuple[int, int]]) -> Identity:
+def create(
+    layout: Layout,
+    sandbox_id: str,
+    cgroup: str,
+    accounts: Mapping[str, tuple[int, int]],
+    release: Path = Path("/"),
+) -> Identity:
     """Make the namespaces and their holder; return the holder once the inside's view is ready.
+
+    Args:
+        layout: the state folder.
+        sandbox_id: the name of its cgroup branch.
+        cgroup: `v1` or `none`.
+        accounts: uid and gid of the service accounts, by name.
+        release: the root folder that the inside has; `/` is the machine's own.
 
     Raises:
         SandboxError: the machine does not let us; the message has the holder's last words.
     """
-    order = {"root": str(layout.root), "id": sandbox_id, "cgroup": cgroup, "accounts": dict(accounts)}
+    texts = {"root": str(layout.root), "release": str(release), "id": sandbox_id, "cgroup": cgroup}
+    order = {**texts, "accounts": dict(accounts)}
     log = layout.logs / "holder.log"
     reader, writer = os.pipe()
     with log.open("ab") as errors:

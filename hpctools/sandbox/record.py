@@ -27,6 +27,8 @@ class Record:
         ports: TCP port on 127.0.0.1 by daemon name.
         holder: the process that keeps its namespaces; pid 1 inside.
         processes: its daemons by name.
+        slurm: the Slurm release that it runs, as `22.05.8`; empty in records from before it was noted.
+        release: the root folder that this Slurm is installed under; `/` is the machine's own.
         accounts_sha256: checksum of the account tree that slurmdbd was brought to; empty before the first.
     """
 
@@ -38,6 +40,8 @@ class Record:
     holder: Identity | None = None
     processes: dict[str, Identity] = field(default_factory=dict)
     accounts_sha256: str = ""
+    slurm: str = ""
+    release: str = "/"
 
     def with_process(self, name: str, identity: Identity) -> Record:
         """The record with one daemon's process replaced."""

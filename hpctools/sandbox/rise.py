@@ -25,6 +25,7 @@ from hpctools.sandbox import (
     ports,
     process,
     record,
+    releases,
     unix,
 )
 from hpctools.sandbox.blueprint import Blueprint
@@ -32,6 +33,7 @@ from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.daemons import Daemon
 from hpctools.sandbox.record import Record
 from hpctools.sandbox.steps import Reporter, Step, take
+from hpctools.slurm.versions import parse_release, spell_release
 
 PACKAGES = {
     "munged": "munge",
@@ -46,13 +48,24 @@ PACKAGES = {
 }
 ANSWER_SECONDS = 30.0
 PAUSE_SECONDS = 0.05
+# The database comes before slurmdbd: libmariadb 3.4.10 fails every query ("number of columns ... (=0)") on a
+# connection that was refused once for an unknown database: so slurmdbd finds out that it must make it.
 DATABASE_SQL = (
+    "CREATE DATABASE IF NOT EXISTS slurm_acct_db;"
     "CREATE USER IF NOT EXISTS slurm@localhost IDENTIFIED VIA unix_socket;"
     "GRANT ALL ON slurm_acct_db.* TO slurm@localhost;"
 )
 
 
-def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter, *, cgroup: str = "") -> Record:
+def up(
+    sandbox: Sandbox,
+    site_file: Path,
+    nodes: int | None,
+    report: Reporter,
+    *,
+    cgroup: str = "",
+    slurm: str = "",
+) -> Record:
     """Bring a sandbox up.
 
     Args:
@@ -61,6 +74,8 @@ def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter, *
         nodes: compute nodes; as many as the site always has when None.
         report: told each thing that had to be done, and its seconds.
         cgroup: `none` to do without cgroups where a new sandbox could have them.
+        slurm: the Slurm release to run, as `24.11`, or `site` for the one that the site states; when empty
+            that which the sandbox has, and the machine's own for a new one.
 
     Raises:
         SandboxError: root or a package is missing, the site differs, a daemon does not answer.
@@ -68,12 +83,13 @@ def up(sandbox: Sandbox, site_file: Path, nodes: int | None, report: Reporter, *
     """
     _check_machine()
     drawn = blueprint.draw(site.load(site_file), nodes)
+    wanted = drawn.site.cluster.slurm or "" if slurm == "site" else slurm
     text = site_file.read_text()
     with record.locked(sandbox.layout.lock):
-        found = _settle(sandbox, text, drawn, cgroup or cgroups.version())
+        found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted)
         files.prepare(sandbox.layout, drawn, text)
         found = _hold(sandbox, found)
-        bundle = conf.compile(drawn.site, drawn.facts(found.ports, found.cgroup))
+        bundle = conf.compile(drawn.site, drawn.facts(found.ports, found.cgroup, parse_release(found.slurm)))
         changed = files.configure(sandbox.layout, bundle)
         take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
     return sandbox.running()
@@ -94,18 +110,25 @@ def _check_machine() -> None:
         )
 
 
-def _settle(sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str) -> Record:
+def _settle(sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str, slurm: str) -> Record:
     """The record to go on with: what there is, or a fresh one."""
     checksum = hashlib.sha256(text.encode()).hexdigest()
     total = sum(drawn.node_counts.values())
     found = sandbox.record()
     if found is None:
+        installed = releases.find(slurm)
         _make_root(sandbox.layout.root)
         name = f"hpctools-{secrets.token_hex(4)}"
         found = Record(name, checksum, total, cgroup, ports.choose(drawn.port_names()))
+        found = replace(found, slurm=spell_release(installed.release), release=str(installed.root))
     elif (found.site_sha256, found.nodes) != (checksum, total):
         raise SandboxError(
             f"the sandbox in {sandbox.layout.root} was made from another site file or number of nodes",
+            "take it down first (hpctools sandbox down), or use another folder (--state)",
+        )
+    elif slurm and not found.slurm.startswith(slurm):
+        raise SandboxError(
+            f"the sandbox in {sandbox.layout.root} runs Slurm {found.slurm}",
             "take it down first (hpctools sandbox down), or use another folder (--state)",
         )
     record.save(sandbox.layout.record, found)
@@ -130,7 +153,8 @@ def _hold(sandbox: Sandbox, found: Record) -> Record:
     taken = [name for name, port in found.ports.items() if not ports.is_free(port)]
     fresh = {**found.ports, **ports.choose(taken)}
     namespace.end_forgotten(sandbox.layout)
-    holder = namespace.create(sandbox.layout, found.id, found.cgroup, unix.daemon_accounts())
+    accounts, release = unix.daemon_accounts(), Path(found.release)
+    holder = namespace.create(sandbox.layout, found.id, found.cgroup, accounts, release)
     found = replace(found, holder=holder, processes={}, ports=fresh)
     record.save(sandbox.layout.record, found)
     return found

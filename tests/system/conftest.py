@@ -33,22 +33,24 @@ def site_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, site_file: Path) -> Iterator[Cluster]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[Cluster]:
     """A cluster of six nodes, shared by the whole session."""
     sandbox = Sandbox(tmp_path_factory.mktemp("cluster") / "state")
     try:
-        up(sandbox, site_file, 6, lambda name, seconds: None)
+        up(sandbox, site_file, 6, lambda name, seconds: None, slurm=slurm_release)
         yield Cluster(sandbox)
     finally:
         down(sandbox)
 
 
 @pytest.fixture
-def small(tmp_path: Path, site_file: Path) -> Iterator[Cluster]:
+def small(tmp_path: Path, site_file: Path, slurm_release: str) -> Iterator[Cluster]:
     """A cluster of two nodes of a test's own, to break."""
     sandbox = Sandbox(tmp_path / "state")
     try:
-        up(sandbox, site_file, 2, lambda name, seconds: None)
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
         yield Cluster(sandbox)
     finally:
         down(sandbox)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 
+import pytest
+
 from hpctools.budget.month import Month, day_of, day_start
 from hpctools.sandbox import past
 from hpctools.sandbox.daemons import API_ACCOUNT, api_command
@@ -45,6 +47,7 @@ def service(cluster: Cluster, *words: str) -> str:
     return cluster.inside(*api_command(ports["moto"], *words), user=API_ACCOUNT, timeout=60).stdout
 
 
+@pytest.mark.releases
 def test_the_past_is_in_slurmdbd_once_and_the_budget_service_charges_it(small: Cluster) -> None:
     box, now = small.sandbox, int(time.time())
     before = Month.of(day_of(now)).previous

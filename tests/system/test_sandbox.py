@@ -28,12 +28,14 @@ def heal(cluster: Cluster, site_file: Path, nodes: int) -> list[str]:
     return sorted(done)
 
 
+@pytest.mark.releases
 def test_up_twice_does_nothing_twice(cluster: Cluster, site_file: Path) -> None:
     before = cluster.sandbox.running()
     assert heal(cluster, site_file, 6) == []
     assert cluster.sandbox.running() == before
 
 
+@pytest.mark.releases
 def test_status_names_every_daemon(cluster: Cluster) -> None:
     found = status(cluster.sandbox)
     assert found.state == "running"
@@ -50,6 +52,7 @@ def test_status_names_every_daemon(cluster: Cluster) -> None:
     }
 
 
+@pytest.mark.releases
 def test_jobs_run_under_the_uid_of_their_owner_on_hosts_of_their_own(cluster: Cluster) -> None:
     job = cluster.submit(
         "nlp1", "-pnlp", "-N2", "--output=/home/nlp1/who.txt", "--wrap", "srun sh -c 'id -un; hostname'"
@@ -58,6 +61,7 @@ def test_jobs_run_under_the_uid_of_their_owner_on_hosts_of_their_own(cluster: Cl
     assert sorted((cluster.home("nlp1") / "who.txt").read_text().split()) == sorted(["nlp1", "nlp1", *nodes])
 
 
+@pytest.mark.releases
 def test_a_job_reaches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
     opened = '(: <"/dev/nvidia$i") 2>&1 | grep -o "No such device\\|not permitted"'
     script = f'for i in 0 1 2 3; do {opened}; done; echo "$CUDA_VISIBLE_DEVICES"'
@@ -70,6 +74,7 @@ def test_a_job_reaches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
     ]
 
 
+@pytest.mark.releases
 def test_people_log_in_over_ssh_and_see_the_cluster(cluster: Cluster) -> None:
     port = cluster.sandbox.running().ports["sshd-login-2"]
     options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
@@ -81,6 +86,7 @@ def test_people_log_in_over_ssh_and_see_the_cluster(cluster: Cluster) -> None:
     assert seen[5].endswith("/hp-submit")
 
 
+@pytest.mark.releases
 def test_accounts_of_the_site_are_in_slurmdbd(cluster: Cluster) -> None:
     text = cluster.inside("sacctmgr", "-nP", "show", "assoc", "format=account,parentname").stdout
     parents = {account: parent for account, parent in (line.split("|") for line in text.split()) if parent}
@@ -95,6 +101,7 @@ def test_accounts_of_the_site_are_in_slurmdbd(cluster: Cluster) -> None:
     }
 
 
+@pytest.mark.releases
 def test_nothing_of_the_machine_is_touched(cluster: Cluster) -> None:
     assert "nlp1" not in Path("/etc/passwd").read_text()
     assert not Path("/home/nlp1").exists()
@@ -122,6 +129,7 @@ def test_a_folder_with_strangers_is_not_taken(tmp_path: Path, site_file: Path) -
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.releases
 def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) -> None:
     for name in [d.name for d in status(small.sandbox).daemons]:
         identity = small.sandbox.running().processes[name]
@@ -134,6 +142,7 @@ def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) ->
     assert small.ended(job, "nlp1").state == "COMPLETED"
 
 
+@pytest.mark.releases
 def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Cluster, site_file: Path) -> None:
     job = small.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
     small.ended(job, "nlp1")
@@ -151,6 +160,7 @@ def _accounted(cluster: Cluster, job: int) -> str:
     return cluster.inside("sacct", "-nPXj", str(job), f"--format={fields}").stdout
 
 
+@pytest.mark.releases
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
     small: Cluster, tmp_path: Path, site_file: Path
 ) -> None:
@@ -231,10 +241,13 @@ def _programs(holder: process.Identity | None) -> list[str]:
     return found
 
 
-def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(tmp_path: Path, site_file: Path) -> None:
+@pytest.mark.releases
+def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(
+    tmp_path: Path, site_file: Path, slurm_release: str
+) -> None:
     sandbox = Sandbox(tmp_path / "state")
     try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, cgroup="none")
+        up(sandbox, site_file, 2, lambda name, seconds: None, cgroup="none", slurm=slurm_release)
         cluster = Cluster(sandbox)
         words = ["-pnlp", "-N2", "--gpus-per-node=1", "--output=/home/nlp1/out.txt"]
         job = cluster.submit("nlp1", *words, "--wrap", "srun printenv CUDA_VISIBLE_DEVICES")
@@ -263,6 +276,7 @@ def test_namespaces_that_a_killed_up_did_not_note_are_ended(tmp_path: Path, site
     assert not sandbox.layout.root.exists()
 
 
+@pytest.mark.releases
 def test_what_runs_inside_ends_with_the_command_that_started_it(cluster: Cluster) -> None:
     holder = cluster.sandbox.running().holder
     started = run.start(cluster.sandbox.command(["tail", "--follow", "/dev/null"]))

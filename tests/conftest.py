@@ -1,0 +1,101 @@
+"""Which Slurm releases the tests on real daemons run on: `--slurm`.
+
+A test that takes the fixture `slurm_release` runs on this machine's own Slurm. One that is also marked
+`releases` runs on every release that `--slurm` names. A release that cannot be had is told in the
+last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from hpctools.errors import HpctoolsError
+from hpctools.sandbox import releases
+
+OWN = ""
+NOWHERE = "none"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The releases to test on.
+
+    Attributes:
+        names: what `up(slurm=...)` takes; empty for the machine's own.
+        untested: why a release that was asked for is not tested, by name.
+    """
+
+    names: tuple[str, ...] = (OWN,)
+    untested: dict[str, str] = field(default_factory=dict)
+
+
+CHOICE = pytest.StashKey[Choice]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slurm",
+        default="own",
+        metavar="RELEASES",
+        help="Slurm releases to test on: own (default), all, or names such as 24.11,26.05",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
+    config.stash[CHOICE] = _choose(config.getoption("--slurm"))
+
+
+def _choose(stated: str) -> Choice:
+    if stated == "own":
+        return Choice()
+    try:
+        own = releases.own().name
+    except HpctoolsError as error:
+        raise pytest.UsageError(str(error)) from None
+    everything = [own, *(name for name in releases.SUITES if name != own)]
+    words = everything if stated == "all" else stated.split(",")
+    strangers = sorted(set(words) - set(releases.SUITES) - {own})
+    if strangers:
+        raise pytest.UsageError(f"--slurm: no release {strangers[0]!r}; there are {', '.join(everything)}")
+    untested = {name: why for name in words if name != own and (why := releases.lack(name))}
+    return Choice(tuple(OWN if name == own else name for name in words if name not in untested), untested)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    choice = metafunc.config.stash[CHOICE]
+    if "slurm_release" not in metafunc.fixturenames or choice == Choice():
+        return
+    everywhere = metafunc.definition.get_closest_marker("releases") is not None
+    names = [name for name in choice.names if everywhere or name == OWN] or [NOWHERE]
+    ids = [name or "own" for name in names]
+    metafunc.parametrize("slurm_release", names, ids=ids, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has no release to run on; without the machine's own only what runs elsewhere is left."""
+    choice = config.stash[CHOICE]
+    if choice == Choice():
+        return
+    left_out = [item for item in items if _release(item) == NOWHERE or _release(item) not in choice.names]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _release(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("slurm_release", OWN)) if callspec else OWN
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last lines, so that nobody overlooks them."""
+    for name, why in config.stash.get(CHOICE, Choice()).untested.items():
+        print(f"NOT TESTED: Slurm {name}: {why}")
+
+
+@pytest.fixture(scope="session")
+def slurm_release(request: pytest.FixtureRequest) -> str:
+    """The Slurm release to run, as `sandbox up --slurm` takes it; empty for the machine's own."""
+    return str(getattr(request, "param", OWN))
