@@ -1,0 +1,216 @@
+"""From slurm.conf and the files beside it to the entry `cluster` of a site file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from hpctools.conf.existing.words import Words
+from hpctools.conf.plan.meaning import Meaning
+from hpctools.conf.plan.slurmfile import parse_lines
+from hpctools.conf.plan.values import account, seconds
+from hpctools.site.scalars import spell_duration
+
+_SCRIPTS = {
+    "prolog": "prolog",
+    "epilog": "epilog",
+    "prologslurmctld": "prolog_slurmctld",
+    "epilogslurmctld": "epilog_slurmctld",
+    "taskprolog": "task_prolog",
+    "taskepilog": "task_epilog",
+}
+_POWER_PROGRAMS = {
+    "resumeprogram": "resume_program",
+    "suspendprogram": "suspend_program",
+    "resumefailprogram": "resume_fail_program",
+}
+_POWER_TIMES = {
+    "suspendtime": "suspend_time",
+    "resumetimeout": "resume_timeout",
+    "suspendtimeout": "suspend_timeout",
+}
+_POWER_RATES = {"resumerate": "resume_rate", "suspendrate": "suspend_rate"}
+_WEIGHTS = {
+    "priorityweightqos": "tier",
+    "priorityweightfairshare": "fair_share",
+    "priorityweightage": "age",
+    "priorityweightjobsize": "job_size",
+}
+_CONTAINMENT = {
+    "constraincores": "cores",
+    "constrainramspace": "memory",
+    "constrainswapspace": "swap",
+    "constraindevices": "devices",
+}
+_PERCENTAGES = {"allowedramspace": "memory_percent", "allowedswapspace": "swap_percent"}
+_FOLDERS = ["/tmp", "/dev/shm"]  # noqa: S108  what job_container.conf(5) gives each job by default
+_YES = {"yes", "true", "1"}
+
+
+def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str) -> Words:
+    """Return the entry `cluster`.
+
+    Args:
+        meaning: of slurm.conf.
+        files: texts of the configuration folder by path.
+        release: Slurm's, for example `22.05`; "" when it is not known.
+    """
+    settings = {key: setting.value for key, setting in meaning.settings.items()}
+    words: Words = {
+        "name": settings.get("clustername", ""),
+        **({"slurm": release} if release else {}),
+        "controllers": [host for host, _ in controllers(meaning)],
+    }
+    user = account(settings.get("slurmuser", "root"))
+    words |= {"slurm_user": user} if user != "slurm" else {}
+    words |= _entry("accounting", _accounting(settings, files))
+    words |= _entry("priority", _priority(settings))
+    words |= _entry("configuration", _configuration(settings))
+    words |= _entry("containment", _containment(_flat(files, "cgroup.conf")))
+    words |= _entry("job_container", _job_container(settings, _flat(files, "job_container.conf")))
+    words |= _entry("scripts", _scripts(settings))
+    words |= _entry("topology", _topology(settings, files))
+    words |= _entry("power_saving", _power_saving(settings))
+    return words
+
+
+def controllers(meaning: Meaning) -> Iterator[tuple[str, str]]:
+    """The controllers' host names, and their addresses where slurm.conf names them."""
+    stated = meaning.settings.get("slurmctldhost")
+    for item in stated.value.split(",") if stated else ():
+        found = re.fullmatch(r"([^()]+)(?:\(([^()]*)\))?", item.strip())
+        if found:
+            yield found[1], found[2] or ""
+
+
+def _entry(key: str, words: Words) -> Words:
+    return {key: words} if words else {}
+
+
+def _flat(files: Mapping[str, str], path: str) -> dict[str, str]:
+    """A file of settings, by key in lower case."""
+    lines = parse_lines(files, path) if path in files else ()
+    return {pair.key.lower(): pair.value for line in lines for pair in line}
+
+
+def _accounting(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
+    words: Words = {}
+    first = settings.get("slurmctldhost", "").split(",")[0].split("(")[0]
+    host = settings.get("accountingstoragehost", "")
+    if host and host != first:
+        words["host"] = host
+    if settings.get("accountingstorageport", "6819") != "6819":
+        words["port"] = int(settings["accountingstorageport"])
+    stored = _flat(files, "slurmdbd.conf")
+    database: Words = {}
+    for key, word, usual in (
+        ("storagehost", "host", "localhost"),
+        ("storageloc", "name", "slurm_acct_db"),
+        ("storageuser", "user", "slurm"),
+    ):
+        if stored.get(key, usual) != usual:
+            database[word] = stored[key]
+    if "host" in database and stored.get("storageport", "3306") != "3306":
+        database["port"] = int(stored["storageport"])
+    return {**words, **_entry("database", database)}
+
+
+def _time(settings: Mapping[str, str], key: str, bare: int = 60) -> str | None:
+    value = seconds(bare)(settings.get(key, ""))
+    return spell_duration(int(value)) if value.isdecimal() and value != "0" else None
+
+
+def _priority(settings: Mapping[str, str]) -> Words:
+    words: Words = {}
+    for key, word, usual in (
+        ("prioritydecayhalflife", "half_life", "7-00:00:00"),
+        ("prioritymaxage", "max_age", "7-00:00:00"),
+    ):
+        stated = _time(settings, key)
+        if stated is not None and stated != usual:
+            words[word] = stated
+    weights = {word: int(settings.get(key, "0")) for key, word in _WEIGHTS.items()}
+    return {**words, "weights": weights}
+
+
+def _configuration(settings: Mapping[str, str]) -> Words:
+    words: Words = {}
+    if "enable_configless" not in settings.get("slurmctldparameters", "").lower().split(","):
+        words["distribution"] = "shared"
+    folder = settings.get("statesavelocation", "/var/spool")
+    if folder != "/var/spool/slurmctld":
+        words["state_folder"] = str(PurePosixPath(folder))
+    return words
+
+
+def _containment(stated: Mapping[str, str]) -> Words:
+    words: Words = {}
+    for key, word in _CONTAINMENT.items():
+        wanted = stated.get(key, "no").lower() in _YES
+        if wanted != (word != "swap"):
+            words[word] = wanted
+    for key, word in _PERCENTAGES.items():
+        if stated.get(key, "").isdecimal():
+            words[word] = int(stated[key])
+    return words
+
+
+def _job_container(settings: Mapping[str, str], stated: Mapping[str, str]) -> Words:
+    plugin = settings.get("jobcontainertype") or settings.get("namespacetype", "")
+    if plugin.rpartition("/")[2] != "tmpfs" or "basepath" not in stated:
+        return {}
+    words: Words = {"base_path": stated["basepath"]}
+    if stated.get("autobasepath", "false").lower() not in _YES:
+        words["create_base_path"] = False
+    folders = stated.get("dirs", ",".join(_FOLDERS)).split(",")
+    if sorted(folders) != sorted(_FOLDERS):
+        words["folders"] = folders
+    if stated.get("shared", "false").lower() in _YES:
+        words["shared"] = True
+    return {**words, **({"init_script": stated["initscript"]} if "initscript" in stated else {})}
+
+
+def _scripts(settings: Mapping[str, str]) -> Words:
+    words: Words = {word: settings[key] for key, word in _SCRIPTS.items() if settings.get(key)}
+    if settings.get("healthcheckprogram"):
+        check: Words = {"program": settings["healthcheckprogram"]}
+        interval = _time(settings, "healthcheckinterval", 1)
+        check |= {"interval": interval} if interval else {}
+        check["state"] = settings.get("healthchecknodestate", "any").lower()
+        words["health_check"] = check
+    return words
+
+
+def _topology(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
+    kind = settings.get("topologyplugin", "").removeprefix("topology/")
+    if kind not in ("tree", "block") or "topology.conf" not in files:
+        return {}
+    lines = [{pair.key.lower(): pair.value for pair in line} for line in parse_lines(files, "topology.conf")]
+    if kind == "block":
+        sizes = [int(each) for line in lines for each in line.get("blocksizes", "").split(",") if each]
+        blocks = [
+            {"name": each["blockname"], "nodes": each["nodes"]} for each in lines if "blockname" in each
+        ]
+        return {"kind": kind, **({"block_sizes": sizes} if sizes else {}), "blocks": blocks}
+    return {"kind": kind, "switches": [_switch(each) for each in lines if "switchname" in each]}
+
+
+def _switch(line: Mapping[str, str]) -> Words:
+    below = line.get("switches", "")
+    return {
+        "name": line["switchname"],
+        **({"nodes": line["nodes"]} if "nodes" in line else {}),
+        **({"switches": below.split(",")} if below else {}),
+    }
+
+
+def _power_saving(settings: Mapping[str, str]) -> Words:
+    if "resumeprogram" not in settings or "suspendprogram" not in settings:
+        return {}
+    words: Words = {word: settings[key] for key, word in _POWER_PROGRAMS.items() if settings.get(key)}
+    for key, word in _POWER_TIMES.items():
+        stated = _time(settings, key, 1)
+        words |= {word: stated} if stated else {}
+    rates = {word: int(settings[key]) for key, word in _POWER_RATES.items() if key in settings}
+    return {**words, **rates}
