@@ -6,13 +6,18 @@ One command for each account and person takes 0.3 to 0.5 s; loading the whole re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Settings
+from hpctools.conf.account_changes import AccountChange, AccountDifference
+from hpctools.conf.account_difference import difference
+from hpctools.conf.accounts import Account, AccountTree, Association
+from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS
+from hpctools.errors import HpctoolsError
 
 # Where the file's words differ from the commands'.
-_WORDS = {"MaxTRES": "MaxTRESPerJob", "MaxWall": "MaxWallDurationPerJob"}
+_WORDS = {"MaxTRES": "MaxTRESPerJob", "MaxWall": "MaxWallDurationPerJob", "MaxTRESMins": "MaxTRESMinsPerJob"}
+_IN_MINUTES = ("MaxWall", "GrpWall")
 
 
 @dataclass(frozen=True)
@@ -33,74 +38,109 @@ def load_file(wanted: AccountTree, live: AccountTree) -> AccountFile:
 
     The cluster, the QoS and slurmctld's TRES must be known to slurmdbd by then (`bootstrap_commands`).
     """
-    accounts, associations = _missing(wanted, live)
-    if not accounts and not associations:
-        return AccountFile("", live)
-    coordinated = _coordinated(accounts)
-    lines = [f"Cluster - {_quote(wanted.clusters[0])}"]
-    for parent in (ROOT, *(account.name for account in wanted.accounts)):
-        below = [
-            *(_account(account) for account in accounts if account.parent == parent),
-            *(_user(row, wanted, coordinated) for row in associations if row.account == parent),
-        ]
-        lines += [f"Parent - {_quote(parent)}", *below] if below else []
-    return AccountFile("\n".join(lines) + "\n", _after(wanted, live, accounts, associations))
+    found = difference(wanted, live)
+    loaded = loaded_changes(found)
+    return AccountFile(load_text(found) if loaded else "", _after(live, loaded, found.defaults))
 
 
-def _missing(wanted: AccountTree, live: AccountTree) -> tuple[list[Account], list[Association]]:
-    accounts = {account.name for account in live.accounts}
-    associations = {(row.user, row.account) for row in live.associations}
-    return (
-        [account for account in wanted.accounts if account.name not in accounts],
-        [row for row in wanted.associations if (row.user, row.account) not in associations],
-    )
+def loaded_changes(found: AccountDifference) -> tuple[AccountChange, ...]:
+    """Return the changes that loading the file carries out; none when no account or person is new."""
+    rows = [
+        change
+        for change in found.changes
+        if change.action == "add" and change.kind in ("account", "association")
+    ]
+    coordinators = [
+        change
+        for change in found.changes
+        # load makes only new people coordinators.
+        if (change.kind, change.action) == ("coordinator", "add") and change.name in found.new_people
+    ]
+    return (*rows, *coordinators) if rows else ()
 
 
-def _after(
-    wanted: AccountTree, live: AccountTree, accounts: Sequence[Account], associations: Sequence[Association]
-) -> AccountTree:
-    new = {row.user for row in associations} - live.default_accounts.keys()
-    defaults = {user: account for user, account in wanted.default_accounts.items() if user in new}
-    return replace(
-        live,
-        # load makes only new people coordinators; the others are left to sync_commands.
-        accounts=(*live.accounts, *(_with_new_coordinators(account, new) for account in accounts)),
-        associations=(*live.associations, *associations),
-        default_accounts={**live.default_accounts, **defaults},
-    )
+def load_text(found: AccountDifference) -> str:
+    """Return the text of the file."""
+    loaded = loaded_changes(found)
+    coordinated: dict[str, list[str]] = {}
+    for change in loaded:
+        if change.kind == "coordinator":
+            coordinated.setdefault(change.name, []).append(change.account)
+    lines = [f"Cluster - {_quote(found.cluster)}"]
+    for parent, rows in _by_parent(loaded).items():
+        lines.append(f"Parent - {_quote(parent)}")
+        lines += [_account(row) for row in rows if row.kind == "account"]
+        lines += [_user(row, found.defaults, coordinated) for row in rows if row.kind == "association"]
+    return "\n".join(lines) + "\n"
 
 
-def _with_new_coordinators(account: Account, new: set[str]) -> Account:
-    return replace(account, coordinators=tuple(user for user in account.coordinators if user in new))
-
-
-def _coordinated(accounts: Sequence[Account]) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for account in accounts:
-        for user in account.coordinators:
-            found.setdefault(user, []).append(account.name)
+def _by_parent(loaded: Iterable[AccountChange]) -> Mapping[str, list[AccountChange]]:
+    """Accounts and people by where they belong; parents come before what is below them."""
+    found: dict[str, list[AccountChange]] = {}
+    for change in loaded:
+        if change.kind != "coordinator":
+            parent = change.account if change.kind == "association" else dict(change.settings)["Parent"]
+            found.setdefault(parent, []).append(change)
     return found
 
 
-def _account(account: Account) -> str:
-    return f"Account - {_quote(account.name)}" + "".join(_options(account.settings))
+def _account(change: AccountChange) -> str:
+    return f"Account - {_quote(change.name)}" + "".join(_options(change.settings))
 
 
-def _user(row: Association, wanted: AccountTree, coordinated: Mapping[str, Sequence[str]]) -> str:
-    options = [f":DefaultAccount={_quote(wanted.default_accounts[row.user])}"]
-    if row.user in coordinated:
-        options.append(f":Coordinator={_quote(','.join(coordinated[row.user]))}")
-    return f"User - {_quote(row.user)}" + "".join([*options, *_options(row.settings)])
+def _user(
+    change: AccountChange, defaults: Mapping[str, str], coordinated: Mapping[str, Sequence[str]]
+) -> str:
+    options = [f":DefaultAccount={_quote(defaults[change.name])}"]
+    if change.name in coordinated:
+        options.append(f":Coordinator={_quote(','.join(coordinated[change.name]))}")
+    return f"User - {_quote(change.name)}" + "".join([*options, *_options(change.settings)])
 
 
-def _options(settings: Settings) -> Iterator[str]:
-    for key, value in settings.items():
-        if value:
-            # The file has this time in minutes, where everything else speaks of seconds.
-            text = str(int(value) // 60) if key == "MaxWall" else value
+def _options(settings: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for key, value in settings:
+        if key != "Parent":
+            # The file has these times in minutes, where everything else speaks of seconds.
+            text = str(int(value) // 60) if key in _IN_MINUTES else value
             yield f":{_WORDS.get(key, key)}={_quote(text)}"
 
 
 def _quote(text: str) -> str:
-    """Names and values have strict patterns, none of which contains a quote."""
+    """Quote a name or a value: sacctmgr knows no escape, so that what would end the quotes is refused."""
+    if not text.isprintable() or "'" in text or '"' in text:
+        raise HpctoolsError(f"{text!r} cannot be told to slurmdbd", "remove quotes and line breaks from it")
     return f"'{text}'"
+
+
+def _after(live: AccountTree, loaded: Sequence[AccountChange], defaults: Mapping[str, str]) -> AccountTree:
+    coordinators: dict[str, tuple[str, ...]] = {}
+    for change in loaded:
+        if change.kind == "coordinator":
+            coordinators[change.account] = (*coordinators.get(change.account, ()), change.name)
+    accounts = [change for change in loaded if change.kind == "account"]
+    people = [change for change in loaded if change.kind == "association"]
+    new = {change.name: defaults[change.name] for change in people}
+    known = (
+        replace(each, coordinators=(*each.coordinators, *coordinators.pop(each.name, ())))
+        for each in live.accounts
+    )
+    return replace(
+        live,
+        accounts=(*known, *(_new_account(change, coordinators.get(change.name, ())) for change in accounts)),
+        associations=(*live.associations, *map(_new_association, people)),
+        default_accounts={**new, **live.default_accounts},
+    )
+
+
+def _complete(change: AccountChange) -> dict[str, str]:
+    settings = {**dict.fromkeys(ASSOCIATION_SETTINGS, ""), **dict(change.settings)}
+    settings.pop("Parent", None)
+    return settings
+
+
+def _new_account(change: AccountChange, coordinators: tuple[str, ...]) -> Account:
+    return Account(change.name, dict(change.settings)["Parent"], _complete(change), coordinators)
+
+
+def _new_association(change: AccountChange) -> Association:
+    return Association(change.name, change.account, _complete(change))

@@ -12,7 +12,7 @@ from hpctools.conf.gres import gres_conf
 from hpctools.conf.slurmconf import slurm_conf
 from hpctools.conf.surroundings import cgroup_conf, job_container_conf
 from hpctools.conf.topology import ComputeGroup, compute_groups
-from hpctools.conf.accounts import account_tree
+from hpctools.conf.wanted_accounts import account_tree
 from hpctools.errors import SiteError
 from hpctools.site.model import Site
 from hpctools.slurm.versions import OLDEST, Release, parse_release, spell_release

@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Qos
-from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting
+from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos
+from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
 from hpctools.errors import HpctoolsError
 
 _ASSOCIATION_FIELDS = ("Cluster", "Account", "User", "ParentName", "Partition", *ASSOCIATION_SETTINGS)
 _QOS_FIELDS = ("Name", *QOS_SETTINGS)
 
+Row = Mapping[str, str]
 
-def live_queries() -> tuple[tuple[str, ...], ...]:
-    """Return the arguments to `sacctmgr -nP` whose outputs `parse_live` takes, in the same order."""
+
+def live_queries(cluster: str | None = None) -> tuple[tuple[str, ...], ...]:
+    """Return the arguments to `sacctmgr -nP` whose outputs `parse_live` takes, in the same order.
+
+    Args:
+        cluster: whose default accounts count; those of slurm.conf's cluster when None.
+    """
+    where = ("where", f"cluster={cluster}") if cluster else ()
     return (
         ("show", "qos", f"format={','.join(_QOS_FIELDS)}"),
         # Without WOPLimits each row would also show what it inherits.
         ("show", "association", f"format={','.join(_ASSOCIATION_FIELDS)}", "WOPLimits"),
         ("show", "account", "withcoordinator", "format=Account,Coordinators"),
-        ("show", "user", "format=User,DefaultAccount"),
+        ("show", "user", *where, "format=User,DefaultAccount"),
         ("show", "cluster", "format=Cluster"),
+        ("show", "tres", "format=Type,Name"),
     )
 
 
 def read_live(ask: Callable[[Sequence[str]], str], cluster: str | None = None) -> AccountTree:
-    """Ask slurmdbd what it knows.
+    """Ask slurmdbd what it knows, all questions at once.
+
+    Each question waits a third of a second for delayed acknowledgements, not for slurmdbd.
 
     Args:
-        ask: runs `sacctmgr -nP` with the arguments that it is given and returns its output.
+        ask: runs `sacctmgr -nP` with the arguments that it is given and returns its output; called from
+            several threads.
         cluster: the cluster whose associations count; all when None, for a slurmdbd that serves one.
 
     Raises:
         HpctoolsError: an answer cannot be understood; and whatever `ask` raises.
     """
-    qos, associations, accounts, users, clusters = (ask(query) for query in live_queries())
-    return parse_live(qos, associations, accounts, users, clusters, cluster=cluster)
+    queries = live_queries(cluster)
+    with ThreadPoolExecutor(len(queries)) as pool:
+        return parse_live(*pool.map(ask, queries), cluster=cluster)
 
 
 def parse_live(
@@ -44,62 +57,86 @@ def parse_live(
     account_text: str = "",
     user_text: str = "",
     cluster_text: str = "",
+    tres_text: str = "",
     *,
     cluster: str | None = None,
 ) -> AccountTree:
     """Parse the outputs of `live_queries`, in their order.
 
+    slurmdbd accepts names with `|` and with line breaks, which nothing in its output tells apart: such lines
+    are left out, and stand in `beside.unread`.
+
     Args:
         cluster: the cluster whose associations count; all when None.
 
     Raises:
-        HpctoolsError: a line does not have the columns that were asked for.
+        HpctoolsError: no line of an answer has the columns that were asked for.
     """
-    coordinators = {row[0]: tuple(filter(None, row[1].split(","))) for row in _rows(account_text, 2)}
-    rows = [
-        row
-        for row in _associations(association_text)
-        if row["Partition"] == "" and cluster in (None, row["Cluster"])
-    ]
+    unread: list[str] = []
+    associations = _rows(association_text, _ASSOCIATION_FIELDS, unread)
+    qos = _rows(qos_text, _QOS_FIELDS, unread)
+    accounts = _rows(account_text, ("Account", "Coordinators"), unread)
+    users = _rows(user_text, ("User", "DefaultAccount"), unread)
+    clusters = _rows(cluster_text, ("Cluster",), unread)
+    tres = _rows(tres_text, ("Type", "Name"), unread)
+    ours = [row for row in associations if row["Partition"] == "" and cluster in (None, row["Cluster"])]
+    coordinators = {row["Account"]: tuple(filter(None, row["Coordinators"].split(","))) for row in accounts}
     return AccountTree(
-        clusters=tuple(row[0] for row in _rows(cluster_text, 1)),
-        qos=tuple(_qos(row) for row in _rows(qos_text, len(_QOS_FIELDS))),
-        accounts=tuple(_account(row, coordinators) for row in rows if row["User"] == ""),
-        default_accounts={row[0]: row[1] for row in _rows(user_text, 2)},
+        clusters=tuple(row["Cluster"] for row in clusters),
+        qos=tuple(Qos(row["Name"], _canonical(row, QOS_SETTINGS)) for row in qos),
+        accounts=tuple(_account(row, coordinators) for row in ours if row["User"] == ""),
+        default_accounts={row["User"]: row["DefaultAccount"] for row in users},
         associations=tuple(
             Association(row["User"], row["Account"], _canonical(row, ASSOCIATION_SETTINGS))
-            for row in rows
+            for row in ours
             if row["User"]
         ),
+        beside=_beside(associations, tres, cluster, unread),
     )
 
 
-def _rows(text: str, columns: int) -> Iterator[list[str]]:
-    for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) != columns:
-            raise HpctoolsError(
-                f"sacctmgr printed {len(cells)} columns instead of {columns}: {line!r}",
-                "run the command by hand, and check that SLURM_* variables do not change its format",
-            )
-        yield cells
+def _beside(
+    associations: Sequence[Row], tres: Iterable[Row], cluster: str | None, unread: Sequence[str]
+) -> Beside:
+    foreign = [row for row in associations if cluster not in (None, row["Cluster"])]
+    partitioned = [row for row in associations if row["Partition"] and cluster in (None, row["Cluster"])]
+    used = (names_of(row["QOS"]) | names_of(row["DefaultQOS"]) for row in (*foreign, *partitioned))
+    return Beside(
+        tres=tuple("/".join(filter(None, (row["Type"], row["Name"]))) for row in tres),
+        qos=frozenset().union(*used),
+        accounts=frozenset(row["Account"] for row in foreign),
+        partitioned=frozenset((row["User"], row["Account"]) for row in partitioned),
+        unread=tuple(unread),
+    )
 
 
-def _associations(text: str) -> Iterator[dict[str, str]]:
-    for cells in _rows(text, len(_ASSOCIATION_FIELDS)):
-        yield dict(zip(_ASSOCIATION_FIELDS, cells, strict=True))
+def _rows(text: str, columns: Sequence[str], unread: list[str]) -> list[Row]:
+    """The lines that have the columns; the others go to `unread`."""
+    found = [(line, line.split("|")) for line in _lines(text)]
+    rows: list[Row] = [
+        dict(zip(columns, cells, strict=True)) for _, cells in found if len(cells) == len(columns)
+    ]
+    strange = [(line, cells) for line, cells in found if len(cells) != len(columns)]
+    if strange and not rows:
+        line, cells = strange[0]
+        raise HpctoolsError(
+            f"sacctmgr printed {len(cells)} columns instead of {len(columns)}: {line!r}",
+            "run the command by hand, and check that SLURM_* variables do not change its format",
+        )
+    unread += (line for line, _ in strange)
+    return rows
 
 
-def _qos(cells: list[str]) -> Qos:
-    row = dict(zip(_QOS_FIELDS, cells, strict=True))
-    return Qos(row["Name"], _canonical(row, QOS_SETTINGS))
+def _lines(text: str) -> Iterator[str]:
+    """Split at line feeds only: a name may hold what else Python takes for the end of a line."""
+    return (line for line in text.split("\n") if line)
 
 
-def _account(row: Mapping[str, str], coordinators: Mapping[str, tuple[str, ...]]) -> Account:
+def _account(row: Row, coordinators: Mapping[str, tuple[str, ...]]) -> Account:
     name = row["Account"]
     settings = _canonical(row, ASSOCIATION_SETTINGS)
     return Account(name, row["ParentName"] or ROOT, settings, coordinators.get(name, ()))
 
 
-def _canonical(row: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+def _canonical(row: Row, known: Mapping[str, Setting]) -> dict[str, str]:
     return {key: setting.canonical(row[key]) for key, setting in known.items()}

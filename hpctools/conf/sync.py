@@ -1,24 +1,29 @@
-"""From the wanted and the live account tree to sacctmgr's commands: pure, additive, nothing when they agree.
+"""From the account changes to sacctmgr's calls: pure, in an order that leaves nobody without an association.
 
-Nothing is ever deleted here: accounts and people that the site no longer names keep what they have. Settings
-that the site manages are set, and cleared when the site does not want them.
+Additions come before slurm.conf switches: cluster, QoS, accounts, people, default accounts, coordinators.
+What takes something away comes after: narrower lists of QoS, then what is pruned, people before accounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
+from typing import TypeVar
 
-from hpctools.conf.accounts import Account, AccountTree, Association, Settings
-from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting
+from hpctools.conf.account_changes import AccountChange, AccountDifference, Call
+from hpctools.conf.account_difference import difference
+from hpctools.conf.accounts import AccountTree
+from hpctools.conf.bulk import load_text, loaded_changes
+from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, names_of
 
 Command = tuple[str, ...]
 
-_NAMES_PER_COMMAND = 500  # keeps argument lists far below the kernel's limit
+_NAMES_PER_CALL = 500  # keeps argument lists far below the kernel's limit, and slurmdbd's queries short
 
 
 def sync_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command, ...]:
-    """Return the commands that bring slurmdbd from `live` to `wanted`, in an order that can be carried out.
+    """Return the commands that bring slurmdbd from `live` to `wanted`, without removing anything.
 
     Args:
         wanted: what the site wants (`compile(site, facts).accounts`).
@@ -27,8 +32,8 @@ def sync_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command, ...]
     Returns:
         Argument lists for `sacctmgr --immediate`; none when there is nothing to do.
     """
-    steps = (_clusters, _new_qos, _qos, _accounts, _associations, _default_accounts, _coordinators)
-    return tuple(command for step in steps for command in step(wanted, live))
+    found = difference(wanted, live)
+    return tuple(call.argv for call in (*_additions(found, ()), *removals(found)))
 
 
 def bootstrap_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command, ...]:
@@ -38,25 +43,93 @@ def bootstrap_commands(wanted: AccountTree, live: AccountTree) -> tuple[Command,
     on 22.05.8). It must itself have registered gres/gpu, though, before limits can speak of it: the rest
     comes after.
     """
-    return (*_clusters(wanted, live), *_new_qos(wanted, live))
+    return tuple(call.argv for call in bootstrap(difference(wanted, live)))
 
 
-def _clusters(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    for name in wanted.clusters:
-        if name not in live.clusters:
-            yield ("add", "cluster", name)
+def bootstrap(found: AccountDifference) -> tuple[Call, ...]:
+    """Return the calls that should come before slurmctld's first start: the cluster, and new QoS, bare."""
+    return (*_clusters(found), *_new_qos(found))
 
 
-def _new_qos(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
+def additions(found: AccountDifference) -> tuple[Call, ...]:
+    """Return the calls that come before slurm.conf switches; they take nothing from anybody.
+
+    New accounts and people go in one `sacctmgr load`, whatever their number.
+    """
+    loaded = loaded_changes(found)
+    if not loaded:
+        return _additions(found, ())
+    calls = _additions(found, loaded)
+    load = Call(("load", "file=/dev/stdin"), load_text(found), loaded)
+    first = len(bootstrap(found))
+    return (*calls[:first], load, *calls[first:])
+
+
+def removals(found: AccountDifference) -> tuple[Call, ...]:
+    """Return the calls that come after slurm.conf has switched."""
+    late = [change for change in found.changes if change.late]
+    sets = [change for change in late if change.action == "set"]
+    gone = [change for change in late if change.action == "remove"]
+    return (
+        *_qos_sets([change for change in sets if change.kind == "qos"], ()),
+        *_account_sets([change for change in sets if change.kind == "account"], found.cluster),
+        *_people_sets([change for change in sets if change.kind == "association"], found.cluster),
+        *_defaults([change for change in sets if change.kind == "user"], found.cluster),
+        *_removed(gone, found),
+    )
+
+
+def _additions(found: AccountDifference, loaded: Sequence[AccountChange]) -> tuple[Call, ...]:
+    done = {(change.kind, change.name, change.account) for change in loaded}
+    early = [*_early(found.changes)]
+
+    def of(kind: str, action: str) -> list[AccountChange]:
+        return [
+            change
+            for change in early
+            if change.kind == kind
+            and change.action == action
+            and not (action == "add" and (kind, change.name, change.account) in done)
+        ]
+
+    return (
+        *bootstrap(found),
+        *_qos_sets(of("qos", "set"), of("qos", "add")),
+        *_new_accounts(of("account", "add"), found.cluster),
+        *_account_sets(of("account", "set"), found.cluster),
+        *_new_people(of("association", "add"), found.cluster),
+        *_people_sets(of("association", "set"), found.cluster),
+        *_defaults(of("user", "set"), found.cluster),
+        *_new_coordinators(of("coordinator", "add")),
+    )
+
+
+def _early(changes: Iterable[AccountChange]) -> Iterator[AccountChange]:
+    """What need not wait; of a list of QoS that gets narrower and wider, the part that is wider."""
+    for change in changes:
+        if not change.late:
+            yield change
+        elif change.key == "QOS" and change.action == "set" and change.after:
+            both = names_of(change.before) | names_of(change.after)
+            if both != names_of(change.before):
+                yield replace(change, after=",".join(sorted(both)), late=False)
+
+
+def _clusters(found: AccountDifference) -> Iterator[Call]:
+    for change in found.changes:
+        if change.kind == "cluster":
+            yield Call(("add", "cluster", change.name), changes=(change,))
+
+
+def _new_qos(found: AccountDifference) -> Iterator[Call]:
     """New QoS in one command, without settings: they may name each other."""
-    known = {qos.name for qos in live.qos}
-    new = [qos.name for qos in wanted.qos if qos.name not in known]
+    new = tuple(change for change in found.changes if (change.kind, change.action) == ("qos", "add"))
     if new:
-        yield ("add", "qos", ",".join(new))
+        yield Call(("add", "qos", f"name={','.join(change.name for change in new)}"), changes=new)
 
 
 # What sacctmgr gives to a QoS that is added without settings.
-_FRESH_QOS: Settings = {
+_FRESH_QOS: Mapping[str, str] = {
     "Priority": "0",
     "PreemptMode": "cluster",
     "GraceTime": "0",
@@ -64,99 +137,114 @@ _FRESH_QOS: Settings = {
 }
 
 
-def _qos(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    known = {qos.name: qos.settings for qos in live.qos}
-    for qos in wanted.qos:
-        changes = _changes(qos.settings, known.get(qos.name, _FRESH_QOS), QOS_SETTINGS)
-        if changes:
-            yield ("modify", "qos", "where", f"name={qos.name}", "set", *changes)
+def _qos_sets(sets: Sequence[AccountChange], added: Sequence[AccountChange]) -> Iterator[Call]:
+    new = [
+        replace(change, action="set", key=key, before=_FRESH_QOS.get(key, ""), after=value)
+        for change in added
+        for key, value in change.settings
+        if value != _FRESH_QOS.get(key, "")
+    ]
+    for target in _by_target([*new, *sets]):
+        where = ("where", f"name={target[0].name}")
+        yield Call(("modify", "qos", *where, "set", *_words(target)), changes=target)
 
 
-def _accounts(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    """Parents come first; labs that differ in nothing but their names are added together."""
-    known = {account.name: account for account in live.accounts}
-    new = [account for account in wanted.accounts if account.name not in known]
-    where = _where(wanted)
-    for parent, changes, names in _grouped((a.parent, _changes(a.settings, {}, _ASSOC), a.name) for a in new):
-        yield ("add", "account", ",".join(names), *where, f"parent={parent}", *changes)
-    for account in wanted.accounts:
-        if account.name in known:
-            changes = _account_changes(account, known[account.name])
-            if changes:
-                yield ("modify", "account", "where", f"name={account.name}", *where, "set", *changes)
+def _by_target(sets: Sequence[AccountChange]) -> Iterator[tuple[AccountChange, ...]]:
+    """What is set of the same QoS, account or association, in the order in which they are met first."""
+    found: dict[tuple[str, str], list[AccountChange]] = {}
+    for change in sets:
+        found.setdefault((change.name, change.account), []).append(change)
+    return (tuple(changes) for changes in found.values())
 
 
-_ASSOC = ASSOCIATION_SETTINGS
+def _words(changes: Iterable[AccountChange]) -> Command:
+    return tuple(_word(change) for change in changes)
 
 
-def _where(tree: AccountTree) -> tuple[str, ...]:
-    return (f"cluster={','.join(tree.clusters)}",)
+def _word(change: AccountChange) -> str:
+    if change.key == "Parent":
+        return f"parent={change.after}"
+    known = QOS_SETTINGS if change.kind == "qos" else ASSOCIATION_SETTINGS
+    return f"{change.key}={known[change.key].argument(change.after, change.before)}"
 
 
-def _account_changes(wanted: Account, live: Account) -> tuple[str, ...]:
-    moved = () if wanted.parent == live.parent else (f"parent={wanted.parent}",)
-    return (*moved, *_changes(wanted.settings, live.settings, _ASSOC))
+def _account_sets(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
+    for changes in _by_target(sets):
+        where = ("where", f"name={changes[0].name}", f"cluster={cluster}")
+        yield Call(("modify", "account", *where, "set", *_words(changes)), changes=changes)
 
 
-def _associations(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    """A new person's default account comes first: sacctmgr makes the first account the default."""
-    known = {(row.user, row.account): row.settings for row in live.associations}
-    new = [row for row in wanted.associations if (row.user, row.account) not in known]
-    for by_default in (True, False):
-        rows = (row for row in new if (wanted.default_accounts.get(row.user) == row.account) == by_default)
-        yield from _additions(wanted, rows)
-    changed = (
-        (row.account, _changes(row.settings, known[row.user, row.account], _ASSOC), row.user)
-        for row in wanted.associations
-        if (row.user, row.account) in known
-    )
-    for account, changes, users in _grouped(item for item in changed if item[1]):
-        names = ",".join(users)
-        place = (f"name={names}", f"account={account}", *_where(wanted))
-        yield ("modify", "user", "where", *place, "set", *changes)
+def _new_accounts(added: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
+    """Labs that differ in nothing but their names are added together."""
+    for settings, changes in _alike(added, lambda change: change.settings):
+        names = ",".join(change.name for change in changes)
+        words = _new_words(settings)
+        yield Call(("add", "account", f"name={names}", f"cluster={cluster}", *words), changes=changes)
 
 
-def _additions(wanted: AccountTree, rows: Iterable[Association]) -> Iterator[Command]:
-    keyed = ((row.account, _changes(row.settings, {}, _ASSOC), row.user) for row in rows)
-    for account, changes, users in _grouped(keyed):
-        yield ("add", "user", f"name={','.join(users)}", f"account={account}", *_where(wanted), *changes)
+def _new_people(added: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
+    for (account, settings), changes in _alike(added, lambda change: (change.account, change.settings)):
+        names = ",".join(change.name for change in changes)
+        where = (f"name={names}", f"account={account}", f"cluster={cluster}")
+        yield Call(("add", "user", *where, *_new_words(settings)), changes=changes)
 
 
-def _default_accounts(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    """Only for people who were there before: new ones get theirs when they are added."""
-    moved = (
-        (account, (), user)
-        for user, account in wanted.default_accounts.items()
-        if live.default_accounts.get(user, account) != account
-    )
-    for account, _, users in _grouped(moved):
-        place = (f"name={','.join(users)}", *_where(wanted))
-        yield ("modify", "user", "where", *place, "set", f"DefaultAccount={account}")
+def _new_words(settings: Iterable[tuple[str, str]]) -> Command:
+    sets = (AccountChange("account", "set", "", key=key, after=value) for key, value in settings)
+    return _words(sets)
 
 
-def _coordinators(wanted: AccountTree, live: AccountTree) -> Iterator[Command]:
-    known = {account.name: account.coordinators for account in live.accounts}
-    for account in wanted.accounts:
-        new = [user for user in account.coordinators if user not in known.get(account.name, ())]
-        if new:
-            yield ("add", "coordinator", f"account={account.name}", f"names={','.join(new)}")
+def _people_sets(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
+    """People of one account for whom the same is set are told together."""
+    groups = list(_by_target(sets))
+    for (account, words), members in _alike(groups, lambda group: (group[0].account, _words(group))):
+        names = ",".join(group[0].name for group in members)
+        where = ("where", f"name={names}", f"account={account}", f"cluster={cluster}")
+        changes = tuple(change for group in members for change in group)
+        yield Call(("modify", "user", *where, "set", *words), changes=changes)
 
 
-def _changes(wanted: Settings, live: Settings, known: Mapping[str, Setting]) -> tuple[str, ...]:
-    """Spell what must be set to come from `live` to `wanted`."""
-    return tuple(
-        f"{key}={known[key].argument(value, live.get(key, ''))}"
-        for key, value in wanted.items()
-        if value != live.get(key, "")
-    )
+def _defaults(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
+    for account, changes in _alike(sets, lambda change: change.after):
+        names = ",".join(change.name for change in changes)
+        where = ("where", f"name={names}", f"cluster={cluster}")
+        yield Call(("modify", "user", *where, "set", f"DefaultAccount={account}"), changes=changes)
 
 
-_Keyed = tuple[str, tuple[str, ...], str]
+def _new_coordinators(added: Sequence[AccountChange]) -> Iterator[Call]:
+    for account, changes in _alike(added, lambda change: change.account):
+        names = ",".join(change.name for change in changes)
+        yield Call(("add", "coordinator", f"account={account}", f"names={names}"), changes=changes)
 
 
-def _grouped(items: Iterable[_Keyed]) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
-    """Gather neighbours' names that share a place and the changes, a few hundred at a time."""
-    for (place, changes), group in groupby(items, key=lambda item: item[:2]):
-        names = [item[2] for item in group]
-        for start in range(0, len(names), _NAMES_PER_COMMAND):
-            yield place, changes, names[start : start + _NAMES_PER_COMMAND]
+def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterator[Call]:
+    def of(kind: str) -> list[AccountChange]:
+        return [change for change in gone if change.kind == kind]
+
+    only = (f"cluster={found.cluster}",) if found.shared else ()
+    for account, changes in _alike(of("coordinator"), lambda change: change.account):
+        names = ",".join(change.name for change in changes)
+        yield Call(("delete", "coordinator", f"account={account}", f"names={names}"), changes=changes)
+    for account, changes in _alike(of("association"), lambda change: change.account):
+        names = ",".join(change.name for change in changes)
+        where = (f"name={names}", f"account={account}", f"cluster={found.cluster}")
+        yield Call(("delete", "user", "where", *where), changes=changes)
+    # All that can go has nothing below that stays, so that they may go together.
+    for _, changes in _alike(of("account"), lambda change: None):
+        names = ",".join(change.name for change in changes)
+        yield Call(("delete", "account", "where", f"name={names}", *only), changes=changes)
+    for _, changes in _alike(of("qos"), lambda change: None):
+        names = ",".join(change.name for change in changes)
+        yield Call(("delete", "qos", "where", f"name={names}"), changes=changes)
+
+
+Each = TypeVar("Each")
+Key = TypeVar("Key")
+
+
+def _alike(items: Iterable[Each], key: Callable[[Each], Key]) -> Iterator[tuple[Key, tuple[Each, ...]]]:
+    """Gather neighbours that can be told together, a few hundred at a time."""
+    for shared, group in groupby(items, key=key):
+        members = tuple(group)
+        for start in range(0, len(members), _NAMES_PER_CALL):
+            yield shared, members[start : start + _NAMES_PER_CALL]
