@@ -1,0 +1,113 @@
+"""The edge of a preflight: namespaces around a throwaway slurmctld, and what was seen of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hpctools.conf.preflight.model import Booted, SeenNode
+from hpctools.conf.preflight.staging import CONF, Staged
+from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
+from hpctools.slurm import run
+
+# Whatever becomes of us, and however: what we started ends with us, and with it all in its namespaces.
+_DIE_WITH_US = ("setpriv", "--pdeathsig=KILL", "--")
+_APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc", "--cgroup")
+_PLACES_OF_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_PLACES_OF_SLURM = ("/opt/slurm/sbin", "/opt/slurm/bin")
+_LEAST_SECONDS = 20.0
+_SECONDS_PER_NODE = 0.005
+_SECONDS_AROUND = 60.0
+
+
+def boot(staged: Staged, *, nodes: int, state: Path | None = None, root: Path = Path("/")) -> Booted:
+    """Boot a configuration apart from everything, and look at what came of it.
+
+    Args:
+        staged: what to boot.
+        nodes: how many nodes it has; slurmctld's time to start grows with them.
+        state: the live slurmctld's StateSaveLocation, which is only read; None boots without a past.
+        root: where Slurm is installed, when that is not this system itself.
+
+    Raises:
+        UnreachableError: this machine has no slurmctld, or lets us make no namespaces.
+        HpctoolsError: the throwaway daemons could not be arranged.
+    """
+    path = ":".join((os.environ.get("PATH", ""), *_PLACES_OF_PROGRAMS, *_PLACES_OF_SLURM))
+    _check_installed(path, root)
+    limit = _LEAST_SECONDS + _SECONDS_PER_NODE * nodes
+    order = _order(staged, state, root, limit)
+    began = time.monotonic()
+    try:
+        done = run.run(
+            [*_DIE_WITH_US, *apart(os.geteuid()), sys.executable, "-m", f"{__package__}.inside"],
+            timeout=limit + _SECONDS_AROUND,
+            stdin=json.dumps(order),
+            env=_environment(path),
+            cwd=Path("/"),
+        )
+    except CommandTimeout as error:
+        raise HpctoolsError(
+            f"the preflight was given up: {error.message}", "try again when the machine is less busy"
+        ) from None
+    except CommandError as error:
+        raise _no_namespaces(error) from None
+    seen = _booted(json.loads(done.stdout))
+    return _with_whole(seen, time.monotonic() - began)
+
+
+def apart(uid: int) -> tuple[str, ...]:
+    """The command that makes the namespaces; others than root need a user namespace around them."""
+    mapped = () if uid == 0 else ("--user", "--map-root-user")
+    return (*_APART, "--propagation=private", *mapped, "--")
+
+
+def _check_installed(path: str, root: Path) -> None:
+    inside = ":".join(str(root / part.lstrip("/")) for part in path.split(":") if part)
+    for program in ("slurmctld", "scontrol"):
+        if shutil.which(program, path=inside) is None:
+            raise UnreachableError(
+                f"there is no {program} on this machine to try the configuration with",
+                "run the preflight on a controller, or install slurmctld here (it need not be started)",
+            )
+
+
+def _order(staged: Staged, state: Path | None, root: Path, limit: float) -> dict[str, Any]:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S")
+    places = {"state": str(state) if state else "", "root": str(root)}
+    return {**asdict(staged), **places, "limit": limit, "now": now}
+
+
+def _environment(path: str) -> dict[str, str]:
+    code = str(Path(__file__).resolve().parents[3])
+    return {"PATH": path, "LANG": "C.UTF-8", "PYTHONPATH": code, "SLURM_CONF": f"{CONF}/slurm.conf"}
+
+
+def _no_namespaces(error: CommandError) -> HpctoolsError:
+    last = error.stderr_tail.splitlines()[-1] if error.stderr_tail else error.message
+    return UnreachableError(
+        f"this machine does not let us make a place apart for the throwaway slurmctld: {last}",
+        "run it as root, where namespaces are allowed (kernel.unprivileged_userns_clone=1 allows others)",
+    )
+
+
+def _booted(seen: Mapping[str, Any]) -> Booted:
+    if "failed" in seen:
+        raise HpctoolsError(
+            f"the throwaway slurmctld could not be arranged: {seen['failed']}", "see docs/preflight.md"
+        )
+    nodes = {name: SeenNode(**row) for name, row in seen["nodes"].items()}
+    lists = {key: tuple(seen[key]) for key in ("lines", "ended_jobs")}
+    return Booted(**{**seen, **lists, "nodes": nodes})
+
+
+def _with_whole(seen: Booted, whole: float) -> Booted:
+    rest = whole - sum(seen.seconds.values())
+    return Booted(**{**seen.__dict__, "seconds": {"namespaces": round(rest, 3), **seen.seconds}})

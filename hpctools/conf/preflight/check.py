@@ -1,0 +1,75 @@
+"""The whole preflight: stage, boot, judge."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hpctools.conf.preflight.accounting import Accounting
+from hpctools.conf.preflight.boot import boot
+from hpctools.conf.preflight.expected import expected
+from hpctools.conf.preflight.judge import judge, lost_jobs
+from hpctools.conf.preflight.model import Booted, Problem, Verdict
+from hpctools.conf.preflight.staging import stage
+from hpctools.conf.preflight.statements import statements
+from hpctools.errors import HpctoolsError
+
+
+def preflight(
+    files: Mapping[str, str],
+    *,
+    folder: Path = Path("/etc/slurm"),
+    state: Path | None = None,
+    coming: frozenset[str] = frozenset(),
+    root: Path = Path("/"),
+) -> Verdict:
+    """Boot a configuration with a throwaway slurmctld and say whether it may go live.
+
+    Nothing of the machine is written, no daemon is contacted, and nothing remains.
+
+    Args:
+        files: texts by path relative to the configuration folder; of a bundle
+            `{file.path: file.text for file in bundle.files}`, with what else lies in the folder.
+        folder: where they are meant to lie.
+        state: the live slurmctld's StateSaveLocation, if there is one that we may read: the configuration is
+            then booted with a copy of its nodes, jobs and associations.
+        coming: names of QoS and accounts that slurmdbd will be told of before this goes live.
+        root: where Slurm is installed, when that is not this system itself.
+
+    Raises:
+        HpctoolsError: there is no slurm.conf, or the throwaway daemons could not be arranged.
+        UnreachableError: this machine has no slurmctld, or lets us make no namespaces.
+    """
+    if "slurm.conf" not in files:
+        raise HpctoolsError("there is no slurm.conf to try", "name a site file or a folder that has one")
+    began = time.monotonic()
+    memory = _memory(state)
+    accounting = Accounting(memory, coming) if memory else None
+    staged = stage(files, str(folder), as_root=os.geteuid() == 0, accounting=accounting)
+    wanted = expected(list(statements(staged.files, str(folder))))
+    seen = boot(staged, nodes=len(wanted.nodes), state=state if memory else None, root=root)
+    problems = judge(wanted, seen, str(folder), past=memory is not None)
+    verdict = _verdict(seen, problems, staged.not_checked)
+    return replace(verdict, seconds={**seen.seconds, "all": round(time.monotonic() - began, 3)})
+
+
+def _memory(state: Path | None) -> bytes | None:
+    """What the live slurmctld remembers of slurmdbd; None when it has not yet run, or we may not read it."""
+    try:
+        return (state / "assoc_mgr_state").read_bytes() if state else None
+    except OSError:
+        return None
+
+
+def _verdict(seen: Booted, problems: tuple[Problem, ...], not_checked: tuple[str, ...]) -> Verdict:
+    return Verdict(
+        release=seen.release,
+        problems=problems,
+        not_checked=not_checked,
+        nodes=len(seen.nodes),
+        partitions=len(seen.partitions),
+        lost_jobs=lost_jobs(seen),
+    )

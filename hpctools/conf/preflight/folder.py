@@ -1,0 +1,41 @@
+"""A configuration folder, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpctools.errors import HpctoolsError
+
+_LARGEST = 8 * 1024 * 1024
+_SECRETS = ("slurmdbd.conf", "*.key", "*.pem", "munge.key")
+
+
+def read_folder(folder: Path) -> dict[str, str]:
+    """Read the texts of a configuration folder by their path in it, without what is secret.
+
+    Files that are large, that are no text or that we may not read are left out.
+
+    Raises:
+        HpctoolsError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise HpctoolsError(f"{folder} is no folder", "name a folder with a slurm.conf")
+    texts = ((str(path.relative_to(folder)), _text(path)) for path in _paths(folder))
+    return {name: text for name, text in texts if text is not None}
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not hidden and path.is_file() and not any(path.match(each) for each in _SECRETS):
+            yield path
+
+
+def _text(path: Path) -> str | None:
+    try:
+        if path.stat().st_size > _LARGEST:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,114 @@
+"""What a boot says about a configuration: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hpctools.conf.preflight.expected import Expected, fold
+from hpctools.conf.preflight.model import Booted, Problem, SeenNode
+from hpctools.conf.preflight.staging import CONF
+from hpctools.conf.preflight.wording import lost_job, plain, problem
+
+
+def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple[Problem, ...]:
+    """Compare what slurmctld said and shows with what the configuration says.
+
+    Args:
+        expected: what it should show.
+        seen: what was seen.
+        folder: the configuration folder, which slurmctld's words are made to name.
+        past: whether it was given the state of a live slurmctld.
+    """
+    found = [*_complaints(seen, folder, past=past), *_ending(seen)]
+    if seen.up:
+        found += [*_nodes(expected, seen), *_partitions(expected, seen)]
+    return tuple(found)
+
+
+def lost_jobs(seen: Booted) -> tuple[int, ...]:
+    """The live jobs that did not survive it."""
+    told = {job for job in map(lost_job, seen.lines) if job is not None}
+    return tuple(sorted(told | set(seen.ended_jobs)))
+
+
+def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
+    lines = dict.fromkeys(plain(line).replace(CONF, folder) for line in seen.lines)
+    told = (problem(line, past=past) for line in lines)
+    yield from (each for each in told if each)
+
+
+def _ending(seen: Booted) -> Iterator[Problem]:
+    if seen.up:
+        return
+    last = plain(seen.lines[-1]) if seen.lines else ""
+    if seen.code is None:
+        yield Problem(last, "slurmctld did not answer in time", "try again when the machine is less busy")
+    elif seen.code < 0 or seen.code > 128:
+        number = -seen.code if seen.code < 0 else seen.code - 128
+        yield Problem(last, f"slurmctld crashed with signal {number}", "the line is the last that it wrote")
+    elif not any(plain(line).startswith("fatal: ") for line in seen.lines):
+        yield Problem(last, f"slurmctld ended by itself with exit code {seen.code}", "")
+
+
+def _nodes(expected: Expected, seen: Booted) -> Iterator[Problem]:
+    wanted, there = set(expected.nodes), set(seen.nodes)
+    if wanted - there:
+        yield Problem("", f"slurmctld does not have these nodes: {_folded(wanted - there)}", "")
+    if there - wanted:
+        yield Problem("", f"slurmctld has nodes that no NodeName line names: {_folded(there - wanted)}", "")
+    broken = {name for name, node in seen.nodes.items() if "INVAL" in node.state}
+    if broken:
+        yield Problem("", f"slurmctld takes these nodes' lines for invalid: {_folded(broken)}", "")
+    for name in sorted(wanted & there):
+        difference = _gres(name, expected.nodes[name], seen.nodes[name])
+        if difference:
+            yield difference
+            return  # the others are alike; one is enough to see what is meant
+
+
+def _gres(name: str, wanted: str, node: SeenNode) -> Problem | None:
+    if gres_counts(wanted) == gres_counts(node.gres):
+        return None
+    return Problem(
+        "",
+        f"node {name} has Gres={wanted or '(none)'} in its line, and slurmctld has {node.gres or 'none'}",
+        "see that GresTypes and gres.conf name the same kinds",
+    )
+
+
+def gres_counts(text: str) -> dict[str, int]:
+    """Count generic resources by kind: `gpu:a100:8(S:0-1),shard:16` gives gpu 8 and shard 16.
+
+    Types are left aside: releases differ in whether they show that of shards.
+    """
+    counts: dict[str, int] = {}
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        words = [word for word in part.split(":") if word and word != "no_consume"]
+        if words:
+            last = words[-1] if len(words) > 1 else "1"
+            counts[words[0]] = counts.get(words[0], 0) + _number(last)
+    return {kind: count for kind, count in counts.items() if count}
+
+
+_FACTORS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4, "p": 1024**5}
+
+
+def _number(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([kmgtp]?)", text.lower())
+    return int(found[1]) * _FACTORS[found[2]] if found else 1
+
+
+def _partitions(expected: Expected, seen: Booted) -> Iterator[Problem]:
+    for name, wanted in expected.partitions.items():
+        if name not in seen.partitions:
+            yield Problem("", f"slurmctld does not have partition {name}", "")
+        elif wanted is not None and fold(seen.partitions[name]) != wanted:
+            there = seen.partitions[name] or "none"
+            yield Problem(
+                "", f"partition {name} should have the nodes {wanted or 'none'} and has {there}", ""
+            )
+
+
+def _folded(names: set[str]) -> str:
+    return fold(",".join(sorted(names))) or ""
