@@ -1,15 +1,19 @@
-"""SlurmClient by Slurm's own commands."""
+"""SlurmAdministration by Slurm's own commands."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cached_property
 from pathlib import Path
 
-from hpctools.errors import CommandError, CommandTimeout, UnreachableError
-from hpctools.slurm import parse, run
-from hpctools.slurm.types import Job, Partition
+from hpctools.errors import CommandError, CommandTimeout, NotAllowedError, ReleaseError, UnreachableError
+from hpctools.slurm import accounting, parse, parse_nodes, run
+from hpctools.slurm.client import check_node_change
+from hpctools.slurm.types import Job, Node, Partition, PastJob
+from hpctools.slurm.versions import Release, parse_release, prints_nodes_as_json
 
 # A question may be given up soon (Slurm's commands themselves try for 29 s); a change may not, since it could
 # still happen after we stopped waiting.
@@ -20,10 +24,13 @@ _HOW_TO_REACH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 SILENCE = re.compile(
     r"Unable to contact slurm controller|Connection refused|Socket timed out|Zero Bytes were"
 )
+# "Invalid user id" is what 22.05 says to a user who updates a node (measured).
+_DENIED = re.compile(r"Access/permission denied|Invalid user id|Operation not permitted", re.IGNORECASE)
+_OTHER_RELEASE = re.compile(r"Incompatible versions of client and server|Unsupported.*protocol version", re.I)
 
 
 class CommandClient:
-    """The controller, asked through sbatch, scancel, squeue and scontrol."""
+    """The cluster, asked through sbatch, scancel, squeue, scontrol and sacct."""
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Submit a batch script; see SlurmClient."""
@@ -53,16 +60,77 @@ class CommandClient:
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
         try:
-            return parse.jobs(_run(argv, ASK_SECONDS, {**os.environ, "SLURM_TIME_FORMAT": "%s"}).stdout)
+            found = parse.jobs(_run(argv, ASK_SECONDS, {**os.environ, "SLURM_TIME_FORMAT": "%s"}).stdout)
         except CommandError as error:
             # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
             if "Invalid job id" in error.stderr_tail:
                 return []
             raise
+        return sorted(found, key=lambda job: job.id)
 
     def partitions(self) -> list[Partition]:
         """All partitions; see SlurmClient."""
-        return parse.partitions(_run(["scontrol", "--oneliner", "show", "partition"], ASK_SECONDS).stdout)
+        return parse.partitions(_show("--all", "--oneliner", "show", "partition"))
+
+    def nodes(self) -> list[Node]:
+        """All nodes; see SlurmAdministration."""
+        if prints_nodes_as_json(self.release):
+            return parse_nodes.nodes_from_json(_show("--all", "--json", "show", "node"))
+        return parse_nodes.nodes_from_text(_show("--all", "--oneliner", "show", "node"))
+
+    def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
+        """Change the state of nodes; see SlurmAdministration."""
+        check_node_change(state, reason)
+        if nodes:
+            words = [f"nodename={','.join(nodes)}", f"state={state}"]
+            _run(["scontrol", "update", *words, *([f"reason={reason}"] if reason else [])], CHANGE_SECONDS)
+
+    def config(self) -> Mapping[str, str]:
+        """What slurmctld runs with; see SlurmAdministration."""
+        return parse.config(_show("show", "config"))
+
+    def past_jobs(self, first: date, end: date, *, users: Sequence[str] = ()) -> list[PastJob]:
+        """What slurmdbd remembers; see SlurmAdministration."""
+        records = sorted(accounting.read_jobs(first, end))
+        return [_past(record) for record in records if not users or record.user in users]
+
+    @cached_property
+    def release(self) -> Release:
+        """The release of the commands.
+
+        Raises:
+            CommandError: there are none.
+            ReleaseError: they do not say it.
+        """
+        said = _show("--version")
+        try:
+            return parse_release(said)
+        except ValueError as error:
+            raise ReleaseError(
+                f"scontrol --version: {error}", "install a release from 22.05 to 26.05"
+            ) from None
+
+
+def _past(record: accounting.JobRecord) -> PastJob:
+    return PastJob(
+        cluster=record.cluster,
+        dbindex=record.dbindex,
+        id=record.job_id,
+        user=record.user,
+        account=record.account,
+        partition=record.partition,
+        qos=record.qos,
+        state=record.state,
+        submitted=record.submitted,
+        # Of a job that was cancelled while it waited sacct says the start too, and means the end (22.05.8).
+        start=record.start if record.nodes else None,
+        end=record.end,
+        nodes=accounting.expand(record.nodes),
+    )
+
+
+def _show(*arguments: str) -> str:
+    return _run(["scontrol", *arguments], ASK_SECONDS).stdout
 
 
 def _outside() -> dict[str, str]:
@@ -76,9 +144,32 @@ def _run(argv: list[str], seconds: float, env: Mapping[str, str] | None = None) 
     except CommandTimeout:
         raise _unreachable(argv[0], f"no answer within {seconds:g} s") from None
     except CommandError as error:
-        if SILENCE.search(error.stderr_tail):
-            raise _unreachable(argv[0], error.stderr_tail.splitlines()[-1]) from None
-        raise
+        raise told(error) from None
+
+
+def told(error: CommandError) -> CommandError | UnreachableError | ReleaseError:
+    """The error that a failed Slurm command stands for: silence, a denial, another release, or itself."""
+    words = error.stderr_tail
+    if SILENCE.search(words):
+        return _unreachable(error.argv[0], words.splitlines()[-1])
+    if _OTHER_RELEASE.search(words):
+        return ReleaseError(
+            f"{error.argv[0]} and the daemon that it asked are of different Slurm releases: {words}",
+            "install the commands of the controller's release here (scontrol --version on both)",
+        )
+    if _DENIED.search(words):
+        return NotAllowedError(
+            f"{error.message.partition(': ')[0]}: Slurm does not allow it to {_who()}",
+            argv=error.argv,
+            code=error.code,
+            stderr=words,
+            remedy="ask a Slurm operator (sacctmgr show user withassoc shows AdminLevel), or do it as root",
+        )
+    return error
+
+
+def _who() -> str:
+    return f"uid {os.geteuid()}"
 
 
 def _unreachable(program: str, words: str) -> UnreachableError:

@@ -6,6 +6,7 @@ import re
 
 from hpctools.slurm.types import Job, Partition
 
+_AS_OF = "Configuration data as of"
 FIELD, RECORD = "\x1f", "\x1e"
 # squeue(1), --format; the separators can stand in no name that a person types.
 JOB_FIELDS = ("%A", "%j", "%u", "%a", "%P", "%q", "%T", "%r", "%N", "%k", "%V", "%S", "%l")
@@ -84,4 +85,27 @@ def _partition(line: str) -> Partition:
         is_default=fields.get("Default") == "YES",
         state=fields.get("State", "UP"),
         nodes=unfold(fields.get("Nodes", "")),
+        allow_accounts=allowed(fields.get("AllowAccounts", "ALL")),
+        allow_qos=allowed(fields.get("AllowQos", "ALL")),
+        exclusive=fields.get("OverSubscribe") == "EXCLUSIVE",
     )
+
+
+def allowed(text: str) -> tuple[str, ...]:
+    """The names of a list that may be `ALL` or nothing, both of which mean everyone: ()."""
+    return () if text in ("ALL", "", "(null)") else tuple(text.split(","))
+
+
+def config(text: str) -> dict[str, str]:
+    """Read `scontrol show config`: values by key as it spells them, the cgroup and MPI sections among them.
+
+    `DATA_AS_OF` is ours: when slurmctld last read its files, as it prints the time.
+    """
+    found = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator:
+            found[key.strip()] = value.strip()
+        elif line.startswith(_AS_OF):
+            found["DATA_AS_OF"] = line.removeprefix(_AS_OF).strip()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -40,6 +41,8 @@ class Partition:
         total_nodes: how many nodes it has.
         max_nodes: how many one job may use; None when unlimited.
         state: `UP`, `DOWN`, `DRAIN` or `INACTIVE`.
+        allow_accounts, allow_qos: who may use it; all when empty.
+        exclusive: jobs get whole nodes (OverSubscribe=EXCLUSIVE).
     """
 
     name: str
@@ -48,3 +51,63 @@ class Partition:
     is_default: bool = False
     state: str = "UP"
     nodes: tuple[str, ...] = field(default=())
+    allow_accounts: tuple[str, ...] = ()
+    allow_qos: tuple[str, ...] = ()
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as the controller knows it.
+
+    Attributes:
+        state: the base state: `IDLE`, `MIXED`, `ALLOCATED`, `DOWN`, `UNKNOWN`, `FUTURE`, ...
+        flags: what Slurm adds to it, sorted: `DRAIN`, `NOT_RESPONDING`, `INVALID_REG`, `POWERED_DOWN`,
+            `CLOUD`, ...
+        reason: why it does not serve; "" when nothing was said.
+        cpus: hardware threads that jobs may count on.
+        memory_mb: memory that jobs may use, MiB.
+        gres: generic resources as configured, by `name` or `name:type`: `{"gpu:a100": 8}`.
+        features: the active ones, in Slurm's order.
+        address: where the controller looks for its slurmd.
+        version: its slurmd's release as it registered; "" when it never did.
+    """
+
+    name: str
+    state: str
+    flags: tuple[str, ...] = ()
+    reason: str = ""
+    cpus: int = 0
+    memory_mb: int = 0
+    gres: Mapping[str, int] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    address: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class PastJob:
+    """One run of a job as slurmdbd remembers it: who, where and when, without what it was given.
+
+    (cluster, dbindex) identifies it for ever. `accounting.JobRecord` is the one to count money by: it also
+    has the TRES.
+
+    Attributes:
+        state: Slurm's long form without the `by <uid>` of cancelled jobs.
+        submitted, start, end: Unix seconds; `start` is None when it never started, `end` when it runs.
+        nodes: names of the nodes that it had, unfolded, in order.
+    """
+
+    cluster: str
+    dbindex: int
+    id: int
+    user: str
+    account: str
+    partition: str
+    qos: str
+    state: str
+    submitted: int
+    start: int | None = None
+    end: int | None = None
+    nodes: tuple[str, ...] = ()

@@ -44,6 +44,37 @@ def knows_cgroup_disabled(release: Release) -> bool:
     return release >= (24, 5)
 
 
+def prints_nodes_as_json(release: Release) -> bool:
+    """Whether `scontrol show node --json` exists (from 23.02; 22.05.8 refuses the option, measured).
+
+    Jobs are read as text from every release: `squeue --json` of 22.05.8 ignores --jobs and --user, and later
+    ones print 8 kB a job where 0.2 are wanted (measured). So are partitions and the configuration, whose
+    values hold no free text.
+    """
+    return release >= (23, 2)
+
+
+def reconfigure_starts_anew(release: Release) -> bool:
+    """Whether `scontrol reconfigure` starts every daemon anew and keeps the old one when that fails.
+
+    scontrol(1) of 24.11: "starting in 23.11"; all but listening ports and authentication changes by it.
+    Before, some settings need a restart, and an added or removed node ends slurmctld there (22.05.8: "fatal:
+    MaxNodeCount has changed during reconfig, slurmctld must be restarted", measured).
+    """
+    return release >= (23, 11)
+
+
+def changed_defaults(release: Release) -> dict[str, str]:
+    """Settings of slurm.conf whose default is not today's, by key in lower case.
+
+    `show config` of a slurmctld that was told nothing: 22.05.8 against 24.11.5 and 26.05.5, measured; when it
+    changed in between is from the release notes of 23.11.
+    """
+    if release >= (23, 11):
+        return {}
+    return {"prioritytype": "priority/basic", "selecttype": "select/linear", "treewidth": "50"}
+
+
 def tells_nodes_each_others_addresses(release: Release) -> bool:
     """Whether messages to cloud nodes may be passed on by other nodes, with any TreeWidth (from 23.11).
 

@@ -1,0 +1,108 @@
+"""What scontrol prints of nodes, as JSON and as text, read into records: pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hpctools.errors import ReleaseError
+from hpctools.slurm.types import Node
+
+# Their values are anybody's words and come last (slurm 22.05 to 26.05, api/node_info.c).
+_FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
+# The user and time that scontrol adds to a reason.
+_SET_BY = re.compile(r" \[[^\s\[\]]+@[^\s\[\]]+\]$")
+_SUFFIXES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_COUNT = re.compile(r"(\d+)([KMGT]?)", re.IGNORECASE)
+
+
+def nodes_from_json(text: str) -> list[Node]:
+    """Read `scontrol show node --all --json` (data_parser v0.0.39 and later).
+
+    Raises:
+        ReleaseError: it is not what these releases print.
+    """
+    try:
+        return [_from_json(row) for row in json.loads(text)["nodes"]]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ReleaseError(
+            f"scontrol's JSON of nodes cannot be read ({type(error).__name__}: {error})",
+            "check that `scontrol --version` is a release between 22.05 and 26.05",
+        ) from None
+
+
+def _from_json(row: Mapping[str, Any]) -> Node:
+    base, *flags = row["state"]
+    return Node(
+        name=row["name"],
+        state=base,
+        flags=tuple(sorted(flags)),
+        reason=row["reason"],
+        cpus=row["cpus"],
+        memory_mb=row["real_memory"],
+        gres=gres(row["gres"]),
+        features=tuple(row["active_features"]),
+        partitions=tuple(row["partitions"]),
+        address=row["address"],
+        version=row["version"],
+    )
+
+
+def nodes_from_text(text: str) -> list[Node]:
+    """Read `scontrol --oneliner --all show node`."""
+    return [_from_line(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def _from_line(line: str) -> Node:
+    settled, *free = _FREE_TEXT.split(line)
+    fields = dict(part.partition("=")[::2] for part in re.split(r" +(?=[A-Za-z_]+=)", settled))
+    base, *flags = fields["State"].rstrip("*").split("+")
+    return Node(
+        name=fields["NodeName"],
+        state=base,
+        flags=tuple(sorted(flags)),
+        reason=_reason(free),
+        cpus=int(fields["CPUTot"]),
+        memory_mb=int(fields["RealMemory"]),
+        gres=gres(fields["Gres"]),
+        features=_words(fields.get("ActiveFeatures", "")),
+        partitions=_words(fields.get("Partitions", "")),
+        address=fields.get("NodeAddr", ""),
+        version=fields.get("Version", ""),
+    )
+
+
+def _reason(free: list[str]) -> str:
+    start = next((n for n, part in enumerate(free) if part.startswith("Reason=")), None)
+    if start is None:
+        return ""
+    # A reason may itself hold what looks like the start of a field; only Comment and Extra are cut off.
+    words = [free[start].removeprefix("Reason=")]
+    words += [part for part in free[start + 1 :] if part.startswith("Reason=")]
+    return _SET_BY.sub("", " ".join(words))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return () if text in ("", "(null)") else tuple(text.split(","))
+
+
+def gres(text: str) -> dict[str, int]:
+    """Counts of generic resources as nodes have them: `gpu:a100:8(S:0-1),shard:16` and the like.
+
+    Returns:
+        counts by `name`, or `name:type` where there is a type.
+    """
+    plain = re.sub(r"\([^)]*\)", "", text)
+    found: dict[str, int] = {}
+    for entry in _words(plain):
+        *name, last = entry.split(":")
+        count = _COUNT.fullmatch(last)
+        if count is None:
+            name, number = [*name, last], 1
+        else:
+            number = int(count[1]) * _SUFFIXES[count[2].upper()]
+        key = ":".join(word for word in name if word != "no_consume")
+        found[key] = found.get(key, 0) + number
+    return found
