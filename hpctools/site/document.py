@@ -16,28 +16,39 @@ import yaml
 from hpctools.site.findings import Finding, Location, spell_path
 
 _MAX_NODES = 500_000  # a file whose aliases expand to more than this is an attack or a mistake
+_DEEPEST = 200
 _TOO_DEEP = "lists or mappings nested too deep"
 _CORE = "tag:yaml.org,2002:"
 
 
+_SCHEMA = (
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", r"^[-+]?(?:0|[1-9][0-9]{0,17})$", list("-+0123456789")),
+    (
+        "float",
+        r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$|^[-+]?[0-9]+[eE][-+]?[0-9]+$",
+        list("-+.0123456789"),
+    ),
+)
+"""The scalars of YAML 1.2's core schema (sec. 10.3.2)."""
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars of YAML 1.2's core schema (sec. 10.3.2)."""
+    """PyYAML's safe loader with the scalars of `_SCHEMA`."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 
-_Loader.add_implicit_resolver(f"{_CORE}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(
-    f"{_CORE}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_Loader.add_implicit_resolver(
-    f"{_CORE}int", re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,17})$"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    f"{_CORE}float",
-    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$|^[-+]?[0-9]+[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same on libyaml, where PyYAML has it: ten times as fast, but it counts on no end of stack."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _kind, _pattern, _first in _SCHEMA:
+    _Loader.add_implicit_resolver(f"{_CORE}{_kind}", re.compile(_pattern), _first)
+    _FastLoader.add_implicit_resolver(f"{_CORE}{_kind}", re.compile(_pattern), _first)
 
 
 @dataclass
@@ -78,7 +89,7 @@ def parse(text: str, file: str) -> Document:
     """
     document = Document(file)
     try:
-        root = yaml.compose(text, Loader=_Loader)  # a subclass of SafeLoader, and only composed
+        root = _compose(text)
     except yaml.MarkedYAMLError as error:
         document.findings.append(_syntax_finding(file, error))
     except yaml.YAMLError as error:
@@ -89,6 +100,32 @@ def parse(text: str, file: str) -> Document:
         if root is not None:
             _Builder(document).build_root(root)
     return document
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """Compose nodes, never objects.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML; in the words of PyYAML's own parser, which are clearer.
+        RecursionError: it is nested too deep.
+    """
+    if _is_shallow(text):
+        try:
+            return yaml.compose(text, Loader=_FastLoader)
+        except yaml.YAMLError:
+            pass
+    return yaml.compose(text, Loader=_Loader)  # a subclass of SafeLoader, and only composed
+
+
+def _is_shallow(text: str) -> bool:
+    """Whether nothing is nested so deep that libyaml's binding, which recurses in C, might crash."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[][{}]", text):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    # In block style each level takes a column before the first word of a line.
+    indents = re.findall(r"^[ ?:-]+", text, re.MULTILINE)
+    return deepest < _DEEPEST and max(map(len, indents), default=0) < _DEEPEST
 
 
 def _syntax_finding(file: str, error: yaml.MarkedYAMLError) -> Finding:

@@ -28,7 +28,7 @@ AS_SLURM = ("setpriv", "--reuid", "slurm", "--regid", "slurm", "--clear-groups")
 
 def facts(site: Site) -> conf.Facts:
     """Every node on loopback: its name resolves nowhere here."""
-    names = [name for group in site.node_groups for name in site.node_names(group.name)]
+    names = [name for group in site.node_groups if not group.addresses for name in group.names]
     return conf.Facts(
         slurm_version=(22, 5, 8),
         cgroup="v1",
@@ -84,14 +84,37 @@ def show(what: str) -> list[dict[str, str]]:
     return [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in lines]
 
 
+def settings() -> dict[str, str]:
+    """Everything that slurmctld says of its configuration."""
+    lines = run(["scontrol", "show", "config"], timeout=10).stdout.splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 def settle(site: Site) -> conf.AccountTree:
     """Make this host the site's controller, which has never run before."""
     socket.sethostname(site.cluster.controllers[0])
     LOG.unlink(missing_ok=True)
-    shutil.rmtree("/var/spool/slurmctld")
-    Path("/var/spool/slurmctld").mkdir()
-    shutil.chown("/var/spool/slurmctld", "slurm")
+    state = Path(site.cluster.configuration.state_folder or "/var/spool/slurmctld")
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True)
+    shutil.chown(state, "slurm")
+    for path in FOLDER.iterdir():
+        if path.name != "slurmdbd.conf":
+            path.unlink()
+    for program in programs(site):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
     return configure(site)
+
+
+def programs(site: Site) -> list[Path]:
+    """The programs that slurmctld looks for when it starts; those of the examples stand in Slurm's folder."""
+    power, scripts = site.cluster.power_saving, site.cluster.scripts
+    named = [scripts.prolog_slurmctld, scripts.epilog_slurmctld]
+    if power:
+        named += [power.resume_program, power.suspend_program, power.resume_fail_program]
+    return [Path(path) for path in named if path]
 
 
 def boot(path: str) -> dict[str, Any]:
@@ -104,6 +127,9 @@ def boot(path: str) -> dict[str, Any]:
         return {
             "nodes": {row["NodeName"]: row.get("Gres", "") for row in show("node")},
             "partitions": {row["PartitionName"]: row for row in show("partition")},
+            "states": {row["NodeName"]: row["State"] for row in show("node")},
+            "switches": [] if site.cluster.topology is None else show("topology"),
+            "settings": settings(),
             "log": LOG.read_text().splitlines(),
         }
 

@@ -54,6 +54,16 @@ CASES = {
     ),
     "shared-gpus": (GOLDEN / "shared-gpus/site.yaml", Facts(slurm_version=(25, 11))),
     "burst-only-department": (GOLDEN / "burst-only-department/site.yaml", Facts()),
+    "shared-partitions": (GOLDEN / "shared-partitions/site.yaml", Facts()),
+    "tree": (GOLDEN / "tree/site.yaml", Facts(slurm_version=(22, 5, 8), node_counts={"fat": 5, "thin": 0})),
+    "blocks": (GOLDEN / "blocks/site.yaml", Facts()),
+    "several-controllers": (GOLDEN / "several-controllers/site.yaml", Facts(slurm_version=(26, 5, 5))),
+    "power-saving": (GOLDEN / "power-saving/site.yaml", Facts(slurm_version=(22, 5, 8))),
+    "containers-and-scripts": (GOLDEN / "containers-and-scripts/site.yaml", Facts(slurm_version=(26, 5, 5))),
+    "over-subscribe": (GOLDEN / "over-subscribe/site.yaml", Facts()),
+    "host-lists": (GOLDEN / "host-lists/site.yaml", Facts()),
+    "nested-labs": (GOLDEN / "nested-labs/site.yaml", Facts()),
+    "centre": (ROOT / "slurm-conf/examples/centre/site.yaml", Facts()),
 }
 
 

@@ -36,7 +36,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 # Kinds that are no names: they are converted, or are for people and the cloud, where more is allowed.
-VALUES = ("Duration", "Money", "Text", "TagKey")
+VALUES = ("Duration", "Money", "Text", "TagKey", "FilePath", "OverSubscribe")
 
 MONEY = TypeAdapter(scalars.Money)
 

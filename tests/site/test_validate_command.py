@@ -41,6 +41,7 @@ def test_a_bad_site_is_all_its_findings(tmp_path: Path) -> None:
         "path": "node_groups",
         "found": "3",
         "expected": "a list",
+        "severity": "error",
     }
 
 
