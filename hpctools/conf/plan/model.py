@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.versions import parse_release, reconfigure_starts_anew
 
 FORMAT = 1
 """Version of the JSON form; a plan of another one is refused."""
@@ -32,8 +33,11 @@ class Need(Enum):
     RESTART_SLURMCTLD = "restart slurmctld"
     RESTART_SLURMDS = "restart slurmds"
     """The slurmds of the change's nodes; jobs survive a restart of slurmd."""
+    RESTART_DAEMONS = "restart slurmctld and slurmds"
+    """slurmctld, then the slurmds of the change's nodes."""
     DRAIN = "drain first"
-    """The change's nodes must be free of jobs first; then as RESTART_SLURMCTLD and RESTART_SLURMDS."""
+    """The change's nodes must be free of jobs first; then as RESTART_DAEMONS, or RECONFIGURE where that
+    starts every daemon anew."""
 
     @property
     def rank(self) -> int:
@@ -130,7 +134,8 @@ class Step:
     """Something to be done, once.
 
     Attributes:
-        need: what: DRAIN stands for the draining alone; the restarts after it are steps of their own.
+        need: what: DRAIN, RESTART_SLURMDBD, RESTART_SLURMCTLD, RESTART_SLURMDS or RECONFIGURE; DRAIN is the
+            draining alone, what comes after it is a step of its own.
         nodes: whose slurmds restart, or which nodes drain, in order.
     """
 
@@ -172,7 +177,7 @@ class Plan:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """What must be done beside writing files and telling slurmdbd, in this order."""
-        return _steps(self.changes)
+        return _steps(self.changes, reconfigure_starts_anew(parse_release(self.release)))
 
     def to_json(self) -> str:
         """One JSON object; `Plan.from_json` reads it back."""
@@ -207,20 +212,26 @@ _ORDER = (
     Need.DRAIN,
     Need.RESTART_SLURMDBD,
     Need.RESTART_SLURMCTLD,
-    Need.RECONFIGURE,
     Need.RESTART_SLURMDS,
+    Need.RECONFIGURE,
 )
-_IMPLIED = {Need.DRAIN: (Need.DRAIN, Need.RESTART_SLURMCTLD, Need.RESTART_SLURMDS)}
+# Daemons that were not restarted hear of the new file by a reconfigure.
+_PARTS = {
+    Need.RESTART_SLURMCTLD: (Need.RESTART_SLURMCTLD, Need.RECONFIGURE),
+    Need.RESTART_DAEMONS: (Need.RESTART_SLURMCTLD, Need.RESTART_SLURMDS, Need.RECONFIGURE),
+}
+_BY_NODE = {Need.DRAIN, Need.RESTART_SLURMDS}
 
 
-def _steps(changes: Iterable[Change]) -> tuple[Step, ...]:
+def _steps(changes: Iterable[Change], anew: bool) -> tuple[Step, ...]:
+    after_draining = Need.RECONFIGURE if anew else Need.RESTART_DAEMONS
     nodes: dict[Need, dict[str, None]] = {}
     for change in changes:
-        for need in _IMPLIED.get(change.needs, (change.needs,)):
+        needs = (Need.DRAIN, after_draining) if change.needs is Need.DRAIN else (change.needs,)
+        for need in (part for each in needs for part in _PARTS.get(each, (each,))):
             nodes.setdefault(need, {}).update(dict.fromkeys(change.nodes))
-    by_node = (Need.DRAIN, Need.RESTART_SLURMDS)
     return tuple(
-        Step(need, tuple(nodes[need]) if need in by_node else ()) for need in _ORDER if need in nodes
+        Step(need, tuple(nodes[need]) if need in _BY_NODE else ()) for need in _ORDER if need in nodes
     )
 
 

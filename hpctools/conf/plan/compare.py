@@ -1,0 +1,144 @@
+"""From what the site wants and what there is to the plan: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hpctools.conf.account_difference import difference
+from hpctools.conf.bundle import Bundle
+from hpctools.conf.plan import effects
+from hpctools.conf.plan.accounts import account_changes
+from hpctools.conf.plan.files import file_changes, file_texts
+from hpctools.conf.plan.live import Live
+from hpctools.conf.plan.meaning import Meaning, read_meaning
+from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
+from hpctools.conf.plan.nodes import node_changes
+from hpctools.conf.plan.partitions import partition_changes
+from hpctools.conf.plan.settings import setting_changes
+from hpctools.conf.plan.sides import Sides, folded
+from hpctools.errors import HpctoolsError
+from hpctools.slurm.versions import OLDEST, Release, spell_release
+
+_SLURM_CONF = "slurm.conf"
+
+
+def make_plan(
+    wanted: Bundle, live: Live, *, folder: Path, release: Release | None = None, prune: bool = False
+) -> Plan:
+    """Compare a bundle with what there is.
+
+    Args:
+        wanted: what the site wants.
+        live: what there is (`read`).
+        folder: the configuration folder, for people.
+        release: the Slurm release when slurmctld does not tell it.
+        prune: accounts and people go that the site does not name.
+
+    Raises:
+        HpctoolsError: the bundle's slurm.conf cannot be understood.
+    """
+    cluster = wanted.accounts.clusters[0]
+    release = live.release or release or OLDEST
+    disk, trouble = _disk(live, cluster)
+    texts = {file.path: file.text for file in wanted.files}
+    meaning = read_meaning({**live.disk.files, **texts}, _SLURM_CONF, cluster)
+    sides = Sides(cluster, release, meaning, disk, live.running, live.jobs, live.status)
+    found = _Found()
+    found.take_slurm_conf(sides)
+    found.take_files(wanted, live, sides)
+    kept = found.take_accounts(wanted, live, prune=prune)
+    return Plan(
+        cluster=cluster,
+        release=spell_release(release),
+        folder=str(folder),
+        changes=tuple(found.changes),
+        files=tuple(file_texts(wanted, live.disk, found.meant)),
+        jobs=tuple(found.jobs.values()),
+        warnings=(*trouble, *_warnings(sides), *kept),
+        unknown=live.unknown,
+        digest=live.digest,
+    )
+
+
+class _Found:
+    """Gathers changes, in the order in which people read them."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.jobs: dict[int, DisturbedJob] = {}
+        self.meant: dict[str, bool] = {}
+
+    def take_slurm_conf(self, sides: Sides) -> None:
+        if sides.now is None:
+            self.changes.append(_new_cluster(sides))
+        self._take(setting_changes(sides))
+        self._take(node_changes(sides), sides)
+        for change, jobs in partition_changes(sides):
+            self.changes.append(change)
+            self.jobs.update({job.id: job for job in jobs})
+        self.meant[_SLURM_CONF] = bool(self.changes)
+
+    def take_files(self, wanted: Bundle, live: Live, sides: Sides) -> None:
+        for path, change in file_changes(wanted, live.disk, sides):
+            self.changes.append(change)
+            self.meant[path] = True
+
+    def take_accounts(self, wanted: Bundle, live: Live, *, prune: bool) -> tuple[str, ...]:
+        """Take what separates slurmdbd from the site; return what stays though the site does not name it."""
+        if live.accounts is None:
+            return ()
+        found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
+        for change, jobs in account_changes(found, live.jobs):
+            self.changes.append(change)
+            self.jobs.update({job.id: job for job in jobs})
+        return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in found.kept) if prune else ()
+
+    def _take(self, changes: Iterator[Change], sides: Sides | None = None) -> None:
+        for change in changes:
+            self.changes.append(change)
+            if sides:
+                self.jobs.update(_ended(change, sides))
+
+
+def _ended(change: Change, sides: Sides) -> Mapping[int, DisturbedJob]:
+    why = f"{change.subject} {'goes' if not change.key else 'changes'}, and jobs there must end first"
+    jobs = sides.jobs_on(change.nodes) if change.needs is Need.DRAIN else ()
+    return {job.id: effects.disturbed(job, why) for job in jobs}
+
+
+def _new_cluster(sides: Sides) -> Change:
+    return Change(
+        "cluster",
+        sides.cluster,
+        "",
+        None,
+        f"Slurm {spell_release(sides.release)}",
+        Need.RESTART_DAEMONS,
+        "there is no slurm.conf yet, and no slurmctld answers",
+        tuple(sides.wanted.nodes),
+    )
+
+
+def _disk(live: Live, cluster: str) -> tuple[Meaning | None, tuple[str, ...]]:
+    """What slurm.conf says; a text that nobody can understand counts as none."""
+    if _SLURM_CONF not in live.disk.files:
+        return None, ()
+    try:
+        return read_meaning(live.disk.files, _SLURM_CONF, cluster), ()
+    except HpctoolsError as error:
+        return None, (f"slurm.conf as it stands there cannot be understood: {error}",)
+
+
+def _warnings(sides: Sides) -> Iterator[str]:
+    refused = [name for name, status in sides.status.items() if "INVAL" in status.state]
+    if refused:
+        told = f"{folded(refused)}: slurmctld refuses what its slurmd registers (INVALID_REG)"
+        yield f"{told}; see `scontrol show node {refused[0]}`"
+    own = spell_release(sides.release)
+    others: dict[str, list[str]] = {}
+    for name, status in sides.status.items():
+        if status.version and status.version != own:
+            others.setdefault(status.version, []).append(name)
+    for version, names in others.items():
+        yield f"{folded(names)}: slurmd is of release {version}, slurmctld of {own}"

@@ -1,0 +1,89 @@
+"""What slurmctld does when slurm.conf says nothing, as `scontrol show config` prints it.
+
+Read off slurmctlds of 22.05.8, 24.11.5 and 26.05.5 with nothing but a name, a node and a partition. Settings
+are left out whose default is nothing, or follows from other settings or from how Slurm was built.
+"""
+
+from __future__ import annotations
+
+from hpctools.slurm.versions import Release, changed_defaults
+
+_DEFAULTS = {
+    "acctgathernodefreq": "0 sec",
+    "allowspecresourcesusage": "no",
+    "authtype": "auth/munge",
+    "batchstarttimeout": "10 sec",
+    "completewait": "0 sec",
+    "disablerootjobs": "no",
+    "eiotimeout": "60",
+    "enforcepartlimits": "NO",
+    "epilogmsgtime": "2000 usec",
+    "fairsharedampeningfactor": "1",
+    "groupupdateforce": "1",
+    "groupupdatetime": "600 sec",
+    "healthcheckinterval": "0 sec",
+    "healthchecknodestate": "ANY",
+    "healthchecktimeout": "0 sec",
+    "inactivelimit": "0 sec",
+    "interactivestepoptions": "--interactive --preserve-env --pty $SHELL",
+    "jobacctgatherfrequency": "30",
+    "jobfileappend": "0",
+    "jobrequeue": "1",
+    "killonbadexit": "0",
+    "killwait": "30 sec",
+    "logtimeformat": "iso8601_ms",
+    "maxarraysize": "1001",
+    "maxbatchrequeue": "5",
+    "maxjobcount": "10000",
+    "maxstepcount": "40000",
+    "maxtaskspernode": "512",
+    "messagetimeout": "10 sec",
+    "minjobage": "300 sec",
+    "overtimelimit": "0 min",
+    "prepplugins": "prep/script",
+    "preemptexempttime": "00:00:00",
+    "prioritycalcperiod": "00:05:00",
+    "prioritydecayhalflife": "7-00:00:00",
+    "priorityfavorsmall": "no",
+    "prioritymaxage": "7-00:00:00",
+    "prioritytype": "priority/multifactor",
+    "priorityweightage": "0",
+    "priorityweightassoc": "0",
+    "priorityweightfairshare": "0",
+    "priorityweightjobsize": "0",
+    "priorityweightpartition": "0",
+    "priorityweightqos": "0",
+    "proctracktype": "proctrack/cgroup",
+    "prologepilogtimeout": "65534",
+    "propagateprioprocess": "0",
+    "resumerate": "300 nodes/min",
+    "resumetimeout": "60 sec",
+    "resvoverrun": "0 min",
+    "returntoservice": "0",
+    "schedulertimeslice": "30 sec",
+    "schedulertype": "sched/backfill",
+    "selecttype": "select/cons_tres",
+    "slurmctlddebug": "info",
+    "slurmctldport": "6817",
+    "slurmctldtimeout": "120 sec",
+    "slurmddebug": "info",
+    "slurmdport": "6818",
+    "slurmdtimeout": "300 sec",
+    "slurmduser": "root(0)",
+    "srunportrange": "0-0",
+    "suspendrate": "60 nodes/min",
+    "suspendtime": "INFINITE",
+    "suspendtimeout": "30 sec",
+    "tcptimeout": "2 sec",
+    "tmpfs": "/tmp",  # noqa: S108
+    "trackwckey": "no",
+    "treewidth": "16",
+    "usepam": "no",
+    "vsizefactor": "0 percent",
+    "waittime": "0 sec",
+}
+
+
+def defaults(release: Release) -> dict[str, str]:
+    """Values of settings that are not stated, by key in lower case."""
+    return {**_DEFAULTS, **changed_defaults(release)}

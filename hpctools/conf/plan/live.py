@@ -1,0 +1,86 @@
+"""What there is: files on disk, what the daemons run, jobs in the queue."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpctools.conf.accounts import AccountTree
+from hpctools.conf.plan.meaning import Meaning
+from hpctools.conf.plan.shown import NodeStatus, Shown
+from hpctools.slurm.types import Job
+from hpctools.slurm.versions import Release
+
+# Derived from the rest, or from what jobs do.
+_VOLATILE = {"totalcpus", "totalnodes", "tres", "billing"}
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """A configuration folder.
+
+    Attributes:
+        files: texts by path relative to the folder; also what slurm.conf includes, as it names it.
+        written: when each was last written, Unix seconds.
+        unreadable: paths that are there and cannot be read.
+    """
+
+    files: Mapping[str, str]
+    written: Mapping[str, float] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Live:
+    """What there is.
+
+    Attributes:
+        disk: the configuration folder.
+        shown: what slurmctld says that it runs; None when it does not answer.
+        accounts: what slurmdbd knows; None when it does not answer.
+        jobs: jobs in the queue.
+        release: of Slurm as it runs or, when slurmctld does not answer, as it is installed.
+        unknown: what could not be read, and why, a line each.
+    """
+
+    disk: OnDisk
+    shown: Shown | None
+    accounts: AccountTree | None
+    jobs: tuple[Job, ...]
+    release: Release | None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> Meaning | None:
+        """The configuration that slurmctld runs."""
+        return self.shown.meaning if self.shown else None
+
+    @property
+    def status(self) -> Mapping[str, NodeStatus]:
+        """How each node does."""
+        return self.shown.status if self.shown else {}
+
+    @property
+    def digest(self) -> str:
+        """A checksum of everything that a plan compares with: another one, and the plan may be wrong.
+
+        Jobs, the state of nodes and times are not part of it.
+        """
+        parts = (sorted(self.disk.files.items()), _summary(self.running), self.accounts, sorted(self.unknown))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _summary(running: Meaning | None) -> object:
+    if running is None:
+        return None
+    shapes: dict[int, str] = {}
+    nodes = [
+        (name, shapes.setdefault(id(node.shape), repr(sorted(node.shape.items()))), node[1:])
+        for name, node in sorted(running.nodes.items())
+    ]
+    partitions = [
+        (name, sorted((key, value) for key, value in raw.items() if key not in _VOLATILE))
+        for name, raw in sorted(running.partitions.items())
+    ]
+    return sorted(running.settings.items()), nodes, partitions

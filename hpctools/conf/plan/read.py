@@ -1,0 +1,151 @@
+"""The edge: asks the disk, slurmctld and slurmdbd what there is; everything at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from hpctools.conf.live import live_queries, parse_live
+from hpctools.conf.plan.live import Live, OnDisk
+from hpctools.conf.plan.shown import Shown, read_shown
+from hpctools.conf.plan.slurmfile import included_paths
+from hpctools.errors import CommandError, HpctoolsError
+from hpctools.slurm import run
+from hpctools.slurm.parse import minutes, unfold
+from hpctools.slurm.types import Job
+from hpctools.slurm.versions import Release, parse_release
+
+Answer = TypeVar("Answer")
+Ask = Callable[[Sequence[str]], str]
+"""Runs a program with its arguments and returns what it prints."""
+
+# sacctmgr keeps on trying for a while; more than this no person waits for a plan.
+ASK_SECONDS = 30.0
+# Files that slurmctld, slurmd and slurmdbd read beside slurm.conf, wherever they are.
+KNOWN_FILES = (
+    "slurm.conf",
+    "gres.conf",
+    "cgroup.conf",
+    "slurmdbd.conf",
+    "topology.conf",
+    "topology.yaml",
+    "job_container.conf",
+    "acct_gather.conf",
+)
+_FIELD, _RECORD = "\x1f", "\x1e"
+_JOB = _FIELD.join(("%A", "%u", "%a", "%P", "%q", "%T", "%l", "%N")) + _RECORD
+_DEEPEST = 8
+_SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
+
+
+def ask_commands(argv: Sequence[str]) -> str:
+    """Run one of Slurm's commands.
+
+    Raises:
+        CommandError: it failed, or did not answer in time.
+    """
+    return run.run(argv, timeout=ASK_SECONDS, env=_environment()).stdout
+
+
+def _environment() -> dict[str, str]:
+    """Ours without what a person set for other questions: filters of squeue, formats of times."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SACCTMGR_"))}
+    kept.pop("SLURM_CLUSTERS", None)
+    return {**kept, "SLURM_TIME_FORMAT": "standard"}
+
+
+def read(folder: Path, cluster: str, *, paths: Sequence[str] = (), ask: Ask = ask_commands) -> Live:
+    """Read what there is.
+
+    A daemon that does not answer is no error: `unknown` says so, and what it would have said is missing.
+
+    Args:
+        folder: the configuration folder.
+        cluster: the cluster's name.
+        paths: more files of the folder that count, relative to it.
+        ask: runs Slurm's commands.
+    """
+    with ThreadPoolExecutor(12) as pool:
+        config = pool.submit(ask, ("scontrol", "show", "config"))
+        nodes = pool.submit(ask, (*_SHOW, "node"))
+        partitions = pool.submit(ask, (*_SHOW, "partition"))
+        queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={_JOB}"))
+        known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
+        disk = read_folder(folder, cluster, paths)
+        unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
+        shown, silence = _answer(
+            lambda: read_shown(config.result(), nodes.result(), partitions.result()),
+            "what slurmctld runs is not compared",
+        )
+        jobs, no_jobs = _answer(lambda: read_jobs(queue.result()), "jobs are not looked at")
+        accounts, no_accounts = _answer(
+            lambda: parse_live(*(each.result() for each in known), cluster=cluster),
+            "accounts and QoS are not compared",
+        )
+        release = _release(shown, ask)
+    return Live(disk, shown, accounts, jobs or (), release, (*unreadable, *silence, *no_jobs, *no_accounts))
+
+
+def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk:
+    """Read a configuration folder: Slurm's own files, `paths`, and whatever slurm.conf includes."""
+    files: dict[str, str] = {}
+    written: dict[str, float] = {}
+    unreadable: list[str] = []
+    waiting = [(path, 0) for path in dict.fromkeys((*KNOWN_FILES, *paths))]
+    while waiting:
+        path, depth = waiting.pop(0)
+        try:
+            files[path] = (folder / path).read_text(encoding="utf-8", errors="replace")
+            written[path] = (folder / path).stat().st_mtime
+        except FileNotFoundError:
+            continue
+        except OSError:
+            unreadable.append(path)
+            continue
+        if depth < _DEEPEST and (depth or path == "slurm.conf"):
+            more = included_paths(files[path], cluster)
+            waiting += [(each, depth + 1) for each in more if each not in files]
+    return OnDisk(files, written, tuple(unreadable))
+
+
+def read_jobs(text: str) -> tuple[Job, ...]:
+    """Read `squeue --noheader` in our format."""
+    unfolded: dict[str, tuple[str, ...]] = {}
+    jobs = []
+    for record in text.split(_RECORD)[:-1]:
+        number, user, account, partition, qos, state, limit, nodes = record.strip("\n").split(_FIELD)
+        if nodes not in unfolded:
+            unfolded[nodes] = unfold(nodes)
+        jobs.append(
+            Job(
+                id=int(number),
+                name="",
+                user=user,
+                account=account,
+                partition=partition,
+                qos=qos,
+                state=state,
+                nodes=unfolded[nodes],
+                time_limit=minutes(limit),
+            )
+        )
+    return tuple(jobs)
+
+
+def _answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, tuple[str, ...]]:
+    """An answer, or why there is none."""
+    try:
+        return asked(), ()
+    except HpctoolsError as error:
+        words = error.stderr_tail.splitlines()[-1:] if isinstance(error, CommandError) else []
+        return None, (f"{without}: {words[0] if words else error.message}",)
+
+
+def _release(shown: Shown | None, ask: Ask) -> Release | None:
+    try:
+        return parse_release(shown.release if shown else ask(("scontrol", "--version")))
+    except (HpctoolsError, ValueError):
+        return None
