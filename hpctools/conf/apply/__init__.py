@@ -1,1 +1,29 @@
-"""Apply: one change of a live cluster, as a transaction."""
+"""Apply: one change of a live cluster, as a transaction with a history."""
+
+from hpctools.conf.apply.cluster import Accounts, Cluster, Daemons, Planner
+from hpctools.conf.apply.generations import Generations
+from hpctools.conf.apply.history import History
+from hpctools.conf.apply.lock import LockedError
+from hpctools.conf.apply.record import Phase, Record
+from hpctools.conf.apply.recovery import unfinished
+from hpctools.conf.apply.request import Outcome, Prospect, Request
+from hpctools.conf.apply.transaction import change
+from hpctools.conf.apply.who import Who
+
+__all__ = [
+    "Accounts",
+    "Cluster",
+    "Daemons",
+    "Generations",
+    "History",
+    "LockedError",
+    "Outcome",
+    "Phase",
+    "Planner",
+    "Prospect",
+    "Record",
+    "Request",
+    "Who",
+    "change",
+    "unfinished",
+]

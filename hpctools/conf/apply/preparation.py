@@ -1,0 +1,110 @@
+"""From a request to a change that may be made, or to the reason why not; nothing is changed here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpctools.conf.apply import fileset, steps
+from hpctools.conf.apply.cluster import Cluster
+from hpctools.conf.apply.fileset import FileSet
+from hpctools.conf.apply.generations import Generations
+from hpctools.conf.apply.history import History
+from hpctools.conf.apply.record import Record
+from hpctools.conf.apply.recovery import recover
+from hpctools.conf.apply.refusal import refuse_edits, refuse_stale
+from hpctools.conf.apply.request import Prospect, Request, concerns
+from hpctools.conf.plan.model import Need, Plan, Step
+from hpctools.errors import ApplyError, UnreachableError
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A change that may be made.
+
+    Attributes:
+        request: what was asked for.
+        plan: what separates the cluster from it.
+        before: the files there are, under all names that the change touches.
+        after: the files to be.
+        last: the change before; None for the first.
+        steps: what daemons must do, in order.
+        first_start: slurmctld does not answer: it will be started, and accounts come around its start.
+    """
+
+    request: Request
+    plan: Plan
+    before: FileSet
+    after: FileSet
+    last: Record | None
+    steps: tuple[Step, ...]
+    first_start: bool
+
+    @property
+    def switches(self) -> bool:
+        """Whether any file differs, in content, mode or owner."""
+        return dict(self.before) != dict(self.after)
+
+    @property
+    def tells_accounts(self) -> bool:
+        """Whether slurmdbd has to be told anything."""
+        return self.first_start or any(each.needs is Need.LIVE for each in self.plan.changes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.switches or self.steps or self.plan.changes)
+
+    @property
+    def prospect(self) -> Prospect:
+        """What a person is to agree to."""
+        by_hand = tuple(self.before) if self.last is None and self.switches else ()
+        return Prospect(self.plan, self.steps, concerns(self.plan, self.steps, by_hand))
+
+
+def prepare(request: Request, generations: Generations, history: History, cluster: Cluster) -> Prepared:
+    """Look at everything, under the lock.
+
+    Raises:
+        ApplyError: the change is refused: hand edits, a plan that no longer fits, another cluster's history.
+        UnreachableError: slurmdbd does not answer.
+        HpctoolsError: something cannot be read.
+    """
+    last = recover(history, generations, cluster.daemons)
+    known = _known(history, last, request)
+    names = {*(file.path for file in request.bundle.files), *generations.managed(), *known}
+    before = fileset.read(generations.folder, names)
+    after = fileset.wanted(request.bundle, before, request.slurm_user)
+    if not request.discard_edits:
+        refuse_edits(known, before, after)
+    plan = cluster.planner.plan(request.bundle, prune=request.prune)
+    if request.expected is not None:
+        refuse_stale(request.expected, plan)
+    controller = cluster.daemons.controller_answers()
+    return Prepared(
+        request, plan, before, after, last, _steps(plan, last, cluster, controller=controller), not controller
+    )
+
+
+def _known(history: History, last: Record | None, request: Request) -> FileSet:
+    """The files that the last change left in force."""
+    if last is None:
+        return {}
+    cluster = request.bundle.accounts.clusters[0]
+    if last.cluster != cluster:
+        raise ApplyError(
+            f"{history.state} is the history of cluster {last.cluster!r}, not of {cluster!r}",
+            "name another folder with --state",
+        )
+    return history.files(last.number, last.in_force)
+
+
+def _steps(plan: Plan, last: Record | None, cluster: Cluster, *, controller: bool) -> tuple[Step, ...]:
+    accounting = cluster.daemons.accounting_answers() if plan.unknown or not controller else True
+    owed = last.owed if last else ()
+    due = steps.due(plan.steps, owed, controller=controller, accounting=accounting or controller)
+    if not accounting and not any(step.need is Need.RESTART_SLURMDBD for step in due):
+        raise UnreachableError(
+            "slurmdbd does not answer, so accounts cannot be compared; nothing has changed",
+            "see its log, start it, and try again",
+        )
+    return due

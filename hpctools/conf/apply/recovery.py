@@ -1,0 +1,65 @@
+"""What becomes of a change whose process was killed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from hpctools.conf.apply import fileset
+from hpctools.conf.apply.cluster import Daemons
+from hpctools.conf.apply.generations import Generations
+from hpctools.conf.apply.history import History
+from hpctools.conf.apply.record import Phase, Record, Side
+
+
+def settled(record: Record, in_force: Side, now: float) -> Record:
+    """The record of a killed change, by which of its files are in force.
+
+    Nothing is taken back: the files are whole, old or new, and the next change goes on from there. What is
+    owed is to load them; a step too many does no harm, one too few would.
+    """
+    if record.phase is Phase.DONE:
+        return replace(record, result="applied", in_force="after", owed=(), ended=now)
+    return replace(
+        record,
+        result="interrupted",
+        reason=f"its process ended while it was in phase {record.phase.value!r}",
+        in_force=in_force,
+        drained=(),
+        ended=now,
+    )
+
+
+def recover(history: History, generations: Generations, daemons: Daemons) -> Record | None:
+    """Close the record of a killed change, whose lock we hold; return the last change.
+
+    Raises:
+        HpctoolsError: the state cannot be read or written; a drained node cannot be resumed.
+    """
+    last = history.last()
+    if last is None or not last.open:
+        return last
+    if last.drained:
+        daemons.resume(last.drained)
+    return history.update(settled(last, in_force(history, generations, last), time.time()))
+
+
+def in_force(history: History, generations: Generations, record: Record) -> Side:
+    """Which of a change's file sets the folder has."""
+    after = history.files(record.number, "after")
+    before = history.files(record.number, "before")
+    present = fileset.read(generations.folder, {*before, *after})
+    return "before" if fileset.differing(present, after) else "after"
+
+
+def unfinished(history: History, generations: Generations) -> Record | None:
+    """A killed change that nobody has gone on from yet, for those who only look; None when there is none.
+
+    Its `owed` says what is written but not loaded. A change that is under way looks the same: ask the lock.
+    """
+    last = history.last()
+    if last is None:
+        return None
+    if last.open:
+        last = settled(last, in_force(history, generations, last), last.began)
+    return last if last.owed or last.result == "interrupted" else None

@@ -1,0 +1,68 @@
+"""Why a change is refused before anything happens: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hpctools.conf.apply import fileset
+from hpctools.conf.apply.fileset import FileSet
+from hpctools.conf.plan.model import Change, Plan
+from hpctools.errors import ApplyError
+
+
+def edited(known: FileSet, present: FileSet, wanted: FileSet) -> tuple[str, ...]:
+    """Names of files that somebody else changed since, in another way than the site file wants them now.
+
+    Args:
+        known: the files that the last change left in force.
+        present: the files there are, under at least the same names.
+        wanted: the files to be.
+    """
+    return tuple(
+        name
+        for name in fileset.differing(known, {name: present[name] for name in known if name in present})
+        if name in fileset.differing(present, wanted)
+    )
+
+
+def refuse_edits(known: FileSet, present: FileSet, wanted: FileSet) -> None:
+    """Refuse to overwrite what somebody changed by hand.
+
+    Raises:
+        ApplyError: there is such an edit; the message has the diff.
+    """
+    names = edited(known, present, wanted)
+    if names:
+        raise ApplyError(
+            f"{', '.join(names)} changed since the last apply, by hand or by another program:\n"
+            + fileset.diff(known, present, names).rstrip(),
+            "put the change into the site file, or throw it away with --discard-edits",
+        )
+
+
+def refuse_stale(agreed: Plan, now: Plan) -> None:
+    """Refuse a plan that no longer fits what there is.
+
+    Raises:
+        ApplyError: something changed since the plan was made; the message says what.
+    """
+    if (agreed.cluster, agreed.changes) == (now.cluster, now.changes) and agreed.digest == now.digest:
+        return
+    gone, new = _only(agreed.changes, now.changes), _only(now.changes, agreed.changes)
+    told = [f"  no longer: {_told(change)}" for change in gone]
+    told += [f"  new: {_told(change)}" for change in new]
+    raise ApplyError(
+        "the cluster or the site file changed since the plan was made"
+        + ("" if not told else ":\n" + "\n".join(told)),
+        "look at a new plan: hpctools plan --out FILE",
+    )
+
+
+def _only(some: Iterable[Change], others: Iterable[Change]) -> list[Change]:
+    known = set(others)
+    return [change for change in some if change not in known]
+
+
+def _told(change: Change) -> str:
+    words = " ".join(word for word in (change.area, change.subject, change.key) if word)
+    return f"{words} {change.before or '(none)'} -> {change.after or '(none)'}"

@@ -1,0 +1,97 @@
+"""What is asked of a change, and what came of it: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpctools.conf.apply.record import Record
+from hpctools.conf.apply.who import Who
+from hpctools.conf.bundle import Bundle
+from hpctools.conf.plan.model import Need, Plan, Step
+
+
+@dataclass(frozen=True)
+class Request:
+    """A change that somebody asks for.
+
+    Attributes:
+        bundle: the configuration to be.
+        nodes: how many nodes the cluster has; limits of waits grow with it.
+        slurm_user: the Unix account of slurmctld and slurmdbd.
+        who: the person.
+        command: the command, as typed.
+        kind: what the history calls it.
+        prune: remove what the site no longer names.
+        discard_edits: files that were edited by hand may be overwritten.
+        expected: the plan that was shown and agreed to before; None to take the plan as it is now.
+        documents: what the history keeps beside the change, by name (`site.yaml`).
+        back_to: the change whose configuration a rollback brings back.
+        wait: seconds to wait for another change to end.
+    """
+
+    bundle: Bundle
+    nodes: int
+    slurm_user: str
+    who: Who
+    command: str
+    kind: Literal["apply", "rollback"] = "apply"
+    prune: bool = False
+    discard_edits: bool = False
+    expected: Plan | None = None
+    documents: Mapping[str, str] = field(default_factory=dict)
+    back_to: int | None = None
+    wait: float = 0.0
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What is about to be done, for a person to agree to.
+
+    Attributes:
+        plan: the differences.
+        steps: what will be done to daemons, in order; also what a killed change owes.
+        concerns: why somebody should agree to it first, a sentence each; none when it disturbs nobody.
+    """
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    concerns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    Attributes:
+        record: the change as it is remembered; None when there was nothing to do.
+        plan: the differences that there were.
+    """
+
+    record: Record | None
+    plan: Plan
+
+
+_DISTURBING = {
+    Need.DRAIN: "nodes are drained, and must be free of jobs",
+    Need.RESTART_SLURMDBD: "slurmdbd is restarted: accounts do not answer for some seconds; jobs go on",
+    Need.RESTART_SLURMCTLD: "slurmctld is restarted: nothing can be submitted for some seconds; jobs go on",
+    Need.RESTART_SLURMDS: "slurmd is restarted on {count} nodes; jobs go on",
+}
+
+
+def concerns(plan: Plan, steps: tuple[Step, ...], found: tuple[str, ...]) -> tuple[str, ...]:
+    """Why a person should agree first: jobs, restarts, the folder's first time, what could not be compared.
+
+    Args:
+        found: files that were written by hand and are about to be taken over.
+    """
+    told = [f"{len(plan.jobs)} jobs are disturbed"] if plan.jobs else []
+    told += [
+        _DISTURBING[step.need].format(count=len(step.nodes)) for step in steps if step.need in _DISTURBING
+    ]
+    if found:
+        told.append(f"{', '.join(found)} were written by hand; they are kept as change 0 and replaced")
+    told += [f"not compared: {each}" for each in plan.unknown]
+    return tuple(told)

@@ -1,0 +1,186 @@
+"""slurmctld, slurmdbd and the slurmds, asked and told through Slurm's commands and the site's own."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hpctools.conf.apply.cluster import Pause
+from hpctools.conf.apply.steps import fold, told
+from hpctools.conf.plan.model import Need, Step
+from hpctools.errors import ApplyError, CommandError, UnreachableError
+from hpctools.site.daemons import NODES, DaemonCommands
+from hpctools.slurm import run
+from hpctools.slurm.parse import unfold
+
+_ASK_SECONDS = 15.0
+_PAUSE_SECONDS = 0.05
+# slurmctld knows these, but no slurmd of theirs could answer.
+_ABSENT = re.compile(r"POWER(ED|ING)_(DOWN|UP)|NOT_RESPONDING|DOWN|UNKNOWN|FUTURE|PLANNED_DOWN|\*|~|#|%")
+
+
+@dataclass(frozen=True)
+class _Node:
+    name: str
+    state: str
+    started: float | None
+    reason: str
+
+    @property
+    def present(self) -> bool:
+        return not _ABSENT.search(self.state)
+
+    @property
+    def sick(self) -> bool:
+        return "INVAL" in self.state
+
+
+class SlurmDaemons:
+    """See the Protocol `Daemons`.
+
+    Args:
+        commands: how this site restarts its daemons.
+        nodes: how many nodes there are; limits of waits grow with it.
+    """
+
+    def __init__(self, commands: DaemonCommands, nodes: int) -> None:
+        self._commands = commands
+        self._limit = 60 + nodes * 0.05
+
+    def controller_answers(self) -> bool:
+        """See Daemons."""
+        return "is UP" in _ask("scontrol", "ping", check=False)
+
+    def accounting_answers(self) -> bool:
+        """See Daemons."""
+        try:
+            _ask("sacctmgr", "-nP", "show", "cluster", "format=Cluster")
+        except (CommandError, UnreachableError):
+            return False
+        return True
+
+    def carry_out(self, step: Step, pause: Pause) -> None:
+        """See Daemons."""
+        actions: dict[Need, Callable[[Step, Pause], None]] = {
+            Need.RECONFIGURE: self._reconfigure,
+            Need.RESTART_SLURMCTLD: self._restart_controller,
+            Need.RESTART_SLURMDBD: self._restart_accounting,
+            Need.RESTART_SLURMDS: self._restart_nodes,
+        }
+        if step.need in actions:
+            actions[step.need](step, pause)
+
+    def _reconfigure(self, step: Step, pause: Pause) -> None:
+        try:
+            self._tell(["scontrol", "reconfigure"], step)
+        except ApplyError as error:
+            if not self.controller_answers():
+                raise ApplyError(f"slurmctld ended over the new configuration ({error.message})") from error
+            raise
+        # 22.05 answers before it has read the files, and ends when it cannot.
+        self._until(self.controller_answers, "slurmctld does not answer after it was reconfigured", pause)
+
+    def _restart_controller(self, step: Step, pause: Pause) -> None:
+        began = int(time.time())
+        self._tell(self._commands.restart_slurmctld, step)
+        self._until(lambda: _booted() >= began, "slurmctld does not answer after its restart", pause)
+
+    def _restart_accounting(self, step: Step, pause: Pause) -> None:
+        self._tell(self._commands.restart_slurmdbd, step)
+        self._until(self.accounting_answers, "slurmdbd does not answer after its restart", pause)
+
+    def _restart_nodes(self, step: Step, pause: Pause) -> None:
+        """Nodes that were not there before are restarted too, but nobody waits for them."""
+        awaited = {node.name for node in _nodes(step.nodes) if node.present}
+        began = int(time.time())
+        self._tell([word.replace(NODES, fold(step.nodes)) for word in self._commands.restart_slurmds], step)
+        late: list[str] = []
+
+        def registered() -> bool:
+            seen = _nodes(sorted(awaited))
+            late[:] = [n.name for n in seen if not n.present or n.started is None or n.started < began]
+            return not late
+
+        try:
+            self._until(registered, "slurmds do not register again", pause)
+        except ApplyError as error:
+            raise ApplyError(f"{error.message}: {fold(late)}", error.remedy) from None
+
+    def sick(self) -> dict[str, str]:
+        """See Daemons."""
+        rows = _ask("sinfo", "-hN", "-o", "%N|%T|%E", "-t", "inval", check=False).splitlines()
+        cells = (row.split("|", 2) for row in rows)
+        return {name: why for name, state, why in cells if state.startswith("inval")}
+
+    def jobs_on(self, nodes: Sequence[str]) -> tuple[int, ...]:
+        """See Daemons."""
+        states = "--states=running,suspended,completing,configuring,stopped"
+        return tuple(int(row) for row in _ask("squeue", "-h", states, "-o", "%A", "-w", fold(nodes)).split())
+
+    def taking_jobs(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Daemons."""
+        return tuple(node.name for node in _nodes(nodes) if "DRAIN" not in node.state)
+
+    def drain(self, nodes: Sequence[str], reason: str) -> None:
+        """See Daemons."""
+        if nodes:
+            _ask("scontrol", "update", f"nodename={fold(nodes)}", "state=drain", f"reason={reason}")
+
+    def resume(self, nodes: Sequence[str]) -> None:
+        """See Daemons."""
+        drained = [node.name for node in _nodes(nodes) if "DRAIN" in node.state]
+        if drained:
+            _ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
+
+    def _tell(self, argv: Sequence[str], step: Step) -> None:
+        try:
+            run.run(argv, timeout=self._limit, new_session=True)
+        except CommandError as error:
+            said = f": {error.stderr_tail}" if error.stderr_tail else ""
+            raise ApplyError(f"{told(step)} failed: {error.message}{said}", error.remedy) from error
+
+    def _until(self, true: Callable[[], bool], what: str, pause: Pause) -> None:
+        end = time.monotonic() + self._limit
+        while not true():
+            if time.monotonic() >= end:
+                raise ApplyError(f"{what} within {self._limit:.0f} s", "see its log")
+            pause(_PAUSE_SECONDS)
+
+
+def _ask(*argv: str, check: bool = True) -> str:
+    return run.run(argv, timeout=_ASK_SECONDS, check=check, new_session=True).stdout
+
+
+def _booted() -> float:
+    """When the slurmctld that answers was started, in Unix seconds; 0 when none answers."""
+    if "is UP" not in _ask("scontrol", "ping", check=False):
+        return 0.0
+    found = re.search(
+        r"^BOOT_TIME\s*=\s*(\S+)", _ask("scontrol", "show", "config", check=False), re.MULTILINE
+    )
+    return _seconds(found[1]) or 0.0 if found else 0.0
+
+
+def _nodes(names: Sequence[str]) -> list[_Node]:
+    if not names:
+        return []
+    text = _ask("scontrol", "--oneliner", "show", "node", fold(names), check=False)
+    return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def _node(line: str) -> _Node:
+    fields = dict(part.partition("=")[::2] for part in line.split())
+    reason = re.search(r"\bReason=(.*?)(?: \[|$)", line)
+    started = _seconds(fields.get("SlurmdStartTime", ""))
+    return _Node(unfold(fields["NodeName"])[0], fields.get("State", ""), started, reason[1] if reason else "")
+
+
+def _seconds(text: str) -> float | None:
+    """Slurm's local time, such as 2026-11-21T14:53:40, in Unix seconds; None for `None` and `Unknown`."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except ValueError:
+        return None
