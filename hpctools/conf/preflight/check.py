@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,8 @@ from hpctools.conf.preflight.boot import boot
 from hpctools.conf.preflight.expected import expected
 from hpctools.conf.preflight.judge import judge, lost_jobs
 from hpctools.conf.preflight.model import Booted, Problem, Verdict
-from hpctools.conf.preflight.staging import stage
+from hpctools.conf.preflight.names import unresolved
+from hpctools.conf.preflight.staging import Staged, stage
 from hpctools.conf.preflight.statements import statements
 from hpctools.errors import HpctoolsError
 
@@ -51,9 +53,15 @@ def preflight(
     staged = stage(files, str(folder), as_root=os.geteuid() == 0, accounting=accounting)
     wanted = expected(list(statements(staged.files, str(folder))))
     seen = boot(staged, nodes=len(wanted.nodes), state=state if memory else None, root=root)
-    problems = judge(wanted, seen, str(folder), past=memory is not None)
-    verdict = _verdict(seen, problems, staged.not_checked)
+    nameless, unasked = unresolved(_controllers(staged, folder), socket.gethostname())
+    problems = (*nameless, *judge(wanted, seen, str(folder), past=memory is not None))
+    verdict = _verdict(seen, problems, (*staged.not_checked, *unasked))
     return replace(verdict, seconds={**seen.seconds, "all": round(time.monotonic() - began, 3)})
+
+
+def _controllers(staged: Staged, folder: Path) -> list[str]:
+    found = statements(staged.files, str(folder))
+    return [each.words["slurmctldhost"] for each in found if "slurmctldhost" in each.words]
 
 
 def _memory(state: Path | None) -> bytes | None:

@@ -24,6 +24,7 @@ from typing import Any
 from hpctools.conf.preflight import isolation, resolver, tres_cache
 from hpctools.conf.preflight.model import Booted, SeenNode
 from hpctools.conf.preflight.staging import CONF, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
+from hpctools.conf.preflight.wording import HOPELESS
 from hpctools.errors import CommandError
 from hpctools.slurm import run
 
@@ -166,6 +167,8 @@ class Inside:
                 self.lines.append(line.rstrip("\n").removeprefix("slurmctld: "))
                 if _RUNNING_LINE in line:
                     self.heard.set()
+                if HOPELESS in line:
+                    break
         self.ended.set()
         self.heard.set()
 
@@ -173,7 +176,7 @@ class Inside:
         """Wait until it answers; its own word comes first, since asking too early costs seconds."""
         limit = time.monotonic() + float(self.order["limit"])
         self.heard.wait(_LOOK_ANYWAY_SECONDS)
-        while time.monotonic() < limit and slurmctld.poll() is None:
+        while time.monotonic() < limit and not self.ended.is_set() and slurmctld.poll() is None:
             if self._answers():
                 return True
             self.ended.wait(_PAUSE_SECONDS)

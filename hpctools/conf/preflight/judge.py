@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpctools.conf.preflight.expected import Expected, fold
 from hpctools.conf.preflight.model import Booted, Problem, SeenNode
 from hpctools.conf.preflight.staging import CONF
-from hpctools.conf.preflight.wording import lost_job, plain, problem
+from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem
 
 
 def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple[Problem, ...]:
@@ -20,7 +20,7 @@ def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple
         folder: the configuration folder, which slurmctld's words are made to name.
         past: whether it was given the state of a live slurmctld.
     """
-    found = [*_complaints(seen, folder, past=past), *_ending(seen)]
+    found = [*_complaints(seen, folder, past=past), *_ending(seen, folder)]
     if seen.up:
         found += [*_nodes(expected, seen), *_partitions(expected, seen)]
     return tuple(found)
@@ -38,10 +38,10 @@ def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
     yield from (each for each in told if each)
 
 
-def _ending(seen: Booted) -> Iterator[Problem]:
-    if seen.up:
+def _ending(seen: Booted, folder: str) -> Iterator[Problem]:
+    if seen.up or any(HOPELESS in line for line in seen.lines):
         return
-    last = plain(seen.lines[-1]) if seen.lines else ""
+    last = plain(seen.lines[-1]).replace(CONF, folder) if seen.lines else ""
     if seen.code is None:
         yield Problem(last, "slurmctld did not answer in time", "try again when the machine is less busy")
     elif seen.code < 0 or seen.code > 128:

@@ -13,7 +13,7 @@ from hpctools.conf.preflight.model import Problem
 # What a slurmctld says that has no past, cannot reach slurmdbd, or lacks programs that it does not need.
 # The last three are what comes of going without slurmdbd, and of reaching no node.
 HARMLESS = (
-    r"MailProg",
+    r"MailProg|High latency for \d+ calls",
     r"mpi/pmix|MPI: Cannot create context|PMIx|plugin name for mpi/",
     r"default partition not set",
     r"(state|state save|fed_mgr_state) file",
@@ -34,6 +34,10 @@ OF_THE_PAST = (
     r"JobId=\d+",
     r"getpwuid failed",
 )
+HOPELESS = "retrying in 1sec up to"
+"""A file is missing that slurmctld waits a minute for, in vain here."""
+# Not marked as an error, and still one: what should have written the file did not.
+_EMPTY = re.compile(r'file "([^"]+)" is empty')
 _LOST = re.compile(r"(?:Invalid nodes? .*|Invalid partition .*|Node count mismatch .*)JobId=(\d+)")
 
 
@@ -48,7 +52,111 @@ def _means(pattern: str, meaning: str, remedy: str) -> _Meaning:
     return _Meaning(re.compile(pattern, re.IGNORECASE), meaning, remedy)
 
 
-_MEANINGS: tuple[_Meaning, ...] = ()
+_NOT_READ = "slurmctld does not start with this"
+_MEANINGS: tuple[_Meaning, ...] = (
+    _means(
+        r"Invalid node names in partition (\S+)",
+        r"partition \1 has nodes that no NodeName line names",
+        r"name only node groups that have nodes, or add the nodes",
+    ),
+    _means(
+        r"duplicate entry for partition (\S+)",
+        r"two partitions are called \1",
+        "give one of the departments' partitions another name",
+    ),
+    _means(
+        r"Duplicated NodeName (\S+)",
+        r"node \1 is declared twice",
+        "name the node groups so that no two nodes are called alike",
+    ),
+    _means(
+        r"unrecognized key: (\S+)",
+        r"this release of Slurm has no setting \1",
+        "look for a slip of the pen, and see that the configuration is for the installed release",
+    ),
+    _means(
+        r"cannot stat file (\S+): ",
+        r"the configuration needs the file \1, which is not there",
+        "put the file there, or take out what names it",
+    ),
+    _means(r"Parse error in file (\S+) line (\d+)", r"line \2 of \1 cannot be read", "correct the line"),
+    _means(
+        r'"Include" failed in file (\S+) line (\d+)',
+        r"the file that line \2 of \1 includes cannot be read",
+        "correct that file",
+    ),
+    _means(
+        r'lookup failure for node "([^"]+)"',
+        r"something names node \1, and no NodeName line does",
+        "add the node or take its name out",
+    ),
+    _means(
+        r"Invalid hostnames in switch configuration: (\S+)",
+        r"topology.conf has nodes that no NodeName line names: \1",
+        "bring topology.conf and the nodes together",
+    ),
+    _means(
+        r"No switches configured",
+        "a topology is asked for, and topology.conf has no switch in it",
+        "describe the switches, or leave the topology out",
+    ),
+    _means(
+        r"Failed to load topology.yaml",
+        "topology.yaml cannot be read, which also happens when it is empty",
+        "write the topology into it, or remove the file",
+    ),
+    _means(
+        r"Invalid GRES configured on node ([^:]+): (\S+)",
+        r"node \1 has \2, a kind of resource that GresTypes does not name",
+        "add the kind to GresTypes",
+    ),
+    _means(
+        r"(tres weight|TRES weight)",
+        "a weight is given to a resource that is not counted",
+        "add it to AccountingStorageTRES, or take the weight out",
+    ),
+    _means(
+        r"invalid (AllowQ\w+|DenyQ\w+|QO?o?S) \(([^)]*)\)",
+        r"slurmdbd does not know all of the QoS \2, and this release does not start without them",
+        "bring the accounts and QoS to slurmdbd first",
+    ),
+    _means(
+        r"No SlurmctldHost defined",
+        "no controller is named",
+        "name the hosts that run slurmctld under `cluster: controllers`",
+    ),
+    _means(
+        r"Invalid user for SlurmUser (\S+),",
+        r"there is no Unix account \1 here for the daemons",
+        "make the account on every host, or name another under `cluster: slurm_user`",
+    ),
+    _means(
+        r"Can't find plugin for (\S+)|cannot create \w+ context for (\S+)",
+        r"this installation of Slurm has no plugin \1\2",
+        "name one that is installed, or install the package that has it",
+    ),
+    _means(
+        r"(\S+) value \(?\"?([^\")]*)\"?\)? is not a valid number",
+        r"\1 is set to \2, which is no number",
+        "write a number",
+    ),
+    _means(
+        r"CLUSTER NAME MISMATCH",
+        "the cluster was called otherwise before, and slurmctld does not start under a new name",
+        "keep the name: accounting is kept under it",
+    ),
+    _means(
+        r"UnkillableStepTimeout must be at least",
+        "a node may be drained for a step that was only slow to end",
+        "raise UnkillableStepTimeout to five times MessageTimeout, or lower that",
+    ),
+    _means(r"(Unable to process configuration file|read_slurm_conf reading)", _NOT_READ, ""),
+    _means(
+        r'file "([^"]+)" is empty',
+        r"\1 is empty, so whatever should have written it did not",
+        "fill the file (a comment is enough), or take out what includes it",
+    ),
+)
 
 
 def plain(line: str) -> str:
@@ -71,8 +179,8 @@ def problem(line: str, *, past: bool) -> Problem | None:
     """
     said = plain(line)
     passed_over = (*HARMLESS, *(OF_THE_PAST if past else ()))
-    fatal = said.startswith("fatal: ")
-    if not fatal and (not said.startswith("error: ") or any(re.search(each, said) for each in passed_over)):
+    sure = said.startswith("fatal: ") or _EMPTY.search(said)
+    if not sure and (not said.startswith("error: ") or any(re.search(each, said) for each in passed_over)):
         return None
     for each in _MEANINGS:
         found = each.pattern.search(said)
