@@ -7,7 +7,13 @@ import tempfile
 from pathlib import Path
 
 
-def create(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
+def create(
+    path: Path,
+    content: bytes,
+    mode: int,
+    owner: tuple[int, int] | None = None,
+    modified: int | None = None,
+) -> None:
     """Make a new file and wait until the disk has it; its folder is not synced.
 
     It is readable by nobody else before it has its mode.
@@ -15,6 +21,7 @@ def create(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None 
     Args:
         mode: permission bits.
         owner: uid and gid; ours when None.
+        modified: when it is to have been written, nanoseconds since 1970; now when None.
 
     Raises:
         OSError: as the system says.
@@ -26,6 +33,8 @@ def create(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None 
         os.fchmod(descriptor, mode)
         stream.write(content)
         stream.flush()
+        if modified is not None:
+            os.utime(descriptor, ns=(modified, modified))
         os.fsync(descriptor)
 
 

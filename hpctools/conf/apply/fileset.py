@@ -25,12 +25,15 @@ class StoredFile:
         content: its bytes; may hold a password, so it is kept out of `repr`.
         mode: permission bits.
         owner: uid and gid.
+        modified: when this content was written, nanoseconds since 1970; None for a new one. Daemons that
+            started since know it: a later generation with the same content must not look newer.
     """
 
     name: str
     content: bytes = field(repr=False)
     mode: int
     owner: tuple[int, int]
+    modified: int | None = field(default=None, compare=False)
 
     @property
     def shown(self) -> str:
@@ -58,7 +61,8 @@ def _read(path: Path) -> StoredFile | None:
         status = path.stat()
     except FileNotFoundError:
         return None
-    return StoredFile(path.name, content, status.st_mode & 0o7777, (status.st_uid, status.st_gid))
+    owner = (status.st_uid, status.st_gid)
+    return StoredFile(path.name, content, status.st_mode & 0o7777, owner, status.st_mtime_ns)
 
 
 def wanted(bundle: Bundle, present: FileSet, slurm_user: str) -> dict[str, StoredFile]:
@@ -76,12 +80,12 @@ def wanted(bundle: Bundle, present: FileSet, slurm_user: str) -> dict[str, Store
 def _wanted(file: File, present: StoredFile | None, slurm_user: str) -> StoredFile:
     if "/" in file.path:
         raise HpctoolsError(f"{file.path} would not stand in the configuration folder itself")
-    content = file.text.encode()
+    content = file.text.encode("utf-8", "surrogateescape")
+    modified = present.modified if present is not None and present.content == content else None
     if file.mode == SECRET_MODE:
-        return StoredFile(file.path, content, file.mode, _account(slurm_user))
-    if present is not None:
-        return StoredFile(file.path, content, present.mode, present.owner)
-    return StoredFile(file.path, content, file.mode, (0, 0))
+        return StoredFile(file.path, content, file.mode, _account(slurm_user), modified)
+    mode, owner = (present.mode, present.owner) if present is not None else (file.mode, (0, 0))
+    return StoredFile(file.path, content, mode, owner, modified)
 
 
 def _account(name: str) -> tuple[int, int]:

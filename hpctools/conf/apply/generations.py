@@ -79,7 +79,7 @@ class Generations:
         fresh.mkdir(mode=0o755)
         fresh.chmod(0o755)
         for name, file in files.items():
-            durable.create(fresh / name, file.content, file.mode, file.owner)
+            durable.create(fresh / name, file.content, file.mode, file.owner, file.modified)
         durable.sync(fresh)
 
     def adopt(self, names: Iterable[str]) -> None:

@@ -29,6 +29,7 @@ class Prepared:
         last: the change before; None for the first.
         steps: what daemons must do, in order.
         first_start: slurmctld does not answer: it will be started, and accounts come around its start.
+        later: nodes whose slurmd the person starts, since nothing is known of them yet.
     """
 
     request: Request
@@ -38,6 +39,7 @@ class Prepared:
     last: Record | None
     steps: tuple[Step, ...]
     first_start: bool
+    later: tuple[str, ...] = ()
 
     @property
     def switches(self) -> bool:
@@ -80,9 +82,12 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     if request.expected is not None:
         refuse_stale(request.expected, plan)
     controller = cluster.daemons.controller_answers()
-    return Prepared(
-        request, plan, before, after, last, _steps(plan, last, cluster, controller=controller), not controller
-    )
+    due = _steps(plan, last, cluster, controller=controller)
+    later = tuple(n for step in due if step.need is Need.RESTART_SLURMDS for n in step.nodes)
+    if controller or before:
+        return Prepared(request, plan, before, after, last, due, not controller)
+    due = tuple(step for step in due if step.need not in (Need.RESTART_SLURMDS, Need.RECONFIGURE))
+    return Prepared(request, plan, before, after, last, due, first_start=True, later=later)
 
 
 def _known(history: History, last: Record | None, request: Request) -> FileSet:

@@ -67,10 +67,12 @@ class Outcome:
     Attributes:
         record: the change as it is remembered; None when there was nothing to do.
         plan: the differences that there were.
+        later: nodes whose slurmd the person starts next.
     """
 
     record: Record | None
     plan: Plan
+    later: tuple[str, ...] = ()
 
 
 _DISTURBING = {

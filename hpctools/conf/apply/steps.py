@@ -10,8 +10,8 @@ _ORDER = (
     Need.DRAIN,
     Need.RESTART_SLURMDBD,
     Need.RESTART_SLURMCTLD,
-    Need.RECONFIGURE,
     Need.RESTART_SLURMDS,
+    Need.RECONFIGURE,
 )
 
 

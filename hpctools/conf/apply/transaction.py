@@ -106,4 +106,4 @@ def _done(prepared: Prepared, parts: Parts, progress: Progress) -> Outcome:
             f"the change is complete and in force, but: {error.message}",
             "correct that; the next apply goes on from here",
         ) from error
-    return Outcome(progress.record, prepared.plan)
+    return Outcome(progress.record, prepared.plan, prepared.later)

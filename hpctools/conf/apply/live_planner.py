@@ -1,0 +1,59 @@
+"""Planner by the real thing: reads what there is, compares, and boots the new files beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpctools.conf.bundle import Bundle
+from hpctools.conf.plan.compare import make_plan
+from hpctools.conf.plan.live import Live
+from hpctools.conf.plan.model import Plan
+from hpctools.conf.plan.read import read
+from hpctools.slurm.versions import Release
+
+
+class LivePlanner:
+    """See the Protocol `Planner`.
+
+    Args:
+        folder: the configuration folder.
+        release: the Slurm release, when slurmctld does not tell it.
+    """
+
+    def __init__(self, folder: Path, release: Release | None) -> None:
+        self._folder = folder
+        self._release = release
+        self._live: Live | None = None
+
+    def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
+        """See Planner."""
+        cluster = wanted.accounts.clusters[0]
+        self._live = read(self._folder, cluster, paths=[file.path for file in wanted.files])
+        return make_plan(wanted, self._live, folder=self._folder, release=self._release, prune=prune)
+
+    def preflight(self, wanted: Bundle) -> tuple[str, ...]:
+        """See Planner."""
+        from hpctools.conf.preflight import preflight
+
+        there = dict(self._live.disk.files) if self._live else {}
+        verdict = preflight(
+            {**there, **{file.path: file.text for file in wanted.files}},
+            folder=self._folder,
+            state=self._state(),
+            coming=_names(wanted),
+        )
+        return tuple(
+            f"{problem.meaning}" + (f" ({problem.said})" if problem.said else "")
+            for problem in verdict.problems
+        )
+
+    def _state(self) -> Path | None:
+        """slurmctld's state folder, as it says itself."""
+        running = self._live.running if self._live else None
+        place = running.settings.get("statesavelocation") if running else None
+        return Path(place.value) if place else None
+
+
+def _names(wanted: Bundle) -> frozenset[str]:
+    tree = wanted.accounts
+    return frozenset({*(qos.name for qos in tree.qos), *(account.name for account in tree.accounts)})
