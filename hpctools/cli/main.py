@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -14,6 +15,10 @@ from hpctools.errors import CommandError, HpctoolsError
 COMMANDS = {
     "validate": "check a site file; all findings at once",
     "render": "compile a site file to Slurm's configuration files",
+    "preflight": "boot a configuration with a throwaway slurmctld before anything is touched",
+    "import": "make a site file from a cluster that is there already",
+    "plan": "show what separates the cluster from its site, and what it takes",
+    "drift": "the same for cron and monitoring: quiet when nothing differs",
     "sandbox": "a real Slurm cluster on this machine in one command",
 }
 
@@ -29,7 +34,8 @@ class LazyGroup(click.Group):
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"hpctools.cli.{cmd_name}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(import_module(f"hpctools.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hpctools import conf
+from hpctools.conf.facts_file import FACTS_FILE, dump_facts
 from hpctools.sandbox import unix
 from hpctools.sandbox.blueprint import Blueprint
 from hpctools.sandbox.layout import COVERED_FOLDERS, Layout
@@ -54,11 +55,15 @@ def prepare(layout: Layout, blueprint: Blueprint, site_text: str) -> None:
     _programs(layout)
 
 
-def configure(layout: Layout, bundle: conf.Bundle) -> bool:
-    """Write Slurm's configuration where it differs; return whether anything changed."""
+def configure(layout: Layout, bundle: conf.Bundle, facts: conf.Facts) -> bool:
+    """Write Slurm's configuration where it differs; return whether anything changed.
+
+    The site and the facts that it was made from stand beside it, so that hpctools finds them inside.
+    """
     changed = conf.write(bundle, layout.slurm_conf)
     _own(layout.slurm_conf / "slurmdbd.conf", unix.daemon_accounts()["slurm"], 0o600)
     (layout.slurm_conf / "site.yaml").write_text(layout.site.read_text())
+    (layout.slurm_conf / FACTS_FILE).write_text(dump_facts(facts))
     return bool(changed)
 
 

@@ -89,8 +89,9 @@ def up(
         found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted)
         files.prepare(sandbox.layout, drawn, text)
         found = _hold(sandbox, found)
-        bundle = conf.compile(drawn.site, drawn.facts(found.ports, found.cgroup, parse_release(found.slurm)))
-        changed = files.configure(sandbox.layout, bundle)
+        facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
+        bundle = conf.compile(drawn.site, facts)
+        changed = files.configure(sandbox.layout, bundle, facts)
         take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
     return sandbox.running()
 

@@ -70,7 +70,7 @@ def _logical(text: str) -> Iterator[str]:
     for raw in text.splitlines():
         line = _without_comment(raw) if "#" in raw else raw
         if line.endswith("\\"):
-            begun += line[:-1] + " "
+            begun += line[:-1]  # and nothing between: slurmctld reads `a,\` and `b` as `a,b` (measured)
             continue
         whole = (begun + line).strip()
         begun = ""

@@ -1,0 +1,116 @@
+"""`hpctools drift [SITE]`: does the cluster still run as it was applied? For cron and monitoring."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpctools.cli.plan import plan_for
+from hpctools.cli.target import STATE_FOLDER, find_target, target_options
+from hpctools.errors import HpctoolsError
+
+if TYPE_CHECKING:
+    from hpctools.conf.plan.model import Change, Plan
+
+
+@click.command()
+@target_options
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE_FOLDER,
+    show_default=True,
+    help="Where apply remembers what it did.",
+)
+@click.option(
+    "--prometheus", type=click.Path(path_type=Path), help="Write metrics here (textfile collector)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object.")
+def drift(
+    site_file: Path | None,
+    folder: Path | None,
+    facts_file: Path | None,
+    state: Path,
+    prometheus: Path | None,
+    as_json: bool,
+) -> int:
+    """Tell where a cluster differs from what was applied last; print nothing when it does not.
+
+    Compares with the site that was applied last; with SITE where one is named or nothing was applied.
+
+    \b
+    Exit code: 0 when nothing differs; 1 when something does; 3 when a daemon does not answer.
+    """
+    applied = None if site_file else last_applied(state)
+    made = plan_for(find_target(site_file or applied, folder, facts_file))
+    if prometheus is not None:
+        _write(prometheus, metrics(made, time.time()))
+    if as_json:
+        click.echo(made.to_json())
+    else:
+        for line in (*map(_line, made.changes), *(f"not compared: {each}" for each in made.unknown)):
+            click.echo(line)
+    return 3 if made.unknown else 0 if made.empty else 1
+
+
+def last_applied(state: Path) -> Path | None:
+    """The site file of the change that is in force; None when nothing was applied, or we may not read it."""
+    from hpctools.conf.apply.history import SITE, History
+
+    history = History(state)
+    try:
+        records = [record for record in history.records() if record.in_force == "after"]
+    except (HpctoolsError, OSError):
+        return None
+    if not records:
+        return None
+    newest = records[-1]
+    number = newest.number if newest.back_to is None else newest.back_to
+    path = history.folder / str(number) / SITE
+    return path if path.exists() else None
+
+
+def metrics(made: Plan, now: float) -> str:
+    """The plan in Prometheus' text format: how many differences there are, by area and by what they take."""
+    counts: dict[tuple[str, str], int] = {}
+    for change in made.changes:
+        place = (change.area, change.needs.value)
+        counts[place] = counts.get(place, 0) + 1
+    lines = [
+        "# HELP hpctools_drift_changes Differences between the cluster and its site.",
+        "# TYPE hpctools_drift_changes gauge",
+        *(
+            f'hpctools_drift_changes{{area="{a}",needs="{n}"}} {count}'
+            for (a, n), count in sorted(counts.items())
+        ),
+        "# HELP hpctools_drift_total All differences together.",
+        "# TYPE hpctools_drift_total gauge",
+        f"hpctools_drift_total {len(made.changes)}",
+        "# HELP hpctools_drift_not_compared Parts that could not be compared.",
+        "# TYPE hpctools_drift_not_compared gauge",
+        f"hpctools_drift_not_compared {len(made.unknown)}",
+        "# HELP hpctools_drift_time_seconds When it was looked.",
+        "# TYPE hpctools_drift_time_seconds gauge",
+        f"hpctools_drift_time_seconds {now:.0f}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(change: Change) -> str:
+    if not change.key:
+        told = f"{'missing' if change.before is None else 'too many'}: {change.after or change.before}"
+        return f"{change.area} {change.subject}: {told} ({change.needs.value})"
+    before, after = change.before or "(default)", change.after or "(default)"
+    return f"{change.area} {change.subject}: {change.key} is {before}, not {after} ({change.needs.value})"
+
+
+def _write(path: Path, text: str) -> None:
+    """As one piece, readable by the collector."""
+    from hpctools.conf.accounts import AccountTree
+    from hpctools.conf.bundle import Bundle, File
+    from hpctools.conf.write import write
+
+    write(Bundle((File(path.name, text),), AccountTree((), (), (), {}, ())), path.parent)

@@ -1,0 +1,91 @@
+"""`hpctools plan [SITE]`: what separates the cluster from its site, and what it takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpctools.cli.target import Target, find_target, target_options
+
+if TYPE_CHECKING:
+    from hpctools.conf.plan.model import Plan
+
+
+@click.command()
+@target_options
+@click.option(
+    "--prune", is_flag=True, help="Also remove accounts, people and QoS that the site does not name."
+)
+@click.option("--check", is_flag=True, help="Exit with 1 when there are changes.")
+@click.option("--diff", is_flag=True, help="Show the files' unified diffs instead.")
+@click.option("--all", "everything", is_flag=True, help="Show every change; else the many alike are counted.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the plan here, for apply --plan.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def plan(
+    site_file: Path | None,
+    folder: Path | None,
+    facts_file: Path | None,
+    prune: bool,
+    check: bool,
+    diff: bool,
+    everything: bool,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Show what separates a cluster from its site.
+
+    Compares the compiled site with the files in Slurm's folder, with what slurmctld really runs and with what
+    slurmdbd knows, and tells what each change takes and which jobs it would disturb. Nothing is changed.
+
+    SITE is $HPCTOOLS_SITE when it is left out, or else site.yaml in the folder.
+
+    \b
+    Exit code: 0; with --check 1 when there are changes; 3 when a daemon does not answer (it is said which).
+    """
+    target = find_target(site_file, folder, facts_file)
+    made = plan_for(target, prune=prune)
+    if out is not None:
+        _write(out, made.to_json(), target)
+    click.echo(_told(made, diff=diff, everything=everything, as_json=as_json), nl=False)
+    if made.unknown:
+        return 3
+    return 1 if check and not made.empty else 0
+
+
+def plan_for(target: Target, *, prune: bool = False) -> Plan:
+    """Read what there is and compare the target with it."""
+    from dataclasses import replace
+
+    from hpctools.conf.plan.compare import make_plan
+    from hpctools.conf.plan.read import read
+
+    bundle = target.bundle
+    paths = [file.path for file in bundle.files]
+    live = read(target.folder, target.site.cluster.name, paths=paths)
+    made = make_plan(bundle, live, folder=target.folder, release=target.facts.slurm_version, prune=prune)
+    return replace(made, warnings=(*target.warnings, *made.warnings))
+
+
+def _told(made: Plan, *, diff: bool, everything: bool, as_json: bool) -> str:
+    from hpctools.cli.plan_text import diff_text, plan_text
+
+    if as_json:
+        return made.to_json() + "\n"
+    if diff:
+        return diff_text(made)
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
+    return plan_text(made, width=min(width, 110), color=color, everything=everything)
+
+
+def _write(path: Path, text: str, target: Target) -> None:
+    """As one piece, and for its owner only: it holds the whole configuration."""
+    from hpctools.conf.bundle import Bundle, File
+    from hpctools.conf.write import write
+
+    write(Bundle((File(path.name, text, 0o600),), target.bundle.accounts), path.parent)

@@ -1,0 +1,123 @@
+"""What plan, preflight, apply and drift are about: a site, its folder, its facts and its Slurm release."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpctools.errors import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from hpctools.conf.bundle import Bundle
+    from hpctools.conf.facts import Facts
+    from hpctools.site.model import Site
+    from hpctools.slurm.versions import Release
+
+USUAL_FOLDER = Path("/etc/slurm")
+STATE_FOLDER = Path("/var/lib/hpctools")
+SITE_VARIABLE = "HPCTOOLS_SITE"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A site and where it is to be.
+
+    Attributes:
+        site: what the site file says.
+        site_file: where it was read.
+        folder: Slurm's configuration folder.
+        facts: what there is; with the release of the installed Slurm, where one is installed.
+        bundle: the compiled site.
+        warnings: what a person should know.
+    """
+
+    site: Site
+    site_file: Path
+    folder: Path
+    facts: Facts
+    bundle: Bundle
+    warnings: tuple[str, ...] = ()
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the argument SITE and the options --folder and --facts."""
+    path = click.Path(path_type=Path)
+    command = click.option(
+        "--facts", "facts_file", type=path, help="Facts file (default: facts.yaml in the folder)."
+    )(command)
+    command = click.option(
+        "--folder", type=path, help="Slurm's folder (default: what the site says, /etc/slurm)."
+    )(command)
+    return click.argument("site_file", metavar="[SITE]", required=False, type=path)(command)
+
+
+def find_target(site_file: Path | None, folder: Path | None, facts_file: Path | None) -> Target:
+    """Read the site and the facts, and compile.
+
+    Args:
+        site_file: the site; $HPCTOOLS_SITE when None, else site.yaml in the folder.
+        folder: the configuration folder; what the site says when None.
+        facts_file: the facts; facts.yaml in the folder when None, and none when there is no such file.
+
+    Raises:
+        UsageError: no site is named, and none is in its usual place.
+        SiteError: the site has findings.
+        HpctoolsError: the facts cannot be read.
+    """
+    from hpctools.conf.compiler import compile
+    from hpctools.site import load
+
+    path = site_file or _usual_site(folder)
+    site = load(path)
+    place = folder or Path(site.cluster.configuration.folder)
+    facts = _facts(facts_file, place)
+    installed = installed_release()
+    facts = facts if facts.slurm_version or not installed else replace(facts, slurm_version=installed)
+    return Target(site, path, place, facts, compile(site, facts), tuple(_warnings(site, facts)))
+
+
+def _usual_site(folder: Path | None) -> Path:
+    named = os.environ.get(SITE_VARIABLE)
+    if named:
+        return Path(named)
+    path = (folder or USUAL_FOLDER) / "site.yaml"
+    if not path.exists():
+        raise UsageError(
+            f"no site file is named, and there is no {path}", f"name one, or set {SITE_VARIABLE}"
+        )
+    return path
+
+
+def _facts(path: Path | None, folder: Path) -> Facts:
+    from hpctools.conf.facts import Facts
+    from hpctools.conf.facts_file import FACTS_FILE, load_facts
+
+    usual = folder / FACTS_FILE
+    if path is None and not usual.exists():
+        return Facts()
+    return load_facts(path or usual)
+
+
+def installed_release() -> Release | None:
+    """The release of the Slurm commands on this machine; None when there are none."""
+    from hpctools.slurm import run
+    from hpctools.slurm.versions import parse_release
+
+    try:
+        return parse_release(run.run(["scontrol", "--version"], timeout=10).stdout)
+    except (CommandError, ValueError):
+        return None
+
+
+def _warnings(site: Site, facts: Facts) -> list[str]:
+    from hpctools.slurm.versions import parse_release, spell_release
+
+    stated, found = site.cluster.slurm, facts.slurm_version
+    if not stated or not found or parse_release(stated)[:2] == found[:2]:
+        return []
+    return [f"the site says Slurm {stated}, and {spell_release(found)} is installed: planned for the latter"]
