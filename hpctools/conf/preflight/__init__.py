@@ -5,7 +5,7 @@ reaches no node, no slurmdbd and no file of the machine, and ends with us in eve
 """
 
 from hpctools.conf.preflight.check import preflight
-from hpctools.conf.preflight.folder import read_folder
+from hpctools.conf.preflight.folder import bundle_files, live_state, read_folder
 from hpctools.conf.preflight.model import Problem, Verdict
 
-__all__ = ["Problem", "Verdict", "preflight", "read_folder"]
+__all__ = ["Problem", "Verdict", "bundle_files", "live_state", "preflight", "read_folder"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hpctools.conf.bundle import Bundle
+from hpctools.conf.preflight.statements import first, statements
 from hpctools.errors import HpctoolsError
 
 _LARGEST = 8 * 1024 * 1024
@@ -23,6 +25,27 @@ def read_folder(folder: Path) -> dict[str, str]:
         raise HpctoolsError(f"{folder} is no folder", "name a folder with a slurm.conf")
     texts = ((str(path.relative_to(folder)), _text(path)) for path in _paths(folder))
     return {name: text for name, text in texts if text is not None}
+
+
+def bundle_files(bundle: Bundle, folder: Path) -> dict[str, str]:
+    """The texts that slurmctld finds once a bundle is live: the bundle's, and what else lies there."""
+    there = read_folder(folder) if folder.is_dir() else {}
+    return {**there, **{file.path: file.text for file in bundle.files}}
+
+
+def live_state(files: Mapping[str, str], folder: Path) -> Path | None:
+    """The StateSaveLocation of a slurmctld that has run on this machine, if we may read it; None else.
+
+    Args:
+        files: the configuration's texts.
+        folder: where they lie.
+    """
+    stated = first(list(statements(files, str(folder))), "statesavelocation")
+    try:
+        with (Path(stated) / "assoc_mgr_state").open("rb"):
+            return Path(stated) if stated else None
+    except OSError:
+        return None
 
 
 def _paths(folder: Path) -> Iterator[Path]:

@@ -42,6 +42,7 @@ _MEMORIES = (
 _UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED")
 _RUNNING_LINE = "Running as primary controller"
 _ASK_SECONDS = 30.0
+_LAST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 _LOOK_ANYWAY_SECONDS = 0.25
 
@@ -55,7 +56,7 @@ class Inside:
         self.private = self._within(PRIVATE)
         self.seconds: dict[str, float] = {}
         self.lines: list[str] = []
-        self.heard, self.ended = threading.Event(), threading.Event()
+        self.heard, self.ended, self.gone = threading.Event(), threading.Event(), threading.Event()
         self._since = time.monotonic()
 
     def carry_out(self) -> Booted:
@@ -72,7 +73,7 @@ class Inside:
         self._hand_over()
         self._phase("arrange")
         slurmctld = self._start()
-        up = self._await(slurmctld)
+        up = self._await()
         self._phase("boot")
         booted = Booted(said, (), up, slurmctld.poll())
         if up:
@@ -159,7 +160,12 @@ class Inside:
         argv = self._argv("slurmctld", "-D", "-f", f"{CONF}/slurm.conf")
         process = run.start(argv, stdout=writer, stderr=writer)
         os.close(writer)
+        threading.Thread(target=self._wait_for, args=(process,), daemon=True).start()
         return process
+
+    def _wait_for(self, process: run.Process) -> None:
+        process.wait()
+        self.gone.set()
 
     def _listen(self, reader: int) -> None:
         with os.fdopen(reader, encoding="utf-8", errors="replace") as stream:
@@ -172,16 +178,17 @@ class Inside:
         self.ended.set()
         self.heard.set()
 
-    def _await(self, slurmctld: run.Process) -> bool:
+    def _await(self) -> bool:
         """Wait until it answers; its own word comes first, since asking too early costs seconds."""
         limit = time.monotonic() + float(self.order["limit"])
         self.heard.wait(_LOOK_ANYWAY_SECONDS)
-        while time.monotonic() < limit and not self.ended.is_set() and slurmctld.poll() is None:
+        while time.monotonic() < limit and not self.ended.is_set():
             if self._answers():
                 return True
             self.ended.wait(_PAUSE_SECONDS)
             self.heard.wait(_LOOK_ANYWAY_SECONDS)
-        self.ended.wait(1.0)  # its last words
+        if self.ended.is_set() and not any(HOPELESS in line for line in self.lines):
+            self.gone.wait(_LAST_SECONDS)  # its exit status comes a moment after its last words
         return False
 
     def _answers(self) -> bool:

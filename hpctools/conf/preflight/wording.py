@@ -111,6 +111,11 @@ _MEANINGS: tuple[_Meaning, ...] = (
         "add the kind to GresTypes",
     ),
     _means(
+        r"we have a shared gres of '(\w+)' but no gres that is sharing",
+        r"a node has \1 in its Gres= without the gpu that \1 is a part of",
+        "give the node its GPUs, too: Gres=gpu:...,shard:...",
+    ),
+    _means(
         r"(tres weight|TRES weight)",
         "a weight is given to a resource that is not counted",
         "add it to AccountingStorageTRES, or take the weight out",
