@@ -23,6 +23,22 @@ Item = tuple[Kind, str, str]
 
 Key = TypeVar("Key", bound=Hashable)
 
+# squeue(1): what has ended is shown for a while, and needs nothing any more.
+_ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
+
 NOT_ASKED = "the site does not name it; pruning removes it"
 
 
@@ -46,10 +62,11 @@ def pruned(
 
     Args:
         prune: nothing is removed without it.
-        busy: the jobs in the queue.
+        busy: the jobs in the queue; those that have ended do not count.
         prunable: what may be removed at most; all of it when None.
     """
-    look = _Look(wanted, live, prune, tuple(busy), prunable)
+    waiting = tuple(job for job in busy if job.state not in _ENDED)
+    look = _Look(wanted, live, prune, waiting, prunable)
     people = look.people()
     accounts = look.accounts({item for item, reason in people.items() if not reason.why})
     staying = {item[1] for item, reason in accounts.items() if reason.why}
@@ -189,9 +206,11 @@ class _Look:
 
 
 def _count(jobs: Sequence[Job]) -> str:
+    """`2 jobs running, 1 job pending`."""
     states = Counter(job.state.lower() for job in jobs)
     return ", ".join(
-        f"{number} {'job' if number == 1 else 'jobs'} {state}" for state, number in states.items()
+        f"{states[state]} {'job' if states[state] == 1 else 'jobs'} {state}"
+        for state in sorted(states, key=lambda state: (state != "running", state))
     )
 
 
