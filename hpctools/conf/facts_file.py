@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hpctools.conf.facts import Endpoint, Facts
+from hpctools.conf.facts import Facts
 from hpctools.errors import HpctoolsError
 from hpctools.site.document import parse
 from hpctools.site.nodes import Hardware
@@ -23,25 +23,8 @@ FACTS_FILE = "facts.yaml"
 """Its usual name, in the configuration folder."""
 
 _PASSWORD_FILE = "storage_password_file"  # noqa: S105
-_FIELDS = {field.name: field for field in dataclasses.fields(Facts)}
-_TYPES: Mapping[str, Any] = {
-    "cgroup": str,
-    "slurm_user": str,
-    "node_counts": dict[str, int],
-    "node_endpoints": dict[str, Endpoint],
-    "node_hostnames": dict[str, str],
-    "controller_endpoints": dict[str, Endpoint],
-    "slurmdbd_endpoint": Endpoint,
-    "slurmctld_port": int,
-    "slurmd_port": int,
-    "hardware": dict[str, Hardware],
-    "gpu_device": str,
-    "constrain_cores": bool,
-    "constrain_ram": bool,
-    "constrain_devices": bool,
-    "extra_parameters": dict[str, str],
-}
-_CGROUPS = ("v1", "v2", "none")
+_APART = ("slurm_version", "storage_password")
+_KINDS = {name: kind for name, kind in get_type_hints(Facts).items() if name not in _APART}
 
 
 def load_facts(path: Path) -> Facts:
@@ -67,7 +50,7 @@ def dump_facts(facts: Facts) -> str:
     """Spell facts as `load_facts` reads them: only what differs from the defaults, and no password."""
     import yaml
 
-    stated = {name: getattr(facts, name) for name in _FIELDS if name != "storage_password"}
+    stated = {name: getattr(facts, name) for name in _KINDS}
     usual = Facts()
     kept = {name: _plain(value) for name, value in stated.items() if value != getattr(usual, name)}
     if facts.slurm_version is not None:
@@ -88,9 +71,9 @@ def _facts(data: Any, path: Path) -> Facts:
     if not isinstance(data, dict):
         raise HpctoolsError(f"{path}: the facts are no mapping", "write lines such as `cgroup: v1`")
     for key in data:
-        if key not in {"slurm_version", _PASSWORD_FILE, *_TYPES}:
+        if key not in {"slurm_version", _PASSWORD_FILE, *_KINDS}:
             raise HpctoolsError(f"{path}: {key!r} cannot be stated here", _instead(key))
-    values = {key: _value(key, data[key], path) for key in _TYPES if key in data}
+    values = {key: _value(key, data[key], path) for key in _KINDS if key in data}
     if "slurm_version" in data:
         values["slurm_version"] = _release(data["slurm_version"], path)
     if _PASSWORD_FILE in data:
@@ -101,19 +84,16 @@ def _facts(data: Any, path: Path) -> Facts:
 def _instead(key: str) -> str:
     if key == "storage_password":
         return f"name a file that holds it: {_PASSWORD_FILE}"
-    return f"known: {', '.join(sorted(('slurm_version', _PASSWORD_FILE, *_TYPES)))}"
+    return f"known: {', '.join(sorted(('slurm_version', _PASSWORD_FILE, *_KINDS)))}"
 
 
 def _value(key: str, value: Any, path: Path) -> Any:
     try:
-        found = TypeAdapter(_TYPES[key]).validate_python(value)
+        return TypeAdapter(_KINDS[key]).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in (key, *first["loc"]))
         raise HpctoolsError(f"{path}: {where}: {first['msg'].lower()}", "see docs/plan.md, facts") from None
-    if key == "cgroup" and found not in _CGROUPS:
-        raise HpctoolsError(f"{path}: cgroup: {found!r} is none", f"one of: {', '.join(_CGROUPS)}")
-    return found
 
 
 def _release(value: Any, path: Path) -> tuple[int, ...]:
