@@ -19,6 +19,9 @@ COMMANDS = {
     "import": "make a site file from a cluster that is there already",
     "plan": "show what separates the cluster from its site, and what it takes",
     "drift": "the same for cron and monitoring: quiet when nothing differs",
+    "apply": "make a cluster what its site says, all of it or nothing",
+    "rollback": "bring back an earlier configuration",
+    "history": "who applied what, when, and what came of it",
     "sandbox": "a real Slurm cluster on this machine in one command",
 }
 

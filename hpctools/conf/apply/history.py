@@ -26,6 +26,7 @@ from hpctools.errors import HpctoolsError
 
 RECORD = "record.json"
 SITE = "site.yaml"
+FACTS = "facts.yaml"
 PLAN = "plan.json"
 DUMP = "sacctmgr.dump"
 _NEW = "new-"

@@ -1,0 +1,149 @@
+"""What apply and rollback share: their options, the question, and the telling."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpctools.cli.target import STATE_FOLDER
+from hpctools.errors import ApplyError, UsageError
+
+if TYPE_CHECKING:
+    from hpctools.conf.apply import Outcome, Prospect, Request
+    from hpctools.site.model import Site
+    from hpctools.slurm.versions import Release
+
+
+def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option --state."""
+    path = click.Path(path_type=Path)
+    text = f"Where changes are remembered (default: {STATE_FOLDER})."
+    return click.option("--state", type=path, default=STATE_FOLDER, help=text)(command)
+
+
+def changing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of everything that changes a cluster."""
+    options = (
+        click.option("--discard-edits", is_flag=True, help="Overwrite files that were edited by hand."),
+        click.option("--yes", "-y", is_flag=True, help="Agree to restarts and to disturbed jobs beforehand."),
+        click.option(
+            "--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another change."
+        ),
+        state_option,
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def carry_out(
+    request: Request,
+    site: Site,
+    folder: Path,
+    state: Path,
+    *,
+    release: Release | None,
+    agreed: bool,
+    as_json: bool,
+) -> int:
+    """Make a change of the real cluster and tell what came of it.
+
+    Args:
+        site: how its daemons are restarted.
+        agreed: whether the person agreed beforehand.
+    """
+    from hpctools.conf.apply import Generations, History, change
+    from hpctools.conf.apply.cluster import Cluster
+    from hpctools.conf.apply.live_planner import LivePlanner
+    from hpctools.conf.apply.sacctmgr import Sacctmgr
+    from hpctools.conf.apply.slurm_daemons import SlurmDaemons
+    from hpctools.slurm.cli import CommandClient
+
+    cluster = Cluster(
+        LivePlanner(folder, release),
+        Sacctmgr(site.cluster.name, CommandClient().jobs),
+        SlurmDaemons(site.cluster.daemons, request.nodes),
+    )
+    outcome = change(
+        request,
+        Generations(folder),
+        History(state),
+        cluster,
+        agree=lambda prospect: _agree(prospect, agreed=agreed, quiet=as_json),
+        tell=lambda line: click.echo(f"  {line}", err=True),
+    )
+    click.echo(_json(outcome) if as_json else _told(outcome, site))
+    return 0
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return shlex.join(["hpctools", *sys.argv[1:]])
+
+
+def node_count(site: Site) -> int:
+    """How many nodes a site has at most."""
+    return sum(len(site.node_names(group.name)) for group in site.node_groups if group.role == "compute")
+
+
+def _agree(prospect: Prospect, *, agreed: bool, quiet: bool) -> None:
+    if not quiet:
+        _show(prospect)
+    if agreed or not prospect.concerns:
+        return
+    reasons = "".join(f"\n  {reason}" for reason in prospect.concerns)
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"somebody has to agree to this change first; nothing has changed:{reasons}", "add --yes"
+        )
+    click.echo(f"Before you agree:{reasons}", err=True)
+    if not click.confirm("Make this change?", err=True):
+        raise ApplyError("not agreed; nothing has changed")
+
+
+def _show(prospect: Prospect) -> None:
+    from hpctools.cli.plan_text import plan_text
+
+    terminal = sys.stdout.isatty()
+    color = terminal and not os.environ.get("NO_COLOR")
+    width = min(shutil.get_terminal_size((80, 24)).columns, 110) if terminal else 80
+    click.echo(plan_text(prospect.plan, width=width, color=color))
+
+
+def _told(outcome: Outcome, site: Site) -> str:
+    record = outcome.record
+    if record is None:
+        return f"{outcome.plan.cluster}: nothing to do"
+    seconds = (record.ended or record.began) - record.began
+    lines = [f"change {record.number} applied in {seconds:.1f} s"]
+    if outcome.later:
+        from hpctools.conf.apply.steps import fold
+        from hpctools.site.daemons import NODES
+
+        nodes = fold(outcome.later)
+        command = [word.replace(NODES, nodes) for word in site.cluster.daemons.restart_slurmds]
+        lines.append(f"next: start slurmd on {nodes}: {shlex.join(command)}")
+    return "\n".join(lines)
+
+
+def _json(outcome: Outcome) -> str:
+    import json
+
+    record = outcome.record.plain() if outcome.record else None
+    return json.dumps(
+        {
+            "changed": record is not None,
+            "record": record,
+            "start_slurmd_on": list(outcome.later),
+            "plan": json.loads(outcome.plan.to_json()),
+        },
+        indent=2,
+    )

@@ -1,0 +1,77 @@
+"""`hpctools rollback [N]`: bring back an earlier configuration, through the same transaction as apply."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpctools.cli.changing import carry_out, changing_options, command_line, node_count
+
+if TYPE_CHECKING:
+    from hpctools.conf.apply import History, Record, Request
+    from hpctools.site.model import Site
+
+
+@click.command()
+@click.argument("number", metavar="[N]", type=int, required=False)
+@click.option("--folder", type=click.Path(path_type=Path), help="Slurm's folder (default: that of change N).")
+@changing_options
+def rollback(
+    number: int | None,
+    folder: Path | None,
+    discard_edits: bool,
+    yes: bool,
+    wait: float,
+    state: Path,
+    as_json: bool,
+) -> int:
+    """Bring back the files and the accounts of change N.
+
+    N is a number of `hpctools history`; 0 is what there was before the first change. Without N: what there
+    was before the last one, and when said again, before that.
+
+    The way is the same as with apply: plan, preflight, switch, load, verify. It is a change of its own that
+    can itself be rolled back. Jobs and their history stay; so do people who have jobs in the queue.
+    """
+    from hpctools.conf.apply import History
+    from hpctools.conf.apply.return_to import chosen
+
+    history = History(state)
+    record = chosen(history.records(), number)
+    site, request = _request(history, record, discard_edits=discard_edits, wait=wait)
+    place = folder or Path(record.folder)
+    return carry_out(request, site, place, state, release=None, agreed=yes, as_json=as_json)
+
+
+def _request(history: History, record: Record, *, discard_edits: bool, wait: float) -> tuple[Site, Request]:
+    """The site of then says how daemons are restarted: today's may be what somebody goes back from."""
+    from hpctools.conf.apply import Request
+    from hpctools.conf.apply.history import FACTS, SITE
+    from hpctools.conf.apply.return_to import configuration, documents
+    from hpctools.conf.apply.sacctmgr import Sacctmgr
+    from hpctools.conf.apply.who import me
+    from hpctools.conf.facts_file import load_facts
+    from hpctools.site import load
+
+    kept = documents(history, record)
+    with tempfile.TemporaryDirectory(prefix="hpctools-") as folder:
+        for name, text in kept.items():
+            Path(folder, name).write_text(text)
+        site, facts = load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
+    request = Request(
+        bundle=configuration(history, record, Sacctmgr(record.cluster, list).read),
+        nodes=node_count(site),
+        slurm_user=facts.slurm_user or site.cluster.slurm_user,
+        who=me(),
+        command=command_line(),
+        kind="rollback",
+        prune=True,
+        discard_edits=discard_edits,
+        documents=kept,
+        back_to=record.number,
+        wait=wait,
+    )
+    return site, request
