@@ -52,7 +52,7 @@ def difference(
         cluster,
         tuple(changes),
         kept,
-        shared=bool(set(live.clusters) - {cluster}),
+        shared=bool(live.beside.clusters | (set(live.clusters) - {cluster})),
         new_people=frozenset(new - live.default_accounts.keys()),
         defaults={user: wanted.default_accounts.get(user, "") for user in new},
     )

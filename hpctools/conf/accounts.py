@@ -57,6 +57,7 @@ class Beside:
     """What else a slurmdbd holds that decides what may be done to a tree.
 
     Attributes:
+        clusters: other clusters that it serves.
         tres: TRES that limits can speak of; empty when nobody asked.
         qos: QoS that other clusters use.
         accounts: accounts that other clusters have.
@@ -64,6 +65,7 @@ class Beside:
         unread: lines that cannot be understood, because a name holds `|` or a line break.
     """
 
+    clusters: frozenset[str] = frozenset()
     tres: tuple[str, ...] = ()
     qos: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
@@ -91,7 +92,10 @@ def parse_live(
             for row in ours
             if row["User"]
         ),
-        beside=_beside(associations, tres, cluster, unread),
+        beside=replace(
+            _beside(associations, tres, cluster, unread),
+            clusters=frozenset(row["Cluster"] for row in clusters if cluster not in (None, row["Cluster"])),
+        ),
     )
 
 

@@ -149,7 +149,7 @@ class _Look:
         for account in self.live.accounts:
             stays = account.name in named or account.name in staying
             # An account's row outlives it where there are other clusters, and its coordinators with it.
-            outlives = len(self.live.clusters) > 1 and account.name not in self.live.beside.accounts
+            outlives = bool(self.live.beside.clusters) and account.name not in self.live.beside.accounts
             if account.name == ROOT or not (stays or outlives):
                 continue
             above = {user for name in _above(account.name, parents) for user in holders.get(name, ())}

@@ -42,7 +42,7 @@ def tell(argv: Sequence[str], stdin: str) -> str:
     """
     limit = _LOAD_SECONDS if stdin else _ASK_SECONDS
     try:
-        return run(argv, timeout=limit, stdin=stdin, env=_environment()).stdout
+        return run(argv, timeout=limit, stdin=stdin, env=_environment(), new_session=True).stdout
     except CommandTimeout as error:
         raise UnreachableError(error.message, _remedy(argv[0])) from error
     except CommandError as error:
@@ -76,14 +76,20 @@ class Slurmdbd:
         cluster: the cluster's name.
         tell: runs Slurm's commands, `tell` when they are on this machine.
         doing: hears what is done, a line each.
+        queue: asks for the jobs in the queue; squeue when None.
     """
 
     def __init__(
-        self, cluster: str, tell: Tell = tell, doing: Callable[[str], None] = lambda line: None
+        self,
+        cluster: str,
+        tell: Tell = tell,
+        doing: Callable[[str], None] = lambda line: None,
+        queue: Callable[[], Sequence[Job]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._tell = tell
         self._doing = doing
+        self._queue = queue
 
     def read(self) -> AccountTree:
         """What it knows."""
@@ -91,6 +97,8 @@ class Slurmdbd:
 
     def jobs(self) -> tuple[Job, ...]:
         """The jobs in the queue: they are what keeps accounts from being removed."""
+        if self._queue is not None:
+            return tuple(self._queue())
         return tuple(
             parse.jobs(self._tell(("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"), ""))
         )
@@ -130,11 +138,14 @@ class Slurmdbd:
         )
 
     def restore(self, before: AccountTree) -> tuple[str, ...]:
-        """Take back what was told since `before` was read; return what has to stay, a line each."""
-        live = self.read()
-        found = restoring(before, live)
+        """Take back what was told since `before` was read; return what has to stay, a line each.
+
+        A cluster that was registered stays: its records hang on it.
+        """
+        wanted, live = replace(before, clusters=(self._cluster,)), self.read()
+        found = restoring(wanted, live)
         if any(change.action == "remove" for change in found.changes):
-            found = restoring(before, live, busy=self.jobs())
+            found = restoring(wanted, live, busy=self.jobs())
         kept = (*found.kept, *self.carry_out((*additions(found), *removals(found))))
         return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in kept)
 
