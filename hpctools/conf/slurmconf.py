@@ -118,7 +118,8 @@ def _daemons(site: Site) -> _Settings:
         # A silent node is given up after this; elastic runs notice earlier by themselves.
         "SlurmdTimeout": 120,
         "MessageTimeout": 30,
-        "UnkillableStepTimeout": 120,
+        # 24.11 and later want at least five times MessageTimeout, or nodes go down with KillTaskFailed.
+        "UnkillableStepTimeout": 150,
         # A node that was down for any reason serves again as soon as it registers with a valid configuration.
         "ReturnToService": 2,
     }
