@@ -22,6 +22,7 @@ COMMANDS = {
     "apply": "make a cluster what its site says, all of it or nothing",
     "rollback": "bring back an earlier configuration",
     "history": "who applied what, when, and what came of it",
+    "doctor": "what is wrong with this installation, why it matters and what to do",
     "sandbox": "a real Slurm cluster on this machine in one command",
 }
 

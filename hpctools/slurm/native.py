@@ -126,7 +126,7 @@ def _job(job: Any) -> Job:
         comment=job.comment or "",
         submitted=job.submit_time,
         started=None if job.state == "PENDING" else job.start_time,
-        time_limit=job.time_limit,
+        time_limit=_limit(job.time_limit),
     )
 
 
@@ -134,7 +134,7 @@ def _partition(partition: Any) -> Partition:
     return Partition(
         name=partition.name,
         total_nodes=partition.total_nodes,
-        max_nodes=partition.max_nodes,
+        max_nodes=_limit(partition.max_nodes),
         is_default=bool(partition.is_default),
         state=partition.state,
         nodes=unfold(partition.nodes or ""),
@@ -142,6 +142,11 @@ def _partition(partition: Any) -> Partition:
         allow_qos=_everyone(partition.allowed_qos),
         exclusive=partition.oversubscribe == "EXCLUSIVE",
     )
+
+
+def _limit(value: int | str | None) -> int | None:
+    """A limit, which pyslurm gives as the word UNLIMITED in places."""
+    return value if isinstance(value, int) else None
 
 
 def _everyone(names: Sequence[str]) -> tuple[str, ...]:

@@ -100,3 +100,50 @@ def knows_job_container_folders(release: Release) -> bool:
 def knows_block_sizes(release: Release) -> bool:
     """Whether topology/block takes BlockSizes (topology.conf(5) of 24.05; 23.11 had BlockLevels)."""
     return release >= (24, 5)
+
+
+_RELEASES: tuple[Release, ...] = (
+    *((22, 5), (23, 2), (23, 11)),
+    *((24, 5), (24, 11), (25, 5), (25, 11), (26, 5)),
+)
+
+
+def releases_between(older: Release, newer: Release) -> int:
+    """How many releases one is behind the other; what is older than 22.05 counts as one release more."""
+    return sum(older[:2] < release <= newer[:2] for release in _RELEASES) + (older[:2] < OLDEST)
+
+
+def talks_to_older(daemon: Release, older: Release) -> bool:
+    """Whether a daemon understands messages of an older release, or of its own.
+
+    Two releases back, and three from 24.11 on (Slurm's upgrade guide, "Compatibility Window").
+    """
+    return releases_between(older, daemon) <= (3 if daemon >= (24, 11) else 2)
+
+
+_GONE_BY_24_11 = (
+    *("CoreSpecPlugin", "ExtSensorsFreq", "ExtSensorsType", "LaunchType", "PowerParameters", "PowerPlugin"),
+    *("RoutePlugin", "SlurmctldPlugstack", "CgroupAutomount", "ConstrainKmemSpace", "AllowedKmemSpace"),
+    *("MaxKmemPercent", "MinKmemSpace"),
+)
+_GONE_BY_26_05 = (
+    *("AccountingStorageUser", "BackupAddr", "BackupController", "ControlAddr", "ControlMachine"),
+    *("FrontendAddr", "FrontendName", "GetEnvTimeout", "JobContainerType"),
+)
+
+
+def outdated_settings(release: Release) -> frozenset[str]:
+    """Settings of slurm.conf and cgroup.conf that the manual pages of a release no longer have, lower case.
+
+    Found by comparing the pages of 22.05.8, 24.11.5 and 26.05.5: a setting counts from the later page on.
+    """
+    gone = (_GONE_BY_24_11 if release >= (24, 11) else ()) + (_GONE_BY_26_05 if release >= (26, 5) else ())
+    return frozenset(name.lower() for name in gone)
+
+
+def nvml_names_slices_by_profile(release: Release) -> bool:
+    """Whether AutoDetect=nvml takes a MIG slice's profile from NVML's name of it (gpu_nvml.c, from 23.02.6).
+
+    Before, it is made of the compute slices and the measured memory, rounded: `3g.39gb` for a `3g.40gb`.
+    """
+    return release >= (23, 2, 6)

@@ -1,0 +1,45 @@
+"""The lines of Slurm's files as keys and values: pure, and lenient with what Slurm itself would refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpctools.doctor.installation import ConfFile
+
+_PAIR = re.compile(r"(\w+)\s*=\s*(\"[^\"]*\"|\S*)")
+
+
+def lines(text: str) -> Iterator[dict[str, str]]:
+    """Each line's settings by key in lower case; comments are gone and continued lines put together."""
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        pairs = {key.lower(): value.strip('"') for key, value in _PAIR.findall(line.partition("#")[0])}
+        if pairs:
+            yield pairs
+
+
+def includes(text: str) -> tuple[str, ...]:
+    """The files that a text includes, as it spells them (slurm.conf(5), Include)."""
+    return tuple(re.findall(r"^\s*include\s+(\S+)", text, re.IGNORECASE | re.MULTILINE))
+
+
+def settings(files: Sequence[ConfFile], path: str) -> Mapping[str, str]:
+    """The settings of a file with all that it includes, by key in lower case; the last one counts."""
+    found: dict[str, str] = {}
+    for file in with_includes(files, path):
+        for pairs in lines(file.text or ""):
+            found.update(pairs)
+    return found
+
+
+def with_includes(files: Sequence[ConfFile], path: str) -> tuple[ConfFile, ...]:
+    """A file and those that it includes, each once."""
+    by_path = {file.path: file for file in files}
+    found: dict[str, ConfFile] = {}
+    waiting = [path]
+    while waiting:
+        name = waiting.pop(0)
+        if name in by_path and name not in found:
+            found[name] = by_path[name]
+            waiting += includes(by_path[name].text or "")
+    return tuple(found.values())
