@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpctools.conf.preflight.expected import Expected, fold
 from hpctools.conf.preflight.model import Booted, Problem, SeenNode
 from hpctools.conf.preflight.staging import CONF
-from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem
+from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem, unknown_node
 
 
 def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple[Problem, ...]:
@@ -33,8 +33,17 @@ def lost_jobs(seen: Booted) -> tuple[int, ...]:
 
 
 def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
-    lines = dict.fromkeys(plain(line).replace(CONF, folder) for line in seen.lines)
-    told = (problem(line, past=past) for line in lines)
+    """What it said, each once; of nodes that it does not know all at once, since there may be thousands."""
+    lines = list(dict.fromkeys(plain(line).replace(CONF, folder) for line in seen.lines))
+    unknown = {name: line for line in lines if (name := unknown_node(line))}
+    if unknown and not past:
+        names = _folded(set(unknown))
+        yield Problem(
+            next(iter(unknown.values())),
+            f"something names nodes that no NodeName line names: {names}",
+            "add the nodes or take their names out",
+        )
+    told = (problem(line, past=past) for line in lines if line not in unknown.values())
     yield from (each for each in told if each)
 
 

@@ -38,6 +38,7 @@ HOPELESS = "retrying in 1sec up to"
 """A file is missing that slurmctld waits a minute for, in vain here."""
 # Not marked as an error, and still one: what should have written the file did not.
 _EMPTY = re.compile(r'file "([^"]+)" is empty')
+_UNKNOWN_NODE = re.compile(r'lookup failure for node "?([^"\s]+)"?')
 _LOST = re.compile(r"(?:Invalid nodes? .*|Invalid partition .*|Node count mismatch .*)JobId=(\d+)")
 
 
@@ -84,11 +85,6 @@ _MEANINGS: tuple[_Meaning, ...] = (
         r'"Include" failed in file (\S+) line (\d+)',
         r"the file that line \2 of \1 includes cannot be read",
         "correct that file",
-    ),
-    _means(
-        r'lookup failure for node "([^"]+)"',
-        r"something names node \1, and no NodeName line does",
-        "add the node or take its name out",
     ),
     _means(
         r"Invalid hostnames in switch configuration: (\S+)",
@@ -167,6 +163,12 @@ _MEANINGS: tuple[_Meaning, ...] = (
 def plain(line: str) -> str:
     """A line without the time in front."""
     return re.sub(r"^\[[\dT:.-]+\] ", "", line).strip()
+
+
+def unknown_node(line: str) -> str | None:
+    """The node that a line says is unknown; None when it says nothing of the kind."""
+    found = _UNKNOWN_NODE.search(line)
+    return found[1] if found else None
 
 
 def lost_job(line: str) -> int | None:

@@ -44,7 +44,6 @@ DEADLY = {
     "unknown node in a partition": changed("slurm.conf", "b-1 Default", "b-[1-2] Default"),
     "partition twice": added("PartitionName=all Nodes=a-1"),
     "node twice": added("NodeName=a-2 CPUs=8 RealMemory=1000", "nodes.conf"),
-    "shards without gpus": changed("gres.conf", "NodeName=b-1 Name=gpu Type=a10g File=/dev/nvidia0\n", ""),
     "include of a file that is missing": added("Include missing.conf"),
     "include of an empty file": {**added("Include empty.conf"), "empty.conf": ""},
     "include of a file that is none of ours": {**added("Include odd.conf"), "odd.conf": "<html>\n"},
@@ -64,4 +63,6 @@ DEADLY = {
     "more memory words": changed(
         "nodes.conf", "RealMemory=1000 Gres=gpu:a100:2", "RealMemory=lots Gres=gpu:a100:2"
     ),
+    "shards without gpus": changed("nodes.conf", "Gres=gpu:a10g:1,shard:4", "Gres=shard:4"),
+    "topology without a switch": {**added("TopologyPlugin=topology/tree"), "topology.conf": ""},
 }
