@@ -55,7 +55,7 @@ def apply(
         click.echo(f"warning: {warning}", err=True)
     return carry_out(
         _request(target, _plan(plan_file), prune=prune, discard_edits=discard_edits, wait=wait),
-        target.site,
+        target.facts.daemons or target.site.cluster.daemons,
         target.folder,
         state,
         release=target.facts.slurm_version,

@@ -17,6 +17,7 @@ from hpctools.errors import ApplyError, UsageError
 
 if TYPE_CHECKING:
     from hpctools.conf.apply import Outcome, Prospect, Request
+    from hpctools.site.daemons import DaemonCommands
     from hpctools.site.model import Site
     from hpctools.slurm.versions import Release
 
@@ -46,7 +47,7 @@ def changing_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def carry_out(
     request: Request,
-    site: Site,
+    commands: DaemonCommands,
     folder: Path,
     state: Path,
     *,
@@ -57,7 +58,7 @@ def carry_out(
     """Make a change of the real cluster and tell what came of it.
 
     Args:
-        site: how its daemons are restarted.
+        commands: how the daemons are restarted.
         agreed: whether the person agreed beforehand.
     """
     from hpctools.conf.apply import Generations, History, change
@@ -69,8 +70,8 @@ def carry_out(
 
     cluster = Cluster(
         LivePlanner(folder, release),
-        Sacctmgr(site.cluster.name, CommandClient().jobs),
-        SlurmDaemons(site.cluster.daemons, request.nodes),
+        Sacctmgr(request.bundle.accounts.clusters[0], CommandClient().jobs),
+        SlurmDaemons(commands, request.nodes),
     )
     outcome = change(
         request,
@@ -80,7 +81,7 @@ def carry_out(
         agree=lambda prospect: _agree(prospect, agreed=agreed, quiet=as_json),
         tell=lambda line: click.echo(f"  {line}", err=True),
     )
-    click.echo(_json(outcome) if as_json else _told(outcome, site))
+    click.echo(_json(outcome) if as_json else _told(outcome, commands))
     return 0
 
 
@@ -118,7 +119,7 @@ def _show(prospect: Prospect) -> None:
     click.echo(plan_text(prospect.plan, width=width, color=color))
 
 
-def _told(outcome: Outcome, site: Site) -> str:
+def _told(outcome: Outcome, commands: DaemonCommands) -> str:
     record = outcome.record
     if record is None:
         return f"{outcome.plan.cluster}: nothing to do"
@@ -129,7 +130,7 @@ def _told(outcome: Outcome, site: Site) -> str:
         from hpctools.site.daemons import NODES
 
         nodes = fold(outcome.later)
-        command = [word.replace(NODES, nodes) for word in site.cluster.daemons.restart_slurmds]
+        command = [word.replace(NODES, nodes) for word in commands.restart_slurmds]
         lines.append(f"next: start slurmd on {nodes}: {shlex.join(command)}")
     return "\n".join(lines)
 

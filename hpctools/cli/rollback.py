@@ -12,7 +12,7 @@ from hpctools.cli.changing import carry_out, changing_options, command_line, nod
 
 if TYPE_CHECKING:
     from hpctools.conf.apply import History, Record, Request
-    from hpctools.site.model import Site
+    from hpctools.site.daemons import DaemonCommands
 
 
 @click.command()
@@ -41,13 +41,15 @@ def rollback(
 
     history = History(state)
     record = chosen(history.records(), number)
-    site, request = _request(history, record, discard_edits=discard_edits, wait=wait)
+    commands, request = _request(history, record, discard_edits=discard_edits, wait=wait)
     place = folder or Path(record.folder)
-    return carry_out(request, site, place, state, release=None, agreed=yes, as_json=as_json)
+    return carry_out(request, commands, place, state, release=None, agreed=yes, as_json=as_json)
 
 
-def _request(history: History, record: Record, *, discard_edits: bool, wait: float) -> tuple[Site, Request]:
-    """The site of then says how daemons are restarted: today's may be what somebody goes back from."""
+def _request(
+    history: History, record: Record, *, discard_edits: bool, wait: float
+) -> tuple[DaemonCommands, Request]:
+    """The site and the facts of then: today's may be what somebody goes back from."""
     from hpctools.conf.apply import Request
     from hpctools.conf.apply.history import FACTS, SITE
     from hpctools.conf.apply.return_to import configuration, documents
@@ -74,4 +76,4 @@ def _request(history: History, record: Record, *, discard_edits: bool, wait: flo
         back_to=record.number,
         wait=wait,
     )
-    return site, request
+    return facts.daemons or site.cluster.daemons, request

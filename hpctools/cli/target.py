@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpctools.slurm.versions import Release
 
 USUAL_FOLDER = Path("/etc/slurm")
-STATE_FOLDER = Path("/var/lib/hpctools")
+STATE_FOLDER = Path(os.environ.get("HPCTOOLS_STATE") or "/var/lib/hpctools")
 SITE_VARIABLE = "HPCTOOLS_SITE"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpctools.site.daemons import DaemonCommands
 from hpctools.site.nodes import Hardware
 from hpctools.slurm.versions import Release
 
@@ -35,9 +36,12 @@ class Facts:
         slurmd_port: the port of slurmds that have no endpoint.
         hardware: hardware by node group where it differs from the site's.
         gpu_device: the GPUs' device files, without the number.
+        made_up_gpus: the GPUs are device files without a driver: nothing can be detected, and the files of MIG
+            slices that the site does not state are numbered from 1 (`hpctools.conf.detection`).
         constrain_cores: keep jobs on their CPUs (needs that the nodes really have them).
         constrain_ram: keep jobs within their memory.
         constrain_devices: hide GPUs that a job did not ask for.
+        daemons: how the daemons are restarted here; as the site says when None.
         storage_password: the password of the database user; None on a Unix socket.
         extra_parameters: more lines for slurm.conf, or other values for ours, by key; "" leaves ours out.
     """
@@ -54,8 +58,10 @@ class Facts:
     slurmd_port: int = 6818
     hardware: Mapping[str, Hardware] = field(default_factory=dict)
     gpu_device: str = "/dev/nvidia"
+    made_up_gpus: bool = False
     constrain_cores: bool = True
     constrain_ram: bool = True
     constrain_devices: bool = True
+    daemons: DaemonCommands | None = None
     storage_password: str | None = field(default=None, repr=False)
     extra_parameters: Mapping[str, str] = field(default_factory=dict)

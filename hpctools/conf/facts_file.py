@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hpctools.conf.facts import Facts
 from hpctools.errors import HpctoolsError
 from hpctools.site.document import parse
-from hpctools.site.nodes import Hardware
 from hpctools.slurm.versions import parse_release, spell_release
 
 FACTS_FILE = "facts.yaml"
@@ -62,7 +61,7 @@ def dump_facts(facts: Facts) -> str:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    if isinstance(value, Hardware):
+    if isinstance(value, BaseModel):
         return value.model_dump()
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
 

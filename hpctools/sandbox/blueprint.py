@@ -11,10 +11,16 @@ from hpctools.errors import SandboxError
 from hpctools.sandbox import daemons, unix
 from hpctools.sandbox.daemons import Daemon
 from hpctools.site import Site
+from hpctools.site.daemons import NODES, DaemonCommands
 from hpctools.slurm.versions import Release
 
 LOOPBACK = "127.0.0.1"
 MOST_NODES = 64
+RESTARTS = DaemonCommands(
+    restart_slurmctld=("sandbox-restart", "slurmctld"),
+    restart_slurmdbd=("sandbox-restart", "slurmdbd"),
+    restart_slurmds=("sandbox-restart", "--nodes", NODES),
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Blueprint:
             controller_endpoints={self.controller: conf.Endpoint(LOOPBACK, ports["slurmctld"])},
             slurmdbd_endpoint=conf.Endpoint(LOOPBACK, ports["slurmdbd"]),
             extra_parameters={"SlurmdParameters": "config_overrides"},
+            made_up_gpus=True,
+            daemons=RESTARTS,
             constrain_cores=False,
             constrain_ram=False,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpctools import site
 from hpctools.errors import SandboxError
-from hpctools.sandbox import blueprint, namespace, process, record
+from hpctools.sandbox import blueprint, namespace, process, record, restart
 from hpctools.sandbox.blueprint import Blueprint
 from hpctools.sandbox.layout import Layout
 from hpctools.sandbox.process import Identity
@@ -33,7 +33,8 @@ class Sandbox:
 
     def record(self) -> Record | None:
         """The record; None when there is no sandbox."""
-        return record.load(self.layout.record)
+        found = record.load(self.layout.record)
+        return restart.follow(self.layout, found) if found else None
 
     def running(self) -> Record:
         """The record of a sandbox whose inside exists.

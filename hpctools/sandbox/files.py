@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hpctools import conf
+from hpctools.conf.apply.generations import STORE
 from hpctools.conf.facts_file import FACTS_FILE, dump_facts
 from hpctools.sandbox import unix
 from hpctools.sandbox.blueprint import Blueprint
@@ -58,8 +59,11 @@ def prepare(layout: Layout, blueprint: Blueprint, site_text: str) -> None:
 def configure(layout: Layout, bundle: conf.Bundle, facts: conf.Facts) -> bool:
     """Write Slurm's configuration where it differs; return whether anything changed.
 
-    The site and the facts that it was made from stand beside it, so that hpctools finds them inside.
+    The site and the facts that it was made from stand beside it, so that hpctools finds them inside. What an
+    apply inside has made of it stays.
     """
+    if (layout.slurm_conf / STORE).exists():
+        return False
     changed = conf.write(bundle, layout.slurm_conf)
     _own(layout.slurm_conf / "slurmdbd.conf", unix.daemon_accounts()["slurm"], 0o600)
     (layout.slurm_conf / "site.yaml").write_text(layout.site.read_text())

@@ -29,6 +29,8 @@ HOLDER_NOTE = "holder.pid"
 # What we run inside must not act on when we are killed: the next `up` begins at once.
 DIE_WITH_US = ("setpriv", "--pdeathsig=KILL")
 SAME_SECONDS = 2.0
+# Changes that are applied inside are remembered there; the machine's own /var/lib/hpctools is not ours.
+STATE_INSIDE = "/var/spool/hpctools"
 
 
 def create(
@@ -143,6 +145,7 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
         f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ
     ]
     fresh = [f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash", f"PATH={path}"]
+    fresh.append(f"HPCTOOLS_STATE={STATE_INSIDE}")
     identity = [*DIE_WITH_US, f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
     return [
         *DIE_WITH_US,

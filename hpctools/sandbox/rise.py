@@ -26,6 +26,7 @@ from hpctools.sandbox import (
     process,
     record,
     releases,
+    restart,
     unix,
 )
 from hpctools.sandbox.blueprint import Blueprint
@@ -92,6 +93,7 @@ def up(
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
         bundle = conf.compile(drawn.site, facts)
         changed = files.configure(sandbox.layout, bundle, facts)
+        restart.describe(sandbox.layout, drawn.daemons(found.ports))
         take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
     return sandbox.running()
 
