@@ -21,9 +21,17 @@ pytestmark = pytest.mark.system
 
 
 def test_mounts_files_and_processes_are_as_before() -> None:
-    before = (Path("/proc/self/mountinfo").read_text(), sorted(os.listdir("/run")), descendants(os.getpid()))
+    before = (
+        Path("/proc/self/mountinfo").read_text(),
+        sorted(Path("/run").iterdir()),
+        descendants(os.getpid()),
+    )
     assert preflight(GOOD).ok
-    after = (Path("/proc/self/mountinfo").read_text(), sorted(os.listdir("/run")), descendants(os.getpid()))
+    after = (
+        Path("/proc/self/mountinfo").read_text(),
+        sorted(Path("/run").iterdir()),
+        descendants(os.getpid()),
+    )
     assert after == before
 
 
@@ -64,7 +72,7 @@ def living() -> set[tuple[int, str]]:
 
 
 def descendants(pid: int) -> set[tuple[int, str]]:
-    parents = {each: parent for (each, parent) in _parents()}
+    parents = dict(_parents())
     found = {pid}
     while more := {each for each, parent in parents.items() if parent in found} - found:
         found |= more
