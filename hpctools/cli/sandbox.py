@@ -159,8 +159,9 @@ def history(box: Sandbox, days: int | None, seed: int) -> None:
 
 @sandbox.command()
 @click.argument("names", nargs=-1, metavar="[RELEASE]...")
+@click.option("--all", "all_of_them", is_flag=True, help="Make all.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def releases(names: tuple[str, ...], as_json: bool) -> int:
+def releases(names: tuple[str, ...], all_of_them: bool, as_json: bool) -> int:
     """Make the folders of other Slurm releases that `up --slurm` runs; without names only list what there is.
 
     Each is a whole Debian that carries the release, from the mirror that apt uses: two minutes, 0.8 GB. It is
@@ -172,7 +173,8 @@ def releases(names: tuple[str, ...], as_json: bool) -> int:
     from hpctools.sandbox import releases as known
 
     own = known.own().name
-    for name in names:
+    wanted = tuple(known.SUITES) if all_of_them else names
+    for name in wanted:
         if name != own:
             _make_release(name)
     lacks = {name: "" if name == own else known.lack(name) for name in known.SUITES}
@@ -181,8 +183,8 @@ def releases(names: tuple[str, ...], as_json: bool) -> int:
     else:
         for name, why in lacks.items():
             here = "this machine's own" if name == own else f"ready in {known.shelf() / name}"
-            click.echo(f"{name}  {why or here}")
-    return 1 if any(lacks[name] for name in names) else 0
+            click.echo(f"{name}  {f'missing: {why}' if why else here}")
+    return 1 if any(lacks[name] for name in wanted) else 0
 
 
 def _make_release(name: str) -> None:

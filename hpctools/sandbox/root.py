@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpctools.errors import HpctoolsError, SandboxError
@@ -42,6 +42,15 @@ def main() -> int:
         print(f"cannot run under {folder}: {error}", file=sys.stderr)
         return 1
     return run.replace(argv)
+
+
+def under(folder: Path, argv: Sequence[str]) -> list[str]:
+    """The command line that runs `argv` under a folder; to be run in a mount namespace of its own.
+
+    Under `/` that is `argv` itself. The code that runs us must be on PYTHONPATH or installed.
+    """
+    entry = [] if folder == Path("/") else [sys.executable, "-m", "hpctools.sandbox.root", str(folder)]
+    return [*entry, *argv]
 
 
 def enter(folder: Path) -> None:

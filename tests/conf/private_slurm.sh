@@ -23,6 +23,7 @@ ip address add 10.99.0.1/32 dev lo # getaddrinfo's AI_ADDRCONFIG wants an addres
 
 mount -t tmpfs tmpfs /run
 folder=/run/private
+ln -s mysqld /run/mariadbd # where MariaDB's clients of later Debian suites look for the socket
 mkdir -p "$folder"/{etc,log,spool/slurmctld,secret,data} /run/{slurm,munge,mysqld}
 for place in /etc/slurm /var/log/slurm /var/spool; do
     [[ -d $place ]] || { echo "private_slurm.sh: $place is missing: apt-get install slurmctld slurmdbd" >&2; exit 1; }
@@ -30,7 +31,8 @@ done
 mount --bind "$folder/etc" /etc/slurm
 mount --bind "$folder/log" /var/log/slurm
 mount --bind "$folder/spool" /var/spool
-{ cat /etc/hosts; echo "127.0.0.1 ctl-1 ctl ctl.example head-a.example.org head-b.example.org"; } >"$folder/hosts"
+cp /etc/hosts "$folder/hosts"
+echo "127.0.0.1 ctl-1" >>"$folder/hosts"
 mount --bind "$folder/hosts" /etc/hosts
 hostname ctl-1
 chown slurm: /run/slurm /var/log/slurm /var/spool/slurmctld

@@ -20,8 +20,11 @@ from hpctools import conf
 from hpctools.errors import CommandError
 from hpctools.site import Site, load
 from hpctools.slurm.run import run, start
+from hpctools.slurm.versions import parse_release
 
 FOLDER = Path("/etc/slurm")
+RELEASE = parse_release(run(["slurmctld", "-V"], timeout=10).stdout)
+HOSTS = Path("/etc/hosts")  # a private one
 LOG = Path("/var/log/slurm/slurmctld.log")
 AS_SLURM = ("setpriv", "--reuid", "slurm", "--regid", "slurm", "--clear-groups")
 
@@ -30,7 +33,7 @@ def facts(site: Site) -> conf.Facts:
     """Every node on loopback: its name resolves nowhere here."""
     names = [name for group in site.node_groups if not group.addresses for name in group.names]
     return conf.Facts(
-        slurm_version=(22, 5, 8),
+        slurm_version=RELEASE,
         cgroup="v1",
         slurm_user="slurm",
         slurmdbd_endpoint=conf.Endpoint("127.0.0.1", 6819),
@@ -60,7 +63,7 @@ def daemon(name: str) -> Iterator[None]:
             done = run(probe, timeout=5, check=False)
         except CommandError:
             return False
-        return done.code == 0 and "DOWN" not in done.stdout
+        return "is UP" in done.stdout.partition("\n")[0] if name == "slurmctld" else done.code == 0
 
     try:
         until(answers, f"{name} does not answer")
@@ -93,7 +96,7 @@ def settings() -> dict[str, str]:
 
 def settle(site: Site) -> conf.AccountTree:
     """Make this host the site's controller, which has never run before."""
-    socket.sethostname(site.cluster.controllers[0])
+    _take_the_name(*site.cluster.controllers)
     LOG.unlink(missing_ok=True)
     state = Path(site.cluster.configuration.state_folder or "/var/spool/slurmctld")
     shutil.rmtree(state, ignore_errors=True)
@@ -115,6 +118,19 @@ def programs(site: Site) -> list[Path]:
     if power:
         named += [power.resume_program, power.suspend_program, power.resume_fail_program]
     return [Path(path) for path in named if path]
+
+
+def _take_the_name(ours: str, *others: str) -> None:
+    """Be the host `ours`, with the other controllers at addresses that answer soon.
+
+    24.11 and 26.05 wait for the others before they serve, half a minute when that is themselves; 22.05 tries
+    unreachable addresses for seconds.
+    """
+    socket.sethostname(ours)
+    kept = [line for line in HOSTS.read_text().splitlines() if "controller" not in line]
+    network = "127.0.0" if RELEASE < (24, 11) else "192.0.2"
+    lines = [f"{network}.{n} {name} # controller" for n, name in enumerate(others, 2)]
+    HOSTS.write_text("\n".join([*kept, f"127.0.0.1 {ours} # controller", *lines, ""]))
 
 
 def boot(path: str) -> dict[str, Any]:

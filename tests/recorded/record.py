@@ -1,4 +1,4 @@
-"""Records what the commands of a Slurm release print, from real daemons with real jobs, for the parsers' tests.
+"""Records what the commands of a Slurm release print, from real daemons with real jobs, for the parsers.
 
 Usage, as root: python -m tests.recorded.record [RELEASE]...     (all that are there when none is named)
 
@@ -25,6 +25,7 @@ from tests.system.harness import Cluster, until
 
 HERE = Path(__file__).parent
 SACCT = "sacct --allusers --duplicates --starttime=now-1hour --endtime=now+1hour"
+STEP_FIELDS = "jobid,jobname,state,exitcode,alloctres,nodelist"
 # File name by command; {jobs} is squeue's format of hpctools.slurm.parse, {fields} sacct's of ....accounting.
 COMMANDS = {
     "squeue-jobs.txt": "env SLURM_TIME_FORMAT=%s squeue --noheader --states=all --format={jobs}",
@@ -42,7 +43,7 @@ COMMANDS = {
     "sinfo.json": "sinfo --json",
     "sinfo-nodes.txt": "sinfo --noheader --Node --format=%N|%P|%T|%t|%c|%m|%G|%f|%E",
     "sacct.txt": f"env TZ=UTC {SACCT} --allocations --parsable2 --noheader --noconvert --format={{fields}}",
-    "sacct-steps.txt": f"env TZ=UTC {SACCT} --parsable2 --format=jobid,jobname,state,exitcode,alloctres,nodelist",
+    "sacct-steps.txt": f"env TZ=UTC {SACCT} --parsable2 --format={STEP_FIELDS}",
     "sacct.json": f"{SACCT} --json",
     "sacctmgr-dump-university.txt": "sacctmgr dump uni-gpu file=/dev/stdout",
     "sacctmgr-show-tres.txt": "sacctmgr -nP show tres",
