@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from hpctools.errors import UsageError
 
 if TYPE_CHECKING:
     from hpctools.doctor.model import Report
@@ -17,12 +20,10 @@ if TYPE_CHECKING:
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("/etc/slurm"),
-    show_default=True,
-    help="Slurm's configuration folder on this host.",
+    help="Slurm's configuration folder on this host (default: SLURM_CONF's, else /etc/slurm).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(folder: Path, as_json: bool) -> int:
+def doctor(folder: Path | None, as_json: bool) -> int:
     """Look at a live installation for what is known to go wrong; nothing is changed.
 
     Run it as root on the controller: elsewhere, and as another user, it says what it could not look at.
@@ -34,9 +35,20 @@ def doctor(folder: Path, as_json: bool) -> int:
     from hpctools.doctor.read import read
     from hpctools.doctor.registry import diagnose
 
-    report = diagnose(read(folder))
+    report = diagnose(read(_place(folder)))
     click.echo(_json(report) if as_json else _text(report))
     return report.exit_code
+
+
+def _place(named: Path | None) -> Path:
+    """The folder to look at; Slurm's commands are pointed at a named one, to speak of the same cluster."""
+    if named is None:
+        return Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
+    if not named.is_dir():
+        raise UsageError(f"{named} is no folder", "name the folder that holds slurm.conf")
+    if (named / "slurm.conf").exists():
+        os.environ["SLURM_CONF"] = str(named / "slurm.conf")
+    return named
 
 
 def _json(report: Report) -> str:

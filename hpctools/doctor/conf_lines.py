@@ -18,9 +18,14 @@ def lines(text: str) -> Iterator[dict[str, str]]:
             yield pairs
 
 
-def includes(text: str) -> tuple[str, ...]:
-    """The files that a text includes, as it spells them (slurm.conf(5), Include)."""
-    return tuple(re.findall(r"^\s*include\s+(\S+)", text, re.IGNORECASE | re.MULTILINE))
+def includes(file: ConfFile) -> tuple[str, ...]:
+    """The files that a file includes, as it spells them (slurm.conf(5), Include).
+
+    plugstack.conf is of another kind: its includes may be patterns that match nothing.
+    """
+    if file.path == "plugstack.conf":
+        return ()
+    return tuple(re.findall(r"^\s*include\s+(\S+)", file.text or "", re.IGNORECASE | re.MULTILINE))
 
 
 def settings(files: Sequence[ConfFile], path: str) -> Mapping[str, str]:
@@ -41,5 +46,5 @@ def with_includes(files: Sequence[ConfFile], path: str) -> tuple[ConfFile, ...]:
         name = waiting.pop(0)
         if name in by_path and name not in found:
             found[name] = by_path[name]
-            waiting += includes(by_path[name].text or "")
+            waiting += includes(by_path[name])
     return tuple(found.values())

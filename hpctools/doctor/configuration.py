@@ -66,11 +66,11 @@ def includes_are_there_and_say_something(files: tuple[ConfFile, ...]) -> Iterato
     """A missing Include ends slurmctld; an empty one is a parse error in its log."""
     by_path = {file.path: file for file in files}
     for file in files:
-        for name in includes(file.text or ""):
+        for name in includes(file):
             included = by_path.get(name)
             if included is None or not included.there:
                 yield _include(file, name, "is not there", "slurmctld does not start, and no command works")
-            elif included.text is not None and not list(lines(included.text)) and not includes(included.text):
+            elif included.text is not None and not list(lines(included.text)) and not includes(included):
                 yield _include(
                     file, name, "says nothing", "Slurm takes an empty file for an error of parsing"
                 )

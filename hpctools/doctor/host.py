@@ -33,12 +33,12 @@ def files(folder: Path) -> tuple[ConfFile, ...]:
     found = {
         path.name: _file(path, path.name) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES
     }
-    waiting = [name for file in found.values() for name in includes(file.text or "")]
+    waiting = [name for file in found.values() for name in includes(file)]
     while waiting:
         name = waiting.pop()
         if name not in found:
             found[name] = _file(folder / name, name)
-            waiting += includes(found[name].text or "")
+            waiting += includes(found[name])
     return tuple(found.values())
 
 

@@ -15,12 +15,11 @@ from hpctools.doctor.installation import Answer, Installation, Missing, Seen
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.types import Node
 
-DEFAULT_FOLDER = Path("/etc/slurm")
 _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
 
 
-def read(folder: Path = DEFAULT_FOLDER) -> Installation:
+def read(folder: Path) -> Installation:
     """Take the snapshot; changes nothing. What cannot be seen is Missing.
 
     Args:

@@ -1,0 +1,91 @@
+"""Each check: a sick snapshot that it tells of, alone, and the healthy one that none speaks of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from hpctools.doctor.installation import ConfFile, Installation, LocalDaemon, Missing
+from hpctools.doctor.model import NotChecked, Report, Severity
+from hpctools.doctor.registry import CHECKS, diagnose
+from tests.doctor.healthy import FILES, HEALTHY, NODES, config, files
+from tests.doctor.illnesses import ACCOUNTING, LATE, SICK, accounting
+
+
+def told(installation: Installation) -> list[tuple[str, str]]:
+    return [(check, finding.subject) for check, finding in diagnose(installation).findings]
+
+
+def test_nothing_is_said_of_a_healthy_installation() -> None:
+    report = diagnose(HEALTHY)
+    assert report == Report((), (), tuple(check.name for check in CHECKS))
+    assert report.exit_code == 0
+
+
+@pytest.mark.parametrize(("check", "changes", "subject", "words"), SICK, ids=lambda value: str(value)[:40])
+def test_an_illness_is_told_by_its_check_alone(
+    check: str, changes: dict[str, Any], subject: str, words: str
+) -> None:
+    report = diagnose(replace(HEALTHY, **changes))
+    assert [(name, finding.subject) for name, finding in report.findings] == [(check, subject)]
+    finding = report.findings[0][1]
+    assert re.search(words, finding.seen), finding.seen
+    assert finding.why
+    assert finding.remedy
+    assert check not in report.passed
+    assert report.exit_code == 1
+
+
+def test_each_check_has_an_illness_here() -> None:
+    assert {check.name for check in CHECKS} == {check for check, *_ in SICK}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Installation)])
+def test_what_was_not_seen_never_passes(field: str) -> None:
+    """A check either needs a part and says that it was missing, or does as if it were there."""
+    report = diagnose(replace(HEALTHY, **{field: Missing("no reason", unreachable=True)}))
+    blind = [check.name for check in CHECKS if field in check.needs]
+    assert report.not_checked == tuple(NotChecked(name, "no reason", True) for name in blind)
+    assert set(report.passed) == {check.name for check in CHECKS} - set(blind)
+    assert report.exit_code == (3 if blind else 0)
+
+
+def test_every_need_is_a_part_of_the_snapshot() -> None:
+    known = {field.name for field in fields(Installation)}
+    assert {need for check in CHECKS for need in check.needs} <= known
+
+
+def test_the_worst_comes_first() -> None:
+    sick = replace(HEALTHY, strangers=("eve",), credential="broken", **config(MessageTimeout="5 sec"))
+    severities = [finding.severity for _, finding in diagnose(sick).findings]
+    assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING]
+
+
+def test_nodes_with_one_reason_are_one_finding() -> None:
+    down = [replace(node, state="DOWN", flags=(), reason="Not responding") for node in NODES[:3]]
+    assert told(replace(HEALTHY, nodes=tuple(down))) == [("nodes-are-up", "reserved-[1-2],shared-1")]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # NVML finds the GPUs; a record for every node; a file that Slurm does not read there.
+        files(ConfFile("gres.conf", "AutoDetect=nvml\nName=shard Count=16")),
+        files(ConfFile("gres.conf", "Name=gpu File=/dev/nvidia[0-3]\nName=shard Count=16")),
+        files(ConfFile("plugstack.conf", "include /etc/slurm/plugstack.conf.d/*.conf")),
+        files(ConfFile("unrelated.conf", "A=b", changed=LATE)),
+        {"files": tuple(replace(file, changed=LATE - 1) for file in FILES)},
+        {"nodes": (replace(NODES[3], flags=("CLOUD", "POWERING_UP", "NOT_RESPONDING")), *NODES[:3])},
+        config(TopologyPlugin="topology/default", ReturnToService="2"),
+        config(AccountingStorageEnforce="all"),
+        {"adopts": (), **config(PrologFlags="(null)")},
+        {"rdma": False, "daemons": (LocalDaemon("slurmd", 5, 65536, 65536),)},
+        {"paths": {}},
+        accounting(default_accounts={**ACCOUNTING.default_accounts, "elsewhere": ""}),
+    ],
+)
+def test_what_is_unusual_and_no_illness(changes: dict[str, Any]) -> None:
+    assert told(replace(HEALTHY, **changes)) == []
