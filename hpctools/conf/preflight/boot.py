@@ -65,7 +65,7 @@ def boot(staged: Staged, *, nodes: int, state: Path | None = None, root: Path = 
 
 def apart(uid: int) -> tuple[str, ...]:
     """The command that makes the namespaces; others than root need a user namespace around them."""
-    mapped = () if uid == 0 else ("--user", "--map-root-user")
+    mapped = () if uid == 0 else ("--user", "--map-current-user", "--keep-caps")
     return (*_APART, "--propagation=private", *mapped, "--")
 
 

@@ -50,7 +50,8 @@ def preflight(
     began = time.monotonic()
     memory = _memory(state)
     accounting = Accounting(memory, coming) if memory else None
-    staged = stage(files, str(folder), as_root=os.geteuid() == 0, accounting=accounting)
+    account = str(os.geteuid()) if os.geteuid() else ""
+    staged = stage(files, str(folder), account=account, accounting=accounting)
     wanted = expected(list(statements(staged.files, str(folder))))
     seen = boot(staged, nodes=len(wanted.nodes), state=state if memory else None, root=root)
     nameless, unasked = unresolved(_controllers(staged, folder), socket.gethostname())

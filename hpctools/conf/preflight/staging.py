@@ -70,18 +70,18 @@ class Staged:
     not_checked: tuple[str, ...]
 
 
-def stage(files: Mapping[str, str], folder: str, *, as_root: bool, accounting: Accounting | None) -> Staged:
+def stage(files: Mapping[str, str], folder: str, *, account: str, accounting: Accounting | None) -> Staged:
     """Make a configuration bootable apart from everything that lives.
 
     Args:
         files: texts by path relative to the configuration folder; slurm.conf among them.
         folder: where the files are meant to lie; Includes may name it.
-        as_root: whether slurmctld can become SlurmUser; else it is told to stay what it is.
+        account: the Unix account that slurmctld must stay, when it cannot become SlurmUser; "" when it can.
         accounting: what the live slurmctld remembers of slurmdbd; None goes without slurmdbd.
     """
     kept = {path: text for path, text in files.items() if path not in _LEFT_OUT}
     found = list(statements(kept, folder))
-    edits, not_checked = _edits(kept, folder, as_root=as_root, accounting=accounting)
+    edits, not_checked = _edits(kept, folder, account=account, accounting=accounting)
     staged = {path: edited(_included(text, folder), edits) for path, text in kept.items()}
     stated = {key for each in found for key in each.words}
     added = [f"\n{key}={_PLACES[key]}" for key in _NEEDED_PLACES if key.lower() not in stated]
@@ -91,7 +91,7 @@ def stage(files: Mapping[str, str], folder: str, *, as_root: bool, accounting: A
         files=staged,
         host=host or "localhost",
         addresses=(host, *addresses) if host else (),
-        user=first(found, "slurmuser", "root") if as_root else "root",
+        user=account or first(found, "slurmuser", "root"),
         tres=_tres(first(found, "accountingstoragetres")),
         programs=tuple(dict.fromkeys(filter(None, (first(found, key) for key in _PROGRAMS)))),
         key=first(found, "authtype") == "auth/slurm",
@@ -100,14 +100,14 @@ def stage(files: Mapping[str, str], folder: str, *, as_root: bool, accounting: A
 
 
 def _edits(
-    files: Mapping[str, str], folder: str, *, as_root: bool, accounting: Accounting | None
+    files: Mapping[str, str], folder: str, *, account: str, accounting: Accounting | None
 ) -> tuple[dict[str, Edit], tuple[str, ...]]:
     found = list(statements(files, folder))
     edits: dict[str, Edit] = {key: to(place) for key, place in _PLACES.items()}
     edits["AuthInfo"] = lambda value: re.sub(r"socket=[^,]*", f"socket={MUNGE_SOCKET}", value)
     not_checked: list[str] = []
-    if not as_root:
-        edits["SlurmUser"] = to("root")
+    if account:
+        edits["SlurmUser"] = to(account)
         not_checked.append("SlurmUser: only root can become it, and this ran as another account")
     if first(found, "jobcomptype").lower() not in ("", "jobcomp/none"):
         edits["JobCompType"] = to("jobcomp/none")

@@ -1,5 +1,6 @@
 """A preflight touches nothing and leaves nothing, however it ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.conf.preflight import preflight
+from hpctools.errors import UnreachableError
 from tests.conf.preflight.deadly import DEADLY, GOOD
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +52,31 @@ def test_no_program_of_the_site_is_started_and_no_file_of_it_written(tmp_path: P
     }
     assert preflight(files).problems == ()
     assert sorted(tmp_path.iterdir()) == [program]
+
+
+def test_others_than_root_may_ask_where_the_kernel_allows_user_namespaces(tmp_path: Path) -> None:
+    code = "import sys, json; from hpctools.conf.preflight import preflight; "
+    code += "v = preflight(json.load(sys.stdin)); print(v.problems, v.nodes, v.not_checked[0][:9])"
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(
+        argv,
+        input=json.dumps(GOOD),
+        user="nobody",
+        group="nogroup",
+        extra_groups=[],
+        cwd="/",
+        env={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("() 5 SlurmUser\n", "")
+
+
+def test_a_machine_without_slurmctld_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="there is no slurmctld on this machine"):
+        preflight(GOOD, root=tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

@@ -37,7 +37,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_lines_keep_their_numbers(lines: list[str]) -> None:
-    staged = stage({"slurm.conf": "\n".join(lines)}, "/etc/slurm", as_root=True, accounting=None)
+    staged = stage({"slurm.conf": "\n".join(lines)}, "/etc/slurm", account="", accounting=None)
     after = staged.files["slurm.conf"].split("\n")
     assert len(after) >= len(lines)
     for before, now in zip(lines, after, strict=False):
@@ -46,7 +46,7 @@ def test_lines_keep_their_numbers(lines: list[str]) -> None:
 
 
 def test_only_places_change_and_what_was_not_stated_is_added() -> None:
-    staged = stage(GOOD, "/etc/slurm", as_root=True, accounting=None)
+    staged = stage(GOOD, "/etc/slurm", account="", accounting=None)
     wanted = GOOD["slurm.conf"].replace("/var/spool/slurmctld", STATE)
     wanted = wanted.replace("/run/slurm/slurmctld.pid", "/run/hpctools-preflight/slurmctld.pid")
     assert staged.files["slurm.conf"] == wanted + "\n"
@@ -55,18 +55,18 @@ def test_only_places_change_and_what_was_not_stated_is_added() -> None:
 
 def test_slurmdbd_conf_and_keys_are_not_handed_over() -> None:
     files = {**GOOD, "slurmdbd.conf": "StoragePass=s3cret\n", "slurm.key": "s3cret"}
-    assert "s3cret" not in repr(stage(files, "/etc/slurm", as_root=True, accounting=None))
+    assert "s3cret" not in repr(stage(files, "/etc/slurm", account="", accounting=None))
 
 
 def test_an_address_beside_a_controllers_name_is_ours_too() -> None:
     text = GOOD["slurm.conf"].replace("ctl-1", "ctl-1(10.0.0.5)\nSlurmctldHost=ctl-2")
-    staged = stage({**GOOD, "slurm.conf": text}, "/etc/slurm", as_root=True, accounting=None)
+    staged = stage({**GOOD, "slurm.conf": text}, "/etc/slurm", account="", accounting=None)
     assert (staged.host, staged.addresses) == ("ctl-1", ("ctl-1", "10.0.0.5"))
 
 
 def test_includes_within_the_folder_are_found_wherever_it_is_staged() -> None:
     files = {"slurm.conf": "Include /etc/slurm/d/a.conf\nInclude /opt/b.conf\n", "d/a.conf": "NodeName=x\n"}
-    staged = stage(files, "/etc/slurm", as_root=True, accounting=None)
+    staged = stage(files, "/etc/slurm", account="", accounting=None)
     assert staged.files["slurm.conf"].split("\n")[:2] == ["Include d/a.conf", "Include /opt/b.conf"]
     found = [(each.file, each.line, dict(each.words)) for each in statements(files, "/etc/slurm")]
     assert found == [("d/a.conf", 1, {"nodename": "x"})]

@@ -1,0 +1,87 @@
+"""Preflight beside a cluster that lives: it sees its nodes, jobs and accounts, and leaves it alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.harness import Cluster, until
+
+pytestmark = pytest.mark.releases
+
+
+def preflight(cluster: Cluster, *words: str) -> dict[str, Any]:
+    done = cluster.inside("hpctools", "preflight", "--json", *words, check=False)
+    assert done.code in (0, 1), done.stderr
+    verdict: dict[str, Any] = json.loads(done.stdout)
+    return verdict
+
+
+def edited(cluster: Cluster, name: str, before: str, after: str) -> str:
+    """A copy of the live folder with another text in slurm.conf; its path inside."""
+    cluster.inside("rm", "-rf", f"/tmp/{name}")
+    cluster.inside("cp", "-rL", "/etc/slurm", f"/tmp/{name}")
+    path = cluster.sandbox.layout.tree / "tmp" / name / "slurm.conf"
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    return f"/tmp/{name}"
+
+
+def around(cluster: Cluster) -> tuple[str, ...]:
+    """What a second slurmctld would change if it reached anybody: slurmdbd's record, slurmds' logs."""
+    asked = (
+        ("pidof", "slurmctld", "slurmdbd"),
+        ("sacctmgr", "-nP", "show", "cluster", "format=cluster,controlhost,controlport"),
+        ("sinfo", "-hN", "-o", "%N %T"),
+        ("mount",),
+    )
+    logs = sorted(cluster.sandbox.layout.logs.glob("slurmd*"))
+    return (*(cluster.inside(*argv).stdout for argv in asked), *(log.read_text() for log in logs))
+
+
+def test_the_live_configuration_boots_with_its_accounts_and_leaves_everybody_alone(cluster: Cluster) -> None:
+    before = around(cluster)
+    verdict = preflight(cluster)
+    assert (verdict["ok"], verdict["problems"], verdict["lost_jobs"]) == (True, [], [])
+    assert (verdict["nodes"], verdict["partitions"]) == (6, 3)
+    # With the live state accounts and QoS are checked, too.
+    assert [line for line in verdict["not_checked"] if "slurmdbd.conf" not in line] == []
+    assert around(cluster) == before
+
+
+def test_jobs_that_a_configuration_would_lose_are_named_and_run_on(cluster: Cluster) -> None:
+    job = cluster.submit("nlp1", "-p", "nlp", "--wrap", "sleep 600")
+    try:
+        folder = edited(cluster, "lost", "PartitionName=nlp ", "PartitionName=gone ")
+        # slurmctld writes a new job down a moment after it took it.
+        verdict = until(lambda: found if (found := preflight(cluster, folder))["lost_jobs"] else None)
+        assert verdict["lost_jobs"] == [job]
+        assert cluster.job(job, "nlp1").state in ("PENDING", "RUNNING")
+    finally:
+        cluster.inside("scancel", str(job))
+        cluster.ended(job, "nlp1")
+
+
+def test_a_configuration_that_would_kill_the_live_slurmctld_does_not(cluster: Cluster) -> None:
+    folder = edited(cluster, "deadly", "PartitionName=nlp Nodes=", "PartitionName=nlp Nodes=nowhere-1,")
+    verdict = preflight(cluster, folder)
+    assert [problem["said"] for problem in verdict["problems"] if "fatal" in problem["said"]] == [
+        "fatal: Invalid node names in partition nlp"
+    ]
+    assert "UP" in cluster.inside("scontrol", "ping").stdout
+
+
+def test_another_cluster_name_is_refused_as_slurmctld_would(cluster: Cluster) -> None:
+    verdict = preflight(cluster, edited(cluster, "renamed", "ClusterName=", "ClusterName=new-"))
+    assert "CLUSTER NAME MISMATCH" in " ".join(problem["said"] for problem in verdict["problems"])
+
+
+def test_wrong_use_is_told_with_exit_code_2(cluster: Cluster, tmp_path: Path) -> None:
+    for words in (["--state", "/nowhere"], ["--state", "/tmp", "--no-state"], ["/tmp"]):
+        done = cluster.inside("hpctools", "preflight", *words, check=False)
+        assert (done.code, done.stdout) == (2, ""), words
+        assert done.stderr.startswith("hpctools: ")
