@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
 from hpctools.site import Site, SiteAccount
 from hpctools.site.departments import Budget, Department
-from hpctools.site.nodes import Gpus
+from hpctools.site.gpus import Gpus
 from hpctools.site.nodes import NodeGroup as SiteGroup
 
 

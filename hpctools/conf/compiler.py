@@ -45,7 +45,7 @@ def compile(site: Site, facts: Facts | None = None) -> Bundle:
 def _files(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release: Release) -> Iterator[File]:
     container, topology = site.cluster.job_container, site.cluster.topology
     yield File("slurm.conf", slurm_conf(site, facts, groups, release))
-    yield File("gres.conf", gres_conf(groups, facts))
+    yield File("gres.conf", gres_conf(groups, facts, release))
     yield File("cgroup.conf", cgroup_conf(site, facts, release))
     if topology is not None:
         yield File("topology.conf", topology_conf(site, topology, groups))

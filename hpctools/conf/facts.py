@@ -36,8 +36,8 @@ class Facts:
         slurmd_port: the port of slurmds that have no endpoint.
         hardware: hardware by node group where it differs from the site's.
         gpu_device: the GPUs' device files, without the number.
-        made_up_gpus: the GPUs are device files without a driver: nothing can be detected, and the files of MIG
-            slices that the site does not state are numbered from 1 (`hpctools.conf.detection`).
+        made_up_gpus: the GPUs are device files without a driver: nothing can be detected, and the files of
+            MIG slices that the site does not state are numbered from 1 (`hpctools.conf.detection`).
         constrain_cores: keep jobs on their CPUs (needs that the nodes really have them).
         constrain_ram: keep jobs within their memory.
         constrain_devices: hide GPUs that a job did not ask for.

@@ -1,14 +1,16 @@
-"""GPUs, whole and shared: gres.conf, and the `Gres=` of node lines."""
+"""GPUs, whole and shared, and what is only counted: gres.conf, and the `Gres=` of node lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from hpctools.conf.facts import Facts
-from hpctools.conf.text import HEADER, fold, line
+from hpctools.conf.text import HEADER, line
 from hpctools.conf.topology import ComputeGroup
-from hpctools.site.nodes import Gpus
+from hpctools.site.gpus import Gpus, MigDevice
+from hpctools.slurm.versions import Release, nvml_names_slices_by_profile
 
 
 class Gres(NamedTuple):
@@ -31,10 +33,24 @@ def node_gres(gpus: Gpus | None) -> tuple[Gres, ...]:
     if share is None:
         return (whole,)
     if share.mig is not None:
-        return tuple(Gres("gpu", f"{gpus.type}_{slice_}", n * gpus.count) for slice_, n in share.mig.items())
+        return tuple(Gres("gpu", slice_type(gpus, name), n * gpus.count) for name, n in share.mig.items())
     if share.mps is not None:
         return (whole, Gres("mps", None, share.mps * gpus.count))
     return (whole, Gres("shard", None, (share.shards_per_gpu or 1) * gpus.count))
+
+
+def slice_type(gpus: Gpus, profile: str) -> str:
+    """Return what Slurm calls a MIG slice: `a100_3g.20gb`.
+
+    It begins with a letter: 22.05.8 reads the `3` of a type `3g.20gb` as a number and refuses the job's steps
+    (measured). With nvml it has to be a part of what is detected, which the site's rules see to.
+    """
+    return f"{gpus.type}_{profile}"
+
+
+def group_gres(group: ComputeGroup) -> tuple[Gres, ...]:
+    """Return all generic resources of a node of a group."""
+    return node_gres(group.gpus) + tuple(Gres(name, None, amount) for name, amount in group.gres.items())
 
 
 def allocatable_gpus(gpus: Gpus) -> int:
@@ -43,28 +59,70 @@ def allocatable_gpus(gpus: Gpus) -> int:
 
 
 def gres_names(groups: Iterable[ComputeGroup]) -> tuple[str, ...]:
-    """Return the kinds of generic resources, `gpu` first: slurm.conf's GresTypes."""
-    return tuple(dict.fromkeys(sorted(gres.name for group in groups for gres in node_gres(group.gpus))))
+    """Return the kinds of generic resources: slurm.conf's GresTypes."""
+    return tuple(sorted({gres.name for group in groups for gres in group_gres(group)}))
 
 
-def gres_conf(groups: Iterable[ComputeGroup], facts: Facts) -> str:
+def tracked_gres(groups: Iterable[ComputeGroup]) -> tuple[str, ...]:
+    """Return what slurmdbd counts: every kind, and the types of GPUs where there are several.
+
+    Without the types nobody can say afterwards what kind of GPU a job had, nor limit one kind.
+    """
+    all_ = list(groups)
+    types = sorted({gres.type for group in all_ for gres in node_gres(group.gpus) if gres.type})
+    typed = [f"gpu:{each}" for each in types] if len(types) > 1 else []
+    return tuple(sorted([*gres_names(all_), *typed]))
+
+
+def gres_conf(groups: Iterable[ComputeGroup], facts: Facts, release: Release) -> str:
     """Render gres.conf.
 
     slurmctld reads it too: shards without the records of their GPUs are fatal to it (measured on 22.05.8).
     """
-    lines = [record for group in groups if group.gpus for record in _records(group, group.gpus, facts)]
+    lines = [record for group in groups for record in _records(group, facts, release)]
     return HEADER + "AutoDetect=off\n" + "".join(lines)
 
 
-def _records(group: ComputeGroup, gpus: Gpus, facts: Facts) -> Iterator[str]:
-    nodes = fold(group.nodes)
-    if gpus.share is not None and gpus.share.mig is not None:
-        # The device files of slices are numbered by the driver: only NVML can tell them.
-        yield line({"NodeName": nodes, "AutoDetect": "nvml"})
+def _records(group: ComputeGroup, facts: Facts, release: Release) -> Iterator[str]:
+    nodes = group.folded
+    if group.gres_lines:
+        yield from (f"NodeName={nodes} {stated}\n" for stated in group.gres_lines)
         return
+    if group.gpus is not None:
+        if group.gpus.detection == "nvml":
+            yield from _detected(nodes, group.gpus, release)
+        if group.gpus.mig_devices and group.gpus.detection != "nvml":
+            yield from (_slice(nodes, group.gpus, device, facts) for device in group.gpus.mig_devices)
+        elif not group.gpus.layout:
+            yield from _whole(nodes, group.gpus, facts)
+    for name, amount in group.gres.items():
+        # Nothing but a number: without the flag Slurm looks for a plugin of this name (gres.conf(5)).
+        yield line({"NodeName": nodes, "Name": name, "Count": amount, "Flags": "CountOnly"})
+
+
+def _detected(nodes: str, gpus: Gpus, release: Release) -> Iterator[str]:
+    if gpus.layout and not nvml_names_slices_by_profile(release):
+        yield (
+            "# This release names slices by the memory that it measures (3g.39gb for 3g.40gb): compare with "
+            "`slurmd -G` on a node.\n"
+        )
+    yield line({"NodeName": nodes, "AutoDetect": "nvml"})
+
+
+def _whole(nodes: str, gpus: Gpus, facts: Facts) -> Iterator[str]:
     whole, *shared = node_gres(gpus)
     numbers = f"[0-{gpus.count - 1}]" if gpus.count > 1 else "0"
+    # Beside nvml too: slurmctld detects nothing, and slurmd checks what it detects against this.
     yield line({"NodeName": nodes, "Name": "gpu", "Type": whole.type, "File": facts.gpu_device + numbers})
     for gres in shared:
         # Without File, Slurm spreads the count evenly over the node's GPUs (gres.html, "Sharding").
         yield line({"NodeName": nodes, "Name": gres.name, "Count": gres.amount})
+
+
+def _slice(nodes: str, gpus: Gpus, device: MigDevice, facts: Facts) -> str:
+    """The GPU and both capabilities: a job that lacks one of them cannot use the slice."""
+    folder = PurePosixPath(facts.gpu_device).parent / "nvidia-caps"
+    files = [f"{facts.gpu_device}{device.gpu}"]
+    files += [f"{folder}/nvidia-cap{number}" for number in (device.instance, device.compute)]
+    settings = {"NodeName": nodes, "Name": "gpu", "Type": slice_type(gpus, device.profile)}
+    return line({**settings, "MultipleFiles": ",".join(files)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hpctools.conf.facts import Facts
-from hpctools.conf.gres import node_gres
+from hpctools.conf.gres import group_gres
 from hpctools.conf.text import changed, comment, fold, line
 from hpctools.conf.topology import ComputeGroup
 from hpctools.site.source import Source
@@ -46,7 +46,7 @@ def _shared_settings(group: ComputeGroup, state: str) -> dict[str, object]:
         "CoresPerSocket": hardware.cores_per_socket,
         "ThreadsPerCore": hardware.threads_per_core,
         "RealMemory": hardware.memory_mib,
-        "Gres": ",".join(str(gres) for gres in node_gres(group.gpus)) or None,
+        "Gres": ",".join(str(gres) for gres in group_gres(group)) or None,
         "Feature": ",".join(group.features),
         "Weight": group.weight,
         "State": state,

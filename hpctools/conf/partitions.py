@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpctools.conf.gres import allocatable_gpus, node_gres
+from hpctools.conf.billing import billing_weights
+from hpctools.conf.gres import allocatable_gpus
 from hpctools.conf.text import changed, comment, line
 from hpctools.conf.topology import ComputeGroup
 from hpctools.site.departments import Department
@@ -12,9 +13,6 @@ from hpctools.site.findings import Location
 from hpctools.site.model import Site
 from hpctools.site.partitions import PartitionSpec, PartitionTerms, SharedPartition
 from hpctools.site.scalars import spell_duration
-
-# A GPU weighs 100 in a job's billing, so that a hundredth of one still counts: Slurm keeps whole numbers.
-_GPU_WEIGHT = 100
 
 # slurm.conf(5): only one of these may be set.
 _MEMORY_KEYS = frozenset({"defmempercpu", "defmempergpu", "defmempernode"})
@@ -99,7 +97,7 @@ def _partition(
         "PriorityTier": terms.priority_tier,
         "OverSubscribe": terms.over_subscribe.upper(),
         "ExclusiveUser": "YES" if terms.exclusive_user else None,
-        "TRESBillingWeights": _billing_weights(groups),
+        "TRESBillingWeights": billing_weights(groups),
         "State": "UP",
     }
     return origin + line(changed(settings, terms.parameters))
@@ -122,29 +120,3 @@ def _even_cpus(groups: Sequence[ComputeGroup]) -> int | None:
 def _even_memory(groups: Sequence[ComputeGroup]) -> int:
     """Memory of a node over its CPUs in MiB, on the node where it is least."""
     return max(1, min(group.hardware.memory_mib // group.hardware.cpus for group in groups))
-
-
-def _billing_weights(groups: Sequence[ComputeGroup]) -> str | None:
-    """Weights with which a whole node counts as its GPUs, whichever of its resources a job takes.
-
-    With PriorityFlags=MAX_TRES the largest of them counts. Where groups differ the smaller weight is used,
-    so that nobody pays more than for the whole node.
-    """
-    with_gpus = [(group.hardware, group.gpus) for group in groups if group.gpus]
-    if not with_gpus:
-        return None
-    cpu = min(_GPU_WEIGHT * gpus.count / hardware.cpus for hardware, gpus in with_gpus)
-    memory = min(_GPU_WEIGHT * gpus.count * 1024 / hardware.memory_mib for hardware, gpus in with_gpus)
-    gpu = min(_GPU_WEIGHT * gpus.count / allocatable_gpus(gpus) for _, gpus in with_gpus)
-    weights = [f"CPU={cpu:.2f}", f"Mem={memory:.2f}G", f"GRES/gpu={gpu:.2f}"]
-    return ",".join([*weights, *_share_weights(groups)])
-
-
-def _share_weights(groups: Sequence[ComputeGroup]) -> list[str]:
-    weights: dict[str, float] = {}
-    for group in groups:
-        for gres in node_gres(group.gpus):
-            if gres.name != "gpu" and group.gpus:
-                weight = _GPU_WEIGHT * group.gpus.count / gres.amount
-                weights[gres.name] = min(weight, weights.get(gres.name, weight))
-    return [f"GRES/{name}={weight:.2f}" for name, weight in sorted(weights.items())]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hpctools.conf.fabric import topology_settings
 from hpctools.conf.facts import Facts
-from hpctools.conf.gres import gres_names
+from hpctools.conf.gres import gres_names, tracked_gres
 from hpctools.conf.nodes import node_lines
 from hpctools.conf.partitions import partition_lines
 from hpctools.conf.power import power_settings
@@ -38,7 +38,7 @@ def slurm_conf(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release
         "Daemons": _daemons(site),
         "Processes of jobs": _processes(site, facts),
         "Around jobs": {**script_settings(site), **container_settings(site, release)},
-        "Accounting": _accounting(site, facts, gres_names(groups)),
+        "Accounting": _accounting(site, facts, tracked_gres(groups)),
         "Scheduling": _scheduling(site, release),
         "Priority": _priority(site),
         "Preemption": _preemption(release),

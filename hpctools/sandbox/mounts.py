@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hpctools.conf.detection import made_up_capabilities
 from hpctools.sandbox import cgroups, root
 from hpctools.sandbox.layout import COVERED_FILES, COVERED_FOLDERS, Layout
 from hpctools.sandbox.mounting import MS_NODEV, MS_NOSUID, bind, make_private, mount
@@ -116,6 +117,7 @@ def _fresh_dev() -> None:
     _device("tty", 5, 0)
     for number in range(FAKE_GPUS):
         _device(f"nvidia{number}", NVIDIA_MAJOR, number)
+    _mig_capabilities()
     for name in ("pts", "shm"):
         Path("/dev", name).mkdir()
     bind(f"/proc/self/fd/{terminals}", "/dev/pts")
@@ -131,6 +133,13 @@ def _fresh_dev() -> None:
     Path("/dev/ptmx").unlink()
     _device("ptmx", 5, 2)
     Path("/dev/stderr").symlink_to("fd/2")
+
+
+def _mig_capabilities() -> None:
+    """What a job has to open, beside the GPU, to use a MIG slice; minors follow those of the GPUs."""
+    Path("/dev/nvidia-caps").mkdir()
+    for number in made_up_capabilities(FAKE_GPUS):
+        _device(f"nvidia-caps/nvidia-cap{number}", NVIDIA_MAJOR, FAKE_GPUS - 1 + number)
 
 
 def _device(name: str, major: int, minor: int) -> None:

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from hpctools.site.base import Model
 from hpctools.site.daemons import Configuration, DaemonCommands
+from hpctools.site.gpus import Detection
 from hpctools.site.jobs import Containment, JobContainer, Scripts
-from hpctools.site.parameters import ClusterParameters
+from hpctools.site.parameters import AccountingParameters, ClusterParameters
 from hpctools.site.power import PowerSaving
 from hpctools.site.scalars import ClusterName, DatabaseName, Duration, HostName, Release, UserName
 from hpctools.site.topology import Topology
@@ -43,6 +44,8 @@ class Accounting(Model):
     """slurmdbd's port."""
     database: Database = Database()
     """The database behind slurmdbd."""
+    parameters: AccountingParameters = Field(default_factory=dict)
+    """More settings of slurmdbd.conf, or other values for ours; an empty value leaves ours out."""
 
 
 class PriorityWeights(Model):
@@ -86,6 +89,9 @@ class Cluster(Model):
     """Where jobs are accounted."""
     priority: Priority = Priority()
     """How pending jobs are ordered."""
+    gpu_detection: Detection | None = None
+    """How nodes know their GPUs: `explicit` device files, or NVIDIA's library `nvml`. When left out, nvml for
+    MIG slices without mig_devices, else explicit."""
     configuration: Configuration = Configuration()
     """Where Slurm's files are, and how they reach the nodes."""
     daemons: DaemonCommands = DaemonCommands()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hpctools.site.document import Document, parse
 from hpctools.site.findings import Finding, InvalidSiteError, UnreadableSiteError
+from hpctools.site.gpu_rules import check_gpus
 from hpctools.site.model import Site
 from hpctools.site.places import check_places
 from hpctools.site.rules import check
@@ -51,7 +52,7 @@ def _examine(document: Document) -> tuple[Site | None, list[Finding]]:
     if site is None or findings:
         return None, findings
     site = site.with_source(Source(document.file, document.lines))
-    return site, list(check_places(site))
+    return site, [*check_places(site), *check_gpus(site)]
 
 
 def _read(path: Path) -> str:

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.gpus import Gpus
 from hpctools.site.hostlist import HostList, expand
 from hpctools.site.instances import known_instance
-from hpctools.site.parameters import NodeParameters
-from hpctools.site.scalars import Feature, GpuType, GroupName, InstanceType, MigProfile, refuse
+from hpctools.site.parameters import GresLine, NodeParameters
+from hpctools.site.scalars import Feature, GresName, GroupName, InstanceType, refuse
 
 # The firmware and the kernel keep some; slurmctld sets a node that reports less than its line says INVALID.
 _USABLE_MEMORY_PERCENT = 95
@@ -41,34 +42,6 @@ class Count(Model):
         if self.min > self.max:
             refuse("min to be at most max")
         return self
-
-
-class Share(Model):
-    """How one GPU serves several jobs; exactly one way."""
-
-    shards_per_gpu: Annotated[int, Field(ge=2, le=64)] | None = None
-    """Jobs that may share one GPU (`--gres=shard:N`). Nothing isolates them from each other."""
-    mig: dict[MigProfile, Annotated[int, Field(ge=1, le=7)]] | None = None
-    """MIG slices of each GPU: profile and how many."""
-    mps: Annotated[int, Field(ge=2, le=1000)] | None = None
-    """Percentage points of CUDA MPS for each GPU, usually 100. MPS serves one user at a time."""
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Share:
-        if sum(way is not None for way in (self.shards_per_gpu, self.mig, self.mps)) != 1:
-            refuse("exactly one of: shards_per_gpu, mig, mps")
-        return self
-
-
-class Gpus(Model):
-    """The GPUs of one node."""
-
-    type: GpuType
-    """The model in lower case; jobs ask for it with `--gpus=a100:2`."""
-    count: Annotated[int, Field(ge=1, le=64)]
-    """GPUs in one node."""
-    share: Share | None = None
-    """How one GPU serves several jobs; whole GPUs only when left out."""
 
 
 class Hardware(Model):
@@ -116,12 +89,17 @@ class NodeGroup(Model):
     """How the nodes are paid for; left out for nodes that you own."""
     gpus: Gpus | None = None
     """The GPUs of each node."""
+    gres: dict[GresName, Annotated[int, Field(ge=1, le=1_000_000_000)]] = Field(default_factory=dict)
+    """Other countable things of each node, by name: jobs ask for them (`--gres=matlab:1`), Slurm counts."""
     hardware: Hardware | None = None
     """The hardware of each node, where the instance type does not tell it."""
     features: tuple[Feature, ...] = ()
     """More words that jobs may ask for (`--constraint`), beside the group's name and its capacity."""
     weight: Annotated[int, Field(ge=0, le=4_294_967_279)] | None = None
     """Jobs take nodes of a lower weight first; 1 when left out."""
+    gres_lines: tuple[GresLine, ...] = ()
+    """Its lines of gres.conf in Slurm's own words, without NodeName, instead of ours (cores near a GPU, other
+    device files)."""
     parameters: NodeParameters = Field(default_factory=dict)
     """More settings of the node lines, or other values for ours; an empty value leaves ours out."""
 
@@ -174,8 +152,8 @@ class NodeGroup(Model):
         if self.addresses is not None and len(expand(self.addresses)) != self.count.max:
             refuse(f"{self.count.max} addresses, one for each node")
         if self.role == "login":
-            if self.gpus is not None:
-                refuse("no gpus on login nodes: they run no jobs")
+            if self.gpus is not None or self.gres:
+                refuse("no gpus and no gres on login nodes: they run no jobs")
             return self
         if self.hardware is None and self.instance_type is None:
             refuse("instance_type or hardware, to know the nodes' CPUs and memory")

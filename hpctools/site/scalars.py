@@ -164,6 +164,18 @@ MigProfile = Annotated[
     str, BeforeValidator(_name(r"\d{1,2}g\.\d{1,3}gb", "a MIG profile, for example 3g.20gb"))
 ]
 
+GresName = Annotated[
+    str,
+    BeforeValidator(
+        _name(
+            r"[a-z][a-z0-9_]{0,31}",
+            "a name of lower-case letters, digits and '_', starting with a letter",
+            reserved=frozenset({"gpu", "mps", "shard", "nic", "craynetwork"}),
+        )
+    ),
+]
+"""A generic resource that Slurm only counts; those with plugins of their own are reserved (gres.conf(5))."""
+
 InstanceType = Annotated[
     str,
     BeforeValidator(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hpctools.site.findings import Finding
+from hpctools.site.gpu_warnings import GPU_WARNINGS
 from hpctools.site.model import Site
 
 Warn = Callable[[Site], Iterator[Finding]]
@@ -103,4 +104,5 @@ WARNINGS: tuple[Warn, ...] = (
     default_tier_is_let_in,
     memory_is_kept_to,
     one_fabric,
+    *GPU_WARNINGS,
 )
