@@ -8,7 +8,7 @@ from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
-from hpctools.conf.plan.read import read
+from hpctools.conf.plan.read import Ask, ask_commands, read
 from hpctools.slurm.versions import Release
 
 
@@ -18,9 +18,11 @@ class LivePlanner:
     Args:
         folder: the configuration folder.
         release: the Slurm release, when slurmctld does not tell it.
+        ask: runs Slurm's commands.
     """
 
-    def __init__(self, folder: Path, release: Release | None) -> None:
+    def __init__(self, folder: Path, release: Release | None, ask: Ask = ask_commands) -> None:
+        self._ask = ask
         self._folder = folder
         self._release = release
         self._live: Live | None = None
@@ -28,7 +30,7 @@ class LivePlanner:
     def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
         """See Planner."""
         cluster = wanted.accounts.clusters[0]
-        self._live = read(self._folder, cluster, paths=[file.path for file in wanted.files])
+        self._live = read(self._folder, cluster, paths=[file.path for file in wanted.files], ask=self._ask)
         return make_plan(wanted, self._live, folder=self._folder, release=self._release, prune=prune)
 
     def preflight(self, wanted: Bundle) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from hpctools.conf.apply.cluster import Daemons
 from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import History
 from hpctools.conf.apply.record import Phase, Record, Side
+from hpctools.conf.apply.steps import told
+from hpctools.errors import HpctoolsError
 
 
 def settled(record: Record, in_force: Side, now: float) -> Record:
@@ -63,3 +65,20 @@ def unfinished(history: History, generations: Generations) -> Record | None:
     if last.open:
         last = settled(last, in_force(history, generations, last), last.began)
     return last if last.owed or last.result == "interrupted" else None
+
+
+def warnings(history: History, generations: Generations) -> tuple[str, ...]:
+    """What a plan must say of a change that was killed or failed: what is written and not loaded yet.
+
+    Empty for those who may not read the history.
+    """
+    try:
+        found = unfinished(history, generations)
+    except (HpctoolsError, OSError):
+        return ()
+    if found is None or not found.owed:
+        return ()
+    owed = ", ".join(told(step) for step in found.owed)
+    return (
+        f"change {found.number} was not completed ({found.reason}); the next apply does what it owes: {owed}",
+    )

@@ -59,17 +59,17 @@ class Sacctmgr:
         """See Accounts."""
         _carry_out(bootstrap(difference(wanted, self.read())))
 
-    def add(self, wanted: AccountTree) -> None:
+    def add(self, wanted: AccountTree, known: AccountTree) -> None:
         """See Accounts."""
-        _carry_out(additions(difference(wanted, self.read(), busy=self._busy())))
+        _carry_out(additions(difference(wanted, known, busy=self._busy())))
 
     def settle(self, wanted: AccountTree, *, prune: bool) -> None:
         """See Accounts."""
         _both(difference(wanted, self.read(), prune=prune, busy=self._busy()))
 
-    def left(self, wanted: AccountTree, *, prune: bool) -> tuple[str, ...]:
+    def left(self, wanted: AccountTree, known: AccountTree, *, prune: bool) -> tuple[str, ...]:
         """See Accounts."""
-        found = difference(wanted, self.read(), prune=prune, busy=self._busy())
+        found = difference(wanted, known, prune=prune, busy=self._busy())
         return tuple(
             " ".join(word for word in (change.action, change.kind, change.subject, change.key) if word)
             for change in found.changes

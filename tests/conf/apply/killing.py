@@ -26,6 +26,14 @@ ACTS = frozenset(
 )
 
 
+def is_act(event: str, arguments: tuple[object, ...]) -> bool:
+    """Whether an audit event is an act."""
+    if event != "open":
+        return event in ACTS
+    flags = arguments[2]
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
+
 def killed_at(point: int, action: Callable[[], object]) -> bool:
     """Run the action in a child that is killed before its `point`-th act; False when it ended before that.
 
@@ -42,16 +50,12 @@ def killed_at(point: int, action: Callable[[], object]) -> bool:
     return False
 
 
-def _writes(flags: object) -> bool:
-    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-
-
 def _child(point: int, action: Callable[[], object]) -> None:
     left = point
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal left
-        if event in ACTS or (event == "open" and _writes(arguments[2])):
+        if is_act(event, arguments):
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
