@@ -7,9 +7,12 @@ from collections.abc import Iterator, Sequence
 from hpctools.conf.account_changes import AccountChange, AccountDifference
 from hpctools.conf.plan import effects
 from hpctools.conf.plan.model import Change, DisturbedJob, Need
+from hpctools.site.scalars import spell_duration
 from hpctools.slurm.types import Job
 
 _LIMITS = {"MaxWall"}
+# Kept in seconds; what people know is days and hours.
+_TIMES = {"MaxWall", "GrpWall", "GraceTime", "PreemptExemptTime"}
 
 
 def account_changes(
@@ -22,11 +25,12 @@ def account_changes(
 
 
 def _told(change: AccountChange, stuck: Sequence[DisturbedJob]) -> Change:
-    before, after, key = change.before or None, change.after or None, change.key
+    before, after = (_spelled(change.key, value) for value in (change.before, change.after))
+    key = change.key
     if change.action == "add":
         before, after, key = (
             None,
-            ", ".join(f"{name}={value}" for name, value in change.settings) or "new",
+            ", ".join(f"{name}={_spelled(name, value)}" for name, value in change.settings) or "new",
             "",
         )
     elif change.action == "remove":
@@ -37,6 +41,12 @@ def _told(change: AccountChange, stuck: Sequence[DisturbedJob]) -> Change:
     effect = effects.joined(change.why, _for_whom(change), waiting)
     ids = tuple(job.id for job in stuck)
     return Change(change.kind, change.subject, key, before, after, Need.LIVE, effect, (), ids)
+
+
+def _spelled(key: str, value: str) -> str | None:
+    if key in _TIMES and value.isdecimal():
+        return spell_duration(int(value))
+    return value or None
 
 
 def _for_whom(change: AccountChange) -> str:

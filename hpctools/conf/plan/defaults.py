@@ -87,3 +87,27 @@ _DEFAULTS = {
 def defaults(release: Release) -> dict[str, str]:
     """Values of settings that are not stated, by key in lower case."""
     return {**_DEFAULTS, **changed_defaults(release)}
+
+
+# cgroup.conf(5), slurmdbd.conf(5) of 22.05 to 26.05.
+_FILE_DEFAULTS = {
+    "cgroup.conf": {
+        "allowedramspace": "100",
+        "allowedswapspace": "0",
+        "constraincores": "no",
+        "constraindevices": "no",
+        "constrainramspace": "no",
+        "constrainswapspace": "no",
+    },
+    "slurmdbd.conf": {
+        "authtype": "auth/munge",
+        "dbdport": "6819",
+        "storageport": "3306",
+        "storagetype": "accounting_storage/mysql",
+    },
+}
+
+
+def file_defaults(path: str) -> dict[str, str]:
+    """Values of settings that a file beside slurm.conf does not state, by key in lower case."""
+    return _FILE_DEFAULTS.get(path, {})

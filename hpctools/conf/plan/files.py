@@ -11,6 +11,7 @@ from datetime import datetime
 
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan import effects, values
+from hpctools.conf.plan.defaults import file_defaults
 from hpctools.conf.plan.live import OnDisk
 from hpctools.conf.plan.meaning import expand
 from hpctools.conf.plan.model import Change, FileChange, Need
@@ -106,9 +107,11 @@ def _key_changes(path: str, there: Sequence[Line], wanted: Sequence[Line], sides
     old, new = ({p.key.lower(): p for line in lines for p in line} for lines in (there, wanted))
     need = file_needs(path, sides.release)
     nodes = _slurmds(need, sides)
+    usual = file_defaults(path)
     for key in dict.fromkeys((*new, *old)):
         before, after = old.get(key), new.get(key)
-        if values.plain(before.value if before else "") == values.plain(after.value if after else ""):
+        ours, theirs = (each.value if each else usual.get(key, "") for each in (after, before))
+        if values.plain(ours) == values.plain(theirs):
             continue
         spelled = (after or before).key  # type: ignore[union-attr]
         old_text, new_text = masked(*(f"{key}={each.value}" if each else None for each in (before, after)))

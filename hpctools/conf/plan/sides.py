@@ -121,7 +121,7 @@ def differ(
         before = disk[0] if disk else None
     else:
         same = disk is not None and canonical(disk[0]) == canonical(running[0])
-        before = disk[0] if disk and same else running[0]
+        before = disk[0] if disk and disk[0] is not None and same else running[0]
     return Difference(before, wanted, loaded, written)
 
 

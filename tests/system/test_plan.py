@@ -1,0 +1,208 @@
+"""Plans before real daemons: each kind of edit is exactly its change, and what the plan says is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpctools import conf
+from hpctools.conf.plan import Need
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.ports import choose
+from hpctools.sandbox.rise import up
+from tests.system.harness import Cluster, until
+from tests.system.plan_rig import Rig, Told, told
+
+pytestmark = pytest.mark.releases
+
+NODES = ("reserved-1", "reserved-2")
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[Rig]:
+    sandbox = Sandbox(tmp_path_factory.mktemp("plan") / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        yield Rig(Cluster(sandbox), site_file)
+    finally:
+        down(sandbox)
+
+
+@pytest.fixture
+def home(rig: Rig) -> Iterator[Rig]:
+    """The rig, which has nothing to do before and after each test."""
+    rig.settled(rig.bundle())
+    yield rig
+    wanted = rig.bundle()
+    back = rig.plan(wanted, prune=True)
+    if not back.empty:
+        rig.obey(back, wanted, prune=True)
+
+
+def early(rig: Rig, need: Need) -> Need:
+    """What a change takes where a reconfigure does not start every daemon anew."""
+    assert rig.facts.slurm_version is not None
+    return need if rig.facts.slurm_version < (23, 11) else Need.RECONFIGURE
+
+
+def test_a_fresh_cluster_is_what_its_site_wants(rig: Rig) -> None:
+    plan = rig.plan(rig.bundle())
+    assert (told(plan), plan.files, plan.jobs, plan.warnings, plan.unknown) == ([], (), (), (), ())
+
+
+def changes_and_back(rig: Rig, wanted: conf.Bundle, expected: list[Told]) -> None:
+    plan = rig.plan(wanted)
+    assert told(plan) == expected
+    rig.obey(plan, wanted)
+
+
+def test_a_partitions_time_limit_is_reconfigured(home: Rig) -> None:
+    wanted = home.bundle(("max_time: 2-00:00:00", "max_time: 1-12:00:00"))
+    change = ("partition", "nlp", "MaxTime", "2-00:00:00", "1-12:00:00", Need.RECONFIGURE)
+    changes_and_back(home, wanted, [change])
+
+
+def test_a_tier_is_told_to_slurmdbd(home: Rig) -> None:
+    wanted = home.bundle(("priority: 500", "priority: 400"))
+    changes_and_back(home, wanted, [("qos", "high", "Priority", "500", "400", Need.LIVE)])
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after", "need"),
+    [
+        ("KillWait", "30", "45", Need.RECONFIGURE),
+        (
+            "SlurmctldParameters",
+            "enable_configless",
+            "enable_configless,idle_on_node_suspend",
+            Need.RESTART_SLURMCTLD,
+        ),
+        ("MaxJobCount", "10000", "5000", Need.RESTART_SLURMCTLD),
+        ("ProctrackType", "proctrack/cgroup", "proctrack/linuxproc", Need.RESTART_DAEMONS),
+        ("ReturnToService", "2", "1", Need.RECONFIGURE),
+    ],
+)
+def test_a_setting(home: Rig, key: str, before: str, after: str, need: Need) -> None:
+    if key == "ProctrackType" and home.facts.cgroup == "none":
+        before, after = "proctrack/linuxproc", "proctrack/pgid"
+    wanted = home.bundle(extra_parameters={**home.facts.extra_parameters, key: after})
+    changes_and_back(home, wanted, [("cluster", "uni-gpu", key, before, after, early(home, need))])
+
+
+def test_a_node_comes(home: Rig) -> None:
+    ports = choose(["slurmd-reserved-3"])
+    places = {
+        **home.facts.node_endpoints,
+        "reserved-3": conf.Endpoint("127.0.0.1", ports["slurmd-reserved-3"]),
+    }
+    wanted = home.bundle(node_counts={**home.facts.node_counts, "reserved": 3}, node_endpoints=places)
+    plan = home.plan(wanted)
+    need = early(home, Need.RESTART_DAEMONS)
+    assert [row[:3] for row in told(plan) if row[0] == "node"] == [("node", "reserved-3", "")]
+    assert {row[5] for row in told(plan) if row[0] == "node"} == {need}
+    (home.sandbox.layout.tree / "var/spool/slurmd/reserved-3").mkdir(parents=True, exist_ok=True)
+    home.obey(plan, wanted)
+    until(lambda: "IDLE" in home.ask_patiently("scontrol", "-o", "show", "node", "reserved-1"), 30)
+    home.stop("slurmd-reserved-3")
+
+
+def test_jobs_on_a_node_that_goes_are_named_and_end_first(home: Rig) -> None:
+    job = home.cluster.submit("nlp1", "-pnlp", "-wreserved-2", "--time=10", "--wrap=sleep 300")
+    until(lambda: home.cluster.job(job, "nlp1").state == "RUNNING")
+    wanted = home.bundle(node_counts={**home.facts.node_counts, "reserved": 1})
+    plan = home.plan(wanted)
+    (gone,) = [change for change in plan.changes if change.area == "node"]
+    assert (gone.subject, gone.after, gone.needs, gone.jobs) == ("reserved-2", None, Need.DRAIN, (job,))
+    assert [(row.id, row.user, row.nodes) for row in plan.jobs] == [(job, "nlp1", "reserved-2")]
+    assert plan.steps[0].nodes == ("reserved-2",)
+
+    home.cluster.inside("scancel", str(job))
+    home.cluster.ended(job, "nlp1")
+    plan = home.plan(wanted)
+    assert {change.needs for change in plan.changes if change.area == "node"} == {
+        early(home, Need.RESTART_DAEMONS)
+    }
+    home.obey(plan, wanted)
+
+
+def test_what_stands_in_the_file_and_is_not_loaded(home: Rig) -> None:
+    wanted = home.bundle(("shared], max_time: 1-00:00:00}", "shared], max_time: 20:00:00}"))
+    home.write(wanted)
+    plan = home.plan(wanted)
+    change = ("partition", "dl", "MaxTime", "1-00:00:00", "20:00:00", Need.RECONFIGURE)
+    assert (told(plan), plan.files) == ([change], ())
+    assert plan.changes[0].effect.startswith("written, but not loaded; ")
+    home.obey(plan, wanted)
+
+
+def test_what_somebody_changed_by_hand(home: Rig) -> None:
+    home.cluster.inside("scontrol", "update", "partition=nlp", "MaxTime=60", "State=DOWN")
+    home.cluster.inside("sacctmgr", "-i", "modify", "qos", "where", "name=low", "set", "Priority=7")
+    plan = home.plan(home.bundle())
+    assert told(plan) == [
+        ("partition", "nlp", "MaxTime", "01:00:00", "2-00:00:00", Need.RECONFIGURE),
+        ("partition", "nlp", "State", "DOWN", "UP", Need.RECONFIGURE),
+        ("qos", "low", "Priority", "7", "50", Need.LIVE),
+    ]
+    home.obey(plan, home.bundle())
+
+
+def test_containment_is_read_by_slurmds(home: Rig) -> None:
+    if home.facts.cgroup == "none":
+        pytest.skip("this machine gives the sandbox no cgroups")
+    wanted = home.bundle(constrain_devices=False)
+    need = early(home, Need.RESTART_SLURMDS)
+    changes_and_back(home, wanted, [("cgroup", "cgroup.conf", "ConstrainDevices", "yes", "no", need)])
+
+
+def test_a_file_that_slurmds_have_not_read(home: Rig) -> None:
+    """A slurmd from before the file's last writing cannot know its text."""
+    path = home.folder / "gres.conf"
+    path.write_text(path.read_text() + "\n")
+    import os
+    import time
+
+    os.utime(path, (time.time() + 1, time.time() + 1))
+    plan = home.plan(home.bundle())
+    need = early(home, Need.RESTART_SLURMDS)
+    assert told(plan) == [("gres", "reserved-[1-2]", "gres.conf", "an older text", "the file's", need)]
+
+
+def test_a_partition_comes_and_goes(home: Rig) -> None:
+    """Slurm cancels the jobs of a partition that goes: they are named."""
+    wanted = home.bundle(
+        (
+            "    partition: {node_groups: [reserved, shared], max_time: 1-00:00:00}",
+            "    partition: {name: deep, node_groups: [reserved, shared], max_time: 1-00:00:00}",
+        )
+    )
+    job = home.cluster.submit("dl1", "-pdl", "--time=10", "--wrap=sleep 300")
+    until(lambda: home.cluster.job(job, "dl1").state == "RUNNING")
+    plan = home.plan(wanted)
+    assert told(plan) == [
+        ("partition", "deep", "", None, "reserved-[1-2]", Need.RECONFIGURE),
+        ("partition", "dl", "", "reserved-[1-2]", None, Need.DRAIN),
+    ]
+    assert [(row.id, row.user) for row in plan.jobs] == [(job, "dl1")]
+    home.cluster.inside("scancel", str(job))
+    home.cluster.ended(job, "dl1")
+    home.obey(home.plan(wanted), wanted)
+
+
+def test_slurmctld_down_is_said(home: Rig) -> None:
+    home.stop("slurmctld")
+    plan = home.plan(home.bundle(("max_time: 2-00:00:00", "max_time: 1-12:00:00")))
+    assert [each.partition(":")[0] for each in plan.unknown] == [
+        "what slurmctld runs is not compared",
+        "jobs are not looked at",
+    ]
+    assert told(plan) == [("partition", "nlp", "MaxTime", "2-00:00:00", "1-12:00:00", Need.RECONFIGURE)]
+    from dataclasses import replace
+
+    from hpctools.sandbox import daemons
+
+    home.restart(replace(daemons.slurmctld(), host=home.controller))
+    home.answers()
