@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import click
 
 from hpctools import conf
 from hpctools.errors import UsageError
-from hpctools.site import load
+from hpctools.site import load, warnings
 from hpctools.slurm.versions import Release, parse_release
 
 
@@ -26,14 +27,18 @@ def render(
 ) -> None:
     """Compile a site file to Slurm's configuration.
 
-    Prints the files, each under its name, or writes them with --out. Nothing on a cluster is touched.
+    Prints the files, each under its name, or writes them with --out; warnings go to standard error.
+    Nothing on a cluster is touched.
     """
     facts = conf.Facts(slurm_version=_release(release), cgroup=cgroup)
-    bundle = conf.compile(load(site), facts)
+    read = load(site)
+    bundle = conf.compile(read, facts)
+    for warning in warnings(read):
+        click.echo(warning, err=True)
     if out is None:
         click.echo(_bundle_json(bundle) if as_json else _texts(bundle), nl=as_json)
         return
-    written = [str(path) for path in conf.write(bundle, out)]
+    written = [str(path) for path in _write(bundle, out)]
     click.echo(
         json.dumps({"folder": str(out), "written": written}, indent=2) if as_json else _told(out, written)
     )
@@ -46,13 +51,27 @@ def _release(text: str | None) -> Release | None:
         raise UsageError(str(error), "name a release such as 22.05 or 24.11.5") from None
 
 
+def _write(bundle: conf.Bundle, folder: Path) -> Iterator[Path]:
+    """Files of other hosts come into folders of the hosts' names."""
+    yield from conf.write(bundle, folder)
+    for host, files in bundle.elsewhere.items():
+        yield from conf.write(conf.Bundle(files, bundle.accounts), folder / host)
+
+
+def _named(bundle: conf.Bundle) -> Iterator[tuple[str, conf.File]]:
+    """Every file; those of other hosts with the host's name in front."""
+    yield from ((file.path, file) for file in bundle.files)
+    for host, files in bundle.elsewhere.items():
+        yield from ((f"{host}/{file.path}", file) for file in files)
+
+
 def _texts(bundle: conf.Bundle) -> str:
-    return "\n".join(f"==> {file.path} ({file.mode:04o}) <==\n{file.text}" for file in bundle.files)
+    return "\n".join(f"==> {path} ({file.mode:04o}) <==\n{file.text}" for path, file in _named(bundle))
 
 
 def _bundle_json(bundle: conf.Bundle) -> str:
-    files = [{"path": file.path, "mode": f"{file.mode:04o}", "text": file.text} for file in bundle.files]
-    return json.dumps({"files": files, "accounts": asdict(bundle.accounts)}, indent=2)
+    files = [{"path": path, "mode": f"{file.mode:04o}", "text": file.text} for path, file in _named(bundle)]
+    return json.dumps({"files": files, "accounts": asdict(bundle.accounts)}, indent=2, default=sorted)
 
 
 def _told(folder: Path, written: list[str]) -> str:

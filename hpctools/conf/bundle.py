@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpctools.conf.accounts import AccountTree
@@ -25,10 +26,18 @@ class File:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A whole configuration: the files, and the accounts that slurmdbd should have."""
+    """A whole configuration: the files, and the accounts that slurmdbd should have.
+
+    Attributes:
+        files: those of the controllers' configuration folder.
+        accounts: what slurmdbd should know.
+        elsewhere: files that belong on another host, by its name: slurmdbd.conf, where slurmdbd runs on a
+            host of its own.
+    """
 
     files: tuple[File, ...]
     accounts: AccountTree
+    elsewhere: Mapping[str, tuple[File, ...]] = field(default_factory=dict)
 
     def file(self, path: str) -> File:
         """Return a file by its path.

@@ -39,7 +39,19 @@ def compile(site: Site, facts: Facts | None = None) -> Bundle:
     groups = compute_groups(site, facts)
     if not groups:
         raise SiteError("no node group has a node that runs jobs", "raise a count in node_groups")
-    return Bundle(tuple(_files(site, facts, groups, release)), account_tree(site))
+    files, accounts = tuple(_files(site, facts, groups, release)), account_tree(site)
+    daemon = File("slurmdbd.conf", slurmdbd_conf(site, facts), 0o600)
+    host = _slurmdbd_host(site, facts)
+    if host is None:
+        return Bundle((*files, daemon), accounts)
+    return Bundle(files, accounts, {host: (daemon,)})
+
+
+def _slurmdbd_host(site: Site, facts: Facts) -> str | None:
+    """The host of a slurmdbd that does not run on a controller; facts that say where it listens are of here."""
+    host = site.cluster.accounting.host
+    here = host in (None, *site.cluster.controllers) or facts.slurmdbd_endpoint is not None
+    return None if here else host
 
 
 def _files(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release: Release) -> Iterator[File]:
@@ -51,7 +63,6 @@ def _files(site: Site, facts: Facts, groups: Sequence[ComputeGroup], release: Re
         yield File("topology.conf", topology_conf(site, topology, groups))
     if container is not None:
         yield File("job_container.conf", job_container_conf(site, container, release))
-    yield File("slurmdbd.conf", slurmdbd_conf(site, facts), 0o600)
 
 
 def _release(site: Site, facts: Facts) -> Release:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpctools.conf.facts import Facts
-from hpctools.conf.text import HEADER, Said, section
+from hpctools.conf.text import HEADER, Said, changed, section
 from hpctools.errors import SiteError
 from hpctools.site.jobs import JobContainer
 from hpctools.site.model import Site
@@ -91,4 +91,5 @@ def cgroup_conf(site: Site, facts: Facts, release: Release) -> str:
         "AllowedSwapSpace": Said(stated.swap_percent, (*place, "swap_percent")),
         "ConstrainDevices": Said(stated.devices and facts.constrain_devices, (*place, "devices")),
     }
-    return HEADER + section("What jobs are kept to", settings, site.source)
+    more = {key: Said(value, (*place, "parameters", key)) for key, value in stated.parameters.items()}
+    return HEADER + section("What jobs are kept to", changed(settings, more), site.source)

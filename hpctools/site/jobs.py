@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.parameters import ContainmentParameters
 from hpctools.site.scalars import Duration, FilePath, refuse
 
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -27,6 +28,8 @@ class Containment(Model):
     """The part of a job's memory that it may really take; all when left out."""
     swap_percent: Annotated[int, Field(ge=0, le=100)] | None = None
     """Swap that a job may take beside, as a percentage of its memory; none when left out."""
+    parameters: ContainmentParameters = Field(default_factory=dict)
+    """More settings of cgroup.conf, or other values for ours; an empty value leaves ours out."""
 
     @model_validator(mode="after")
     def _percentages_apply(self) -> Containment:

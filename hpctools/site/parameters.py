@@ -101,6 +101,26 @@ ClusterParameters = Annotated[
 ]
 """Settings of slurm.conf."""
 
+_DATABASE = "the site says it in cluster.accounting"
+AccountingParameters = Annotated[
+    dict[ParameterName, ParameterValue],
+    AfterValidator(
+        _without(
+            {
+                **dict.fromkeys(("DbdHost", "DbdPort", "StorageHost", "StoragePort"), _DATABASE),
+                **dict.fromkeys(("StorageLoc", "StorageUser"), _DATABASE),
+                "StoragePass": _SECRET,
+                "StoragePassScript": _SECRET,
+                "SlurmUser": "the site says it in cluster.slurm_user",
+            }
+        )
+    ),
+]
+"""Settings of slurmdbd.conf."""
+
+ContainmentParameters = Annotated[dict[ParameterName, ParameterValue], AfterValidator(_without({}))]
+"""Settings of cgroup.conf."""
+
 NodeParameters = Annotated[
     dict[ParameterName, ParameterValue],
     AfterValidator(_without({"NodeName": "the site says it in nodes"})),
@@ -120,6 +140,20 @@ PartitionParameters = Annotated[
     ),
 ]
 """Settings of a partition line."""
+
+_GRES_LINE = re.compile(r"[A-Za-z]+=[!-~]+(?: [A-Za-z]+=[!-~]+){0,15}", re.ASCII)
+
+
+def _gres_line(value: object) -> str:
+    if not isinstance(value, str) or not _GRES_LINE.fullmatch(value) or _FORBIDDEN.search(value):
+        refuse("a line of gres.conf: Key=value pairs with a space between them")
+    if re.search(r"(?:^| )(?:NodeName|Include)=", value, re.IGNORECASE):
+        refuse("no NodeName here: the line counts for the nodes of the group")
+    return value
+
+
+GresLine = Annotated[str, BeforeValidator(_gres_line)]
+"""A line of gres.conf without NodeName."""
 
 _TREE = "the site says it by where the department, lab or member stands"
 

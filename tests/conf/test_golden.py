@@ -72,11 +72,15 @@ def test_every_file_of_a_configuration(case: str, golden: Golden) -> None:
     site, facts = CASES[case]
     bundle = compile(load(site), facts)
     expected = GOLDEN / case / "expected"
-    for file in bundle.files:
-        golden(expected / file.path, file.text)
+    files = {
+        **{file.path: file for file in bundle.files},
+        **{f"{host}/{file.path}": file for host, there in bundle.elsewhere.items() for file in there},
+    }
+    for path, file in files.items():
+        golden(expected / path, file.text)
     golden(expected / "accounts.txt", accounts_text(bundle))
-    assert {path.name for path in expected.iterdir()} == {
-        *(file.path for file in bundle.files),
+    assert {str(path.relative_to(expected)) for path in expected.rglob("*") if path.is_file()} == {
+        *files,
         "accounts.txt",
     }
 
@@ -114,7 +118,9 @@ def test_only_the_database_file_is_kept_from_others() -> None:
 def test_a_password_is_in_one_file_and_in_no_repr() -> None:
     site, facts = CASES["own-nodes-without-gpus"]
     bundle = compile(load(site), facts)
-    assert [file.path for file in bundle.files if "s3cret" in file.text] == ["slurmdbd.conf"]
+    assert "s3cret" not in "".join(file.text for file in bundle.files)
+    (daemon,) = bundle.elsewhere["books.example.org"]
+    assert (daemon.path, daemon.mode, "s3cret" in daemon.text) == ("slurmdbd.conf", 0o600, True)
     assert "s3cret" not in repr(bundle) + repr(facts)
 
 

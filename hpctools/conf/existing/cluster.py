@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from hpctools.conf.existing.words import Words
+from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning
-from hpctools.conf.plan.slurmfile import parse_lines
+from hpctools.conf.plan.slurmfile import Pair, parse_lines
 from hpctools.conf.plan.values import account, seconds
 from hpctools.site.scalars import spell_duration
 
@@ -43,18 +44,22 @@ _CONTAINMENT = {
     "constrainswapspace": "swap",
     "constraindevices": "devices",
 }
-_PERCENTAGES = {"allowedramspace": "memory_percent", "allowedswapspace": "swap_percent"}
+_PERCENTAGES = (
+    ("allowedramspace", "memory_percent", "constrainramspace"),
+    ("allowedswapspace", "swap_percent", "constrainswapspace"),
+)
 _FOLDERS = ["/tmp", "/dev/shm"]  # noqa: S108  what job_container.conf(5) gives each job by default
 _YES = {"yes", "true", "1"}
 
 
-def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str) -> Words:
+def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str, facts: Facts) -> Words:
     """Return the entry `cluster`.
 
     Args:
         meaning: of slurm.conf.
         files: texts of the configuration folder by path.
         release: Slurm's, for example `22.05`; "" when it is not known.
+        facts: where slurmdbd listens, when they tell.
     """
     settings = {key: setting.value for key, setting in meaning.settings.items()}
     words: Words = {
@@ -64,7 +69,7 @@ def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str) -> W
     }
     user = account(settings.get("slurmuser", "root"))
     words |= {"slurm_user": user} if user != "slurm" else {}
-    words |= _entry("accounting", _accounting(settings, files))
+    words |= _entry("accounting", _accounting(settings, files, facts))
     words |= _entry("priority", _priority(settings))
     words |= _entry("configuration", _configuration(settings))
     words |= _entry("containment", _containment(_flat(files, "cgroup.conf")))
@@ -72,6 +77,8 @@ def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str) -> W
     words |= _entry("scripts", _scripts(settings))
     words |= _entry("topology", _topology(settings, files))
     words |= _entry("power_saving", _power_saving(settings))
+    if _flat(files, "gres.conf").get("autodetect", "off").lower() == "nvml":
+        words["gpu_detection"] = "nvml"
     return words
 
 
@@ -88,21 +95,19 @@ def _entry(key: str, words: Words) -> Words:
     return {key: words} if words else {}
 
 
-def _flat(files: Mapping[str, str], path: str) -> dict[str, str]:
-    """A file of settings, by key in lower case."""
+def spelled(files: Mapping[str, str], path: str) -> dict[str, Pair]:
+    """Return the settings of a file, by key in lower case; none where there is no such file."""
     lines = parse_lines(files, path) if path in files else ()
-    return {pair.key.lower(): pair.value for line in lines for pair in line}
+    return {pair.key.lower(): pair for line in lines for pair in line}
 
 
-def _accounting(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
-    words: Words = {}
-    first = settings.get("slurmctldhost", "").split(",")[0].split("(")[0]
-    host = settings.get("accountingstoragehost", "")
-    if host and host != first:
-        words["host"] = host
-    if settings.get("accountingstorageport", "6819") != "6819":
-        words["port"] = int(settings["accountingstorageport"])
+def _flat(files: Mapping[str, str], path: str) -> dict[str, str]:
+    return {key: pair.value for key, pair in spelled(files, path).items()}
+
+
+def _accounting(settings: Mapping[str, str], files: Mapping[str, str], facts: Facts) -> Words:
     stored = _flat(files, "slurmdbd.conf")
+    words = _slurmdbd(settings, stored, facts)
     database: Words = {}
     for key, word, usual in (
         ("storagehost", "host", "localhost"),
@@ -114,6 +119,18 @@ def _accounting(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
     if "host" in database and stored.get("storageport", "3306") != "3306":
         database["port"] = int(stored["storageport"])
     return {**words, **_entry("database", database)}
+
+
+def _slurmdbd(settings: Mapping[str, str], stored: Mapping[str, str], facts: Facts) -> Words:
+    """Where slurmdbd runs, by the name that it goes by when a fact says how it is reached."""
+    first = settings.get("slurmctldhost", "").split(",")[0].split("(")[0]
+    host = settings.get("accountingstoragehost", "")
+    if facts.slurmdbd_endpoint is not None:
+        host = stored.get("dbdhost", "")
+    words: Words = {"host": host} if host and host != first else {}
+    if facts.slurmdbd_endpoint is None and settings.get("accountingstorageport", "6819") != "6819":
+        words["port"] = int(settings["accountingstorageport"])
+    return words
 
 
 def _time(settings: Mapping[str, str], key: str, bare: int = 60) -> str | None:
@@ -150,8 +167,8 @@ def _containment(stated: Mapping[str, str]) -> Words:
         wanted = stated.get(key, "no").lower() in _YES
         if wanted != (word != "swap"):
             words[word] = wanted
-    for key, word in _PERCENTAGES.items():
-        if stated.get(key, "").isdecimal():
+    for key, word, needed in _PERCENTAGES:
+        if stated.get(key, "").isdecimal() and stated.get(needed, "no").lower() in _YES:
             words[word] = int(stated[key])
     return words
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpctools.conf.existing.gpus import gpu_words
 from hpctools.conf.existing.words import Words
+from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Node, Raw, expand
 from hpctools.conf.plan.values import minutes
 from hpctools.conf.text import fold
@@ -43,8 +44,13 @@ class Machines:
     partitions: dict[str, list[str]] = field(default_factory=dict)
 
 
-def machines(meaning: Meaning) -> Machines:
-    """Gather nodes into groups; no partition has a part of a group."""
+def machines(meaning: Meaning, facts: Facts) -> Machines:
+    """Gather nodes into groups; no partition has a part of a group.
+
+    Args:
+        meaning: of slurm.conf.
+        facts: nodes whose endpoint they tell need no address in the site file.
+    """
     members = {name: nodes_of(raw, meaning) for name, raw in meaning.partitions.items()}
     found: dict[tuple[Any, ...], list[str]] = {}
     for name, node in meaning.nodes.items():
@@ -53,7 +59,8 @@ def machines(meaning: Meaning) -> Machines:
         found.setdefault((tuple(sorted(still.items())), where), []).append(name)
     groups: list[Group] = []
     for (_, where), names in found.items():
-        groups.append(_group(names, where, meaning.nodes, [group.words["name"] for group in groups]))
+        taken = [group.words["name"] for group in groups]
+        groups.append(_group(names, where, meaning.nodes, taken, facts.node_endpoints))
     order = {
         partition: [group.words["name"] for group in groups if partition in group.partitions]
         for partition in members
@@ -83,7 +90,11 @@ def _node_set(raw: Raw, nodes: Mapping[str, Node]) -> Set[str]:
 
 
 def _group(
-    names: Sequence[str], where: frozenset[str], nodes: Mapping[str, Node], taken: Sequence[str]
+    names: Sequence[str],
+    where: frozenset[str],
+    nodes: Mapping[str, Node],
+    taken: Sequence[str],
+    placed: Container[str],
 ) -> Group:
     cloud = [name for name in names if nodes[name].shape.get("state") == "CLOUD"]
     ordered = (*(name for name in names if name not in cloud), *cloud)
@@ -98,10 +109,12 @@ def _group(
     elif counted == ordered:
         words["count"] = size
     addresses = [nodes[name].address or name for name in ordered]
-    if addresses != list(ordered):
+    if addresses != list(ordered) and not all(name in placed for name in ordered):
         words["addresses"] = ",".join(addresses)
     words |= gpu_words(shape.get("gres", ""))
     words["hardware"] = _hardware(shape)
+    if shape.get("weight", "1") != "1" and shape["weight"].isdecimal():
+        words["weight"] = int(shape["weight"])
     return Group(words, ordered, where, shape)
 
 

@@ -112,7 +112,8 @@ class _Writer:
         leading = [name for name in account.coordinators if name in users]
         for name in account.coordinators:
             if name not in leading[:1]:
-                self.left_out.append(f"{name} coordinates account {account.name} beside its supervisor")
+                where = "beside its supervisor" if name in leading else "without being a member"
+                self.left_out.append(f"{name} coordinates account {account.name} {where}")
         members = [name for name in users if name not in leading[:1]]
         return {
             **({"supervisor": leading[0]} if leading else {}),

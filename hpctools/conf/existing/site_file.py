@@ -13,6 +13,7 @@ from hpctools.conf.existing.cluster import cluster_words
 from hpctools.conf.existing.machines import Machines, allowed, machines, partition_words
 from hpctools.conf.existing.people import names_of, people
 from hpctools.conf.existing.words import Words
+from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Raw, read_meaning
 from hpctools.slurm.versions import Release, spell_release
 
@@ -58,26 +59,42 @@ class Draft:
     left_out: tuple[str, ...]
 
 
-def draft(existing: Existing) -> Draft:
+def draft(existing: Existing, facts: Facts) -> Draft:
     """Say what a cluster has in the words of a site file.
+
+    Args:
+        existing: what there is.
+        facts: where daemons listen; what they say need not be said again.
 
     Raises:
         HpctoolsError: a file cannot be understood.
     """
     meaning = read_meaning(existing.files)
     persons = people(existing.accounts, existing.descriptions)
-    found = machines(meaning)
+    found = machines(meaning, facts)
     release = spell_release(existing.release[:2]) if existing.release else ""
     words: Words = {
-        "cluster": cluster_words(meaning, existing.files, release),
+        "cluster": cluster_words(meaning, existing.files, release, facts),
         "node_groups": [group.words for group in found.groups],
         "departments": persons.departments,
         "partitions": list(_partitions(meaning, found, persons.departments, list(persons.tiers))),
         "tiers": persons.tiers,
         "default_accounts": persons.default_accounts,
     }
+    words["departments"] = [_ordered(entry) for entry in persons.departments]
     groups = {group.words["name"]: group.nodes for group in found.groups}
     return Draft({key: words[key] for key in _SECTIONS if words[key]}, groups, persons.left_out)
+
+
+_LAST = ("partition", "tiers", "limits", "members", "members_limits", "settings", "labs")
+
+
+def _ordered(entry: Words) -> Words:
+    """A department with what is long at its end; the entry itself is what others change."""
+    for key in _LAST:
+        if key in entry:
+            entry[key] = entry.pop(key)
+    return entry
 
 
 def _partitions(
