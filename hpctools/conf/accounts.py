@@ -6,8 +6,8 @@ is the rendered form, as slurm.conf's text is. An empty value means "not set".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 Settings = Mapping[str, str]
 
@@ -92,3 +92,25 @@ class AccountTree:
     default_accounts: Mapping[str, str]
     associations: tuple[Association, ...]
     beside: Beside = field(default=Beside())
+
+
+def above(name: str, parents: Mapping[str, str]) -> Iterator[str]:
+    """Yield the accounts above one, nearest first."""
+    while name in parents and parents[name] != name:
+        name = parents[name]
+        yield name
+
+
+def without_inherited(accounts: Sequence[Account]) -> tuple[Account, ...]:
+    """Leave out coordinators whom an account above has already: they coordinate those below it anyway.
+
+    sacctmgr shows them on accounts below, some releases always and others after a while (measured).
+    """
+    parents = {account.name: account.parent for account in accounts}
+    holders = {account.name: account.coordinators for account in accounts}
+
+    def own(account: Account) -> Iterator[str]:
+        higher = {user for name in above(account.name, parents) for user in holders.get(name, ())}
+        return (user for user in dict.fromkeys(account.coordinators) if user not in higher)
+
+    return tuple(replace(account, coordinators=tuple(own(account))) for account in accounts)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos
+from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos, without_inherited
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
 from hpctools.errors import HpctoolsError
 
@@ -85,7 +85,7 @@ def parse_live(
     return AccountTree(
         clusters=tuple(row["Cluster"] for row in clusters),
         qos=tuple(Qos(row["Name"], _canonical(row, QOS_SETTINGS)) for row in qos),
-        accounts=tuple(_account(row, coordinators) for row in ours if row["User"] == ""),
+        accounts=without_inherited([_account(row, coordinators) for row in ours if row["User"] == ""]),
         default_accounts={row["User"]: row["DefaultAccount"] for row in users},
         associations=tuple(
             Association(row["User"], row["Account"], _canonical(row, ASSOCIATION_SETTINGS))

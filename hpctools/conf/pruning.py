@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpctools.conf.account_changes import AccountChange, Kept, Kind
-from hpctools.conf.accounts import ROOT, Account, AccountTree
+from hpctools.conf.accounts import ROOT, Account, AccountTree, above
 from hpctools.conf.renames import renamed_accounts, renamed_qos
 from hpctools.conf.vocabulary import names_of
 from hpctools.slurm.types import Job
@@ -96,11 +96,12 @@ class _Look:
     prunable: Set[Item] | None
 
     def people(self) -> dict[Item, _Reason]:
-        """Associations, children before parents."""
+        """Associations, the default ones last: newer releases refuse to leave a person without a default."""
         named = {(row.user, row.account) for row in self.wanted.associations}
         jobs = _jobs_by(self.busy, lambda job: (job.user, job.account))
         found: dict[Item, _Reason] = {}
-        for row in self.live.associations:
+        defaults = self.live.default_accounts
+        for row in sorted(self.live.associations, key=lambda row: defaults.get(row.user) == row.account):
             key = (row.user, row.account)
             if row.account == ROOT or key in named:
                 continue
@@ -141,10 +142,8 @@ class _Look:
         return found
 
     def coordinators(self, staying: Set[str]) -> dict[Item, _Reason]:
-        """Coordinators of accounts that stay, unless they are the same of an account above."""
+        """Coordinators of accounts that stay."""
         named = {account.name: account.coordinators for account in self.wanted.accounts}
-        parents = {account.name: account.parent for account in self.live.accounts}
-        holders = {account.name: account.coordinators for account in self.live.accounts}
         found: dict[Item, _Reason] = {}
         for account in self.live.accounts:
             stays = account.name in named or account.name in staying
@@ -152,9 +151,8 @@ class _Look:
             outlives = bool(self.live.beside.clusters) and account.name not in self.live.beside.accounts
             if account.name == ROOT or not (stays or outlives):
                 continue
-            above = {user for name in _above(account.name, parents) for user in holders.get(name, ())}
             for user in account.coordinators:
-                if user not in named.get(account.name, ()) and user not in above:
+                if user not in named.get(account.name, ()):
                     item: Item = ("coordinator", user, account.name)
                     found[item] = self._reason(item, (), "")
         return found
@@ -198,10 +196,8 @@ class _Look:
         """Why it stays: a job weighs more than that nobody asked."""
         if jobs:
             return _Reason(_count(jobs), tuple(job.id for job in jobs))
-        if own:
-            return _Reason(own)
         if self.prune and (self.prunable is None or item in self.prunable):
-            return _Reason("")
+            return _Reason(own)
         return _Reason(f"renamed to {new_name}; pruning removes it" if new_name else NOT_ASKED)
 
 
@@ -221,16 +217,9 @@ def _jobs_by(jobs: Iterable[Job], key: Callable[[Job], Key]) -> Mapping[Key, Seq
     return found
 
 
-def _above(name: str, parents: Mapping[str, str]) -> Iterator[str]:
-    """The accounts above one, nearest first."""
-    while name in parents and parents[name] != name:
-        name = parents[name]
-        yield name
-
-
 def _deepest_first(accounts: Sequence[Account]) -> list[Account]:
     parents = {account.name: account.parent for account in accounts}
-    return sorted(accounts, key=lambda account: -sum(1 for _ in _above(account.name, parents)))
+    return sorted(accounts, key=lambda account: -sum(1 for _ in above(account.name, parents)))
 
 
 def people_below(*trees: AccountTree) -> Mapping[str, tuple[str, ...]]:
@@ -239,6 +228,6 @@ def people_below(*trees: AccountTree) -> Mapping[str, tuple[str, ...]]:
     for tree in trees:
         parents = {account.name: account.parent for account in tree.accounts}
         for row in tree.associations:
-            for name in (row.account, *_above(row.account, parents)):
+            for name in (row.account, *above(row.account, parents)):
                 found.setdefault(name, {})[row.user] = None
     return {name: tuple(users) for name, users in found.items()}

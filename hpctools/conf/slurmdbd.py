@@ -30,6 +30,7 @@ _SILENCE = re.compile(
     r"Connection refused|Unable to (contact|establish)|failed to open persistent connection|"
     r"Unable to connect to database|Connection timed out|Socket timed out|Broken pipe|Zero Bytes"
 )
+_DONE = re.compile("Nothing (new added|deleted|removed)")
 _IN_USE = re.compile(r"Job\(s\) active|running jobs", re.IGNORECASE)
 
 
@@ -170,7 +171,7 @@ class Slurmdbd:
             self._tell(("sacctmgr", "--immediate", *call.argv), call.stdin)
         except CommandError as error:
             said = f"{error.message}\n{error.stderr_tail}"
-            if "Nothing deleted" in said:
+            if _DONE.search(said):
                 return []  # somebody else was faster
             if call.argv[0] != "delete" or not _IN_USE.search(said):
                 raise

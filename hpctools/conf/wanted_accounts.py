@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Qos, Settings
+from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Qos, Settings, without_inherited
 from hpctools.conf.vocabulary import (
     ASSOCIATION_SETTINGS,
     QOS_SETTINGS,
@@ -28,9 +28,7 @@ def account_tree(site: Site) -> AccountTree:
     return AccountTree(
         clusters=(site.cluster.name,),
         qos=tuple(_qos(name, tier) for name, tier in site.tiers.items()),
-        accounts=tuple(
-            account for department in site.departments for account in _department(site, department)
-        ),
+        accounts=without_inherited([row for each in site.departments for row in _department(site, each)]),
         default_accounts={user.name: user.default_account for user in site.users()},
         associations=tuple(row for department in site.departments for row in _people((), department)),
     )

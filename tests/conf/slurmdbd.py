@@ -4,13 +4,22 @@ The system test beside it (test_real_slurm.py) is what it was written from.
 """
 
 from hpctools.conf import Account, AccountTree, Association, Command, Qos
+from hpctools.conf.accounts import without_inherited
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, parse_tres
 
 FRESH_QOS = {"Priority": "0", "PreemptMode": "cluster", "GraceTime": "00:00:00", "UsageFactor": "1.000000"}
 
 
+class InUse(Exception):
+    """What sacctmgr says when a job needs what is to be deleted."""
+
+
 class FakeSlurmdbd:
-    """Keeps what it is told as sacctmgr would show it."""
+    """Keeps what it is told as sacctmgr would show it.
+
+    Attributes:
+        jobs: (user, account, QoS) of jobs in the queue: what they need is not deleted.
+    """
 
     def __init__(self) -> None:
         self.clusters: list[str] = []
@@ -19,20 +28,23 @@ class FakeSlurmdbd:
         self.coordinators: dict[str, list[str]] = {}
         self.users: dict[str, str] = {"root": "root"}
         self.associations: dict[tuple[str, str], dict[str, str]] = {("root", "root"): {"Fairshare": "1"}}
+        self.jobs: set[tuple[str, str, str]] = set()
 
     def tree(self) -> AccountTree:
         """What parse_live would make of it."""
         return AccountTree(
             clusters=tuple(self.clusters),
             qos=tuple(Qos(name, _canonical(row, QOS_SETTINGS)) for name, row in self.qos.items()),
-            accounts=tuple(
-                Account(
-                    name,
-                    row["parent"] or "root",
-                    _canonical(row, ASSOCIATION_SETTINGS),
-                    tuple(self.coordinators.get(name, ())),
-                )
-                for name, row in self.accounts.items()
+            accounts=without_inherited(
+                [
+                    Account(
+                        name,
+                        row["parent"] or "root",
+                        _canonical(row, ASSOCIATION_SETTINGS),
+                        tuple(self.coordinators.get(name, ())),
+                    )
+                    for name, row in self.accounts.items()
+                ]
             ),
             default_accounts=dict(self.users),
             associations=tuple(
@@ -82,7 +94,7 @@ class FakeSlurmdbd:
 
     def _add_qos(self, rest: list[str]) -> None:
         (names,) = rest
-        for name in names.split(","):
+        for name in names.removeprefix("name=").split(","):
             assert name not in self.qos
             self.qos[name] = dict(FRESH_QOS)
 
@@ -93,10 +105,10 @@ class FakeSlurmdbd:
         _merge(self.qos[where["name"]], changes)
 
     def _add_account(self, rest: list[str]) -> None:
-        changes = dict(part.split("=", 1) for part in rest[1:])
+        changes = dict(part.split("=", 1) for part in rest)
         assert changes.pop("cluster") in self.clusters
-        parent = changes.pop("parent")
-        for name in rest[0].split(","):
+        names, parent = changes.pop("name"), changes.pop("parent")
+        for name in names.split(","):
             self._new_account(name, parent, changes)
 
     def _new_account(self, name: str, parent: str, changes: dict[str, str]) -> None:
@@ -107,6 +119,11 @@ class FakeSlurmdbd:
 
     def _modify_account(self, rest: list[str]) -> None:
         where, changes = _split(rest)
+        if "parent" in changes:
+            assert where["name"] not in (changes["parent"], *self._above(changes["parent"])), "a circle"
+            assert changes["parent"] in self.accounts
+        for names in (changes.get("QOS", ""), changes.get("DefaultQOS", "").removeprefix("-1")):
+            assert set(filter(None, names.split(","))) <= self.qos.keys()
         _merge(self.accounts[where["name"]], changes)
 
     def _add_user(self, rest: list[str]) -> None:
@@ -138,6 +155,60 @@ class FakeSlurmdbd:
             assert name in self.users
             self.coordinators.setdefault(changes["account"], []).append(name)
 
+    def _delete_coordinator(self, rest: list[str]) -> None:
+        changes = dict(part.split("=", 1) for part in rest)
+        for name in changes["names"].split(","):
+            self.coordinators[changes["account"]].remove(name)
+
+    def _delete_user(self, rest: list[str]) -> None:
+        """Only associations go; a person without any goes with the last."""
+        where = dict(part.split("=", 1) for part in rest[1:])
+        rows = [(name, where["account"]) for name in where["name"].split(",")]
+        if {job[:2] for job in self.jobs} & set(rows):
+            raise InUse(rows)
+        for row in rows:
+            self._forget(*row)
+
+    def _forget(self, user: str, account: str) -> None:
+        del self.associations[user, account]
+        left = [held for name, held in self.associations if name == user]
+        if not left:
+            del self.users[user]
+            for names in self.coordinators.values():
+                names[:] = [name for name in names if name != user]
+        elif self.users[user] == account:
+            self.users[user] = ""
+
+    def _delete_account(self, rest: list[str]) -> None:
+        """Everything below it goes as well."""
+        names = dict(part.split("=", 1) for part in rest[1:])["name"].split(",")
+        assert set(names) <= self.accounts.keys()
+        gone = [name for name in self.accounts if {name, *self._above(name)} & set(names)]
+        if {job[1] for job in self.jobs} & set(gone):
+            raise InUse(gone)
+        for user, account in list(self.associations):
+            if account in gone:
+                self._forget(user, account)
+        for name in gone:
+            del self.accounts[name]
+            self.coordinators.pop(name, None)
+
+    def _delete_qos(self, rest: list[str]) -> None:
+        """Lists lose the name."""
+        for gone in dict(part.split("=", 1) for part in rest[1:])["name"].split(","):
+            del self.qos[gone]
+            rows = (*self.qos.values(), *self.accounts.values(), *self.associations.values())
+            for row in rows:
+                for key in ("QOS", "Preempt"):
+                    names = row.get(key, "").split(",")
+                    row[key] = ",".join(name for name in names if name and name != gone)
+
+    def _above(self, name: str) -> list[str]:
+        found = []
+        while name := self.accounts[name]["parent"]:
+            found.append(name)
+        return found
+
 
 def _split(rest: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """`where a=b set c=d` as two mappings."""
@@ -162,11 +233,15 @@ def _merge(row: dict[str, str], changes: dict[str, str]) -> None:
 
 
 def _from_file(settings: dict[str, str]) -> dict[str, str]:
-    words = {"MaxTRESPerJob": "MaxTRES", "MaxWallDurationPerJob": "MaxWall"}
+    words = {
+        "MaxTRESPerJob": "MaxTRES",
+        "MaxWallDurationPerJob": "MaxWall",
+        "MaxTRESMinsPerJob": "MaxTRESMins",
+    }
     renamed = {words.get(key, key): value for key, value in settings.items()}
-    if "MaxWall" in renamed:
-        minutes = int(renamed["MaxWall"])
-        renamed["MaxWall"] = f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+    for key in {"MaxWall", "GrpWall"} & renamed.keys():
+        minutes = int(renamed[key])
+        renamed[key] = f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
     return renamed
 
 
