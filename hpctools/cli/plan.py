@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpctools.cli.target import Target, find_target, target_options
+from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_options
 
 if TYPE_CHECKING:
     from hpctools.conf.plan.model import Plan
@@ -61,6 +61,7 @@ def plan_for(target: Target, *, prune: bool = False) -> Plan:
     """Read what there is and compare the target with it."""
     from dataclasses import replace
 
+    from hpctools.conf.apply import Generations, History, unfinished_warnings
     from hpctools.conf.plan.compare import make_plan
     from hpctools.conf.plan.read import read
 
@@ -68,7 +69,8 @@ def plan_for(target: Target, *, prune: bool = False) -> Plan:
     paths = [file.path for file in bundle.files]
     live = read(target.folder, target.site.cluster.name, paths=paths)
     made = make_plan(bundle, live, folder=target.folder, release=target.facts.slurm_version, prune=prune)
-    return replace(made, warnings=(*target.warnings, *made.warnings))
+    owed = unfinished_warnings(History(STATE_FOLDER), Generations(target.folder))
+    return replace(made, warnings=(*target.warnings, *made.warnings, *owed))
 
 
 def _told(made: Plan, *, diff: bool, everything: bool, as_json: bool) -> str:

@@ -5,7 +5,7 @@ from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import History
 from hpctools.conf.apply.lock import LockedError
 from hpctools.conf.apply.record import Phase, Record
-from hpctools.conf.apply.recovery import unfinished
+from hpctools.conf.apply.recovery import unfinished, unfinished_warnings
 from hpctools.conf.apply.request import Outcome, Prospect, Request
 from hpctools.conf.apply.transaction import change
 from hpctools.conf.apply.who import Who
@@ -26,4 +26,5 @@ __all__ = [
     "Who",
     "change",
     "unfinished",
+    "unfinished_warnings",
 ]

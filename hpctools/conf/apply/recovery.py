@@ -67,7 +67,7 @@ def unfinished(history: History, generations: Generations) -> Record | None:
     return last if last.owed or last.result == "interrupted" else None
 
 
-def warnings(history: History, generations: Generations) -> tuple[str, ...]:
+def unfinished_warnings(history: History, generations: Generations) -> tuple[str, ...]:
     """What a plan must say of a change that was killed or failed: what is written and not loaded yet.
 
     Empty for those who may not read the history.
