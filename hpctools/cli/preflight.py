@@ -81,8 +81,8 @@ def _json(verdict: Verdict) -> str:
 
 def _text(verdict: Verdict) -> Iterator[str]:
     for problem in verdict.problems:
-        yield f"problem: {problem.meaning or problem.said}"
-        if problem.said and problem.meaning:
+        yield f"problem: {problem.meaning}"
+        if problem.said:
             yield f"  slurmctld said: {problem.said}"
         if problem.remedy:
             yield f"  remedy: {problem.remedy}"

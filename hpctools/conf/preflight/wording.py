@@ -193,4 +193,4 @@ def problem(line: str, *, past: bool) -> Problem | None:
         found = each.pattern.search(said)
         if found:
             return Problem(said, found.expand(each.meaning), found.expand(each.remedy))
-    return Problem(said, "", "")
+    return Problem(said, _NOT_READ if said.startswith("fatal: ") else "slurmctld complains of this")
