@@ -123,7 +123,8 @@ def _partitions(text: str) -> Iterator[tuple[str, Raw]]:
             defaults = (
                 pair.partition("=") for pair in words.pop("jobdefaults", "").split(",") if "=" in pair
             )
-            # 26.05 has one word for both kinds of having a node alone.
+            # 26.05 has one word for all kinds of having a node alone.
             alone = words.pop("exclusive", "").upper()
             kinds = {f"exclusive{kind.lower()}": "YES" for kind in ("USER", "TOPO") if kind in alone}
+            kinds |= {"oversubscribe": "EXCLUSIVE"} if alone == "NODE" else {}
             yield name, {**words, **kinds, **{key.lower(): value for key, _, value in defaults}}
