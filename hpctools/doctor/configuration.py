@@ -19,18 +19,15 @@ OTHERS = 0o077
 _DIFFERS = re.compile(r"[Nn]ode (\S+) appears to have a different slurm\.conf")
 
 
-def files_are_what_slurmctld_read(
-    config: Mapping[str, str], files: tuple[ConfFile, ...]
-) -> Iterator[Finding]:
+def files_are_what_slurmctld_read(read_at: float, files: tuple[ConfFile, ...]) -> Iterator[Finding]:
     """A file that changed after slurmctld read it."""
-    read = datetime.fromisoformat(config["DATA_AS_OF"]).timestamp()
     ours = {file.path: file for name in READ_BY_SLURMCTLD for file in with_includes(files, name)}
-    # DATA_AS_OF has no fractions: a file of the same second may have been read.
-    late = [file.path for file in ours.values() if file.there and file.changed >= read + 1]
+    # Slurm's times may be in whole seconds: a file of the same second may have been read.
+    late = [file.path for file in ours.values() if file.there and file.changed >= read_at + 1]
     if late:
         yield Finding(
             ", ".join(late),
-            f"changed after slurmctld read its configuration ({config['DATA_AS_OF']})",
+            f"changed after slurmctld read its configuration ({datetime.fromtimestamp(read_at):%F %T})",
             "what runs is not what the files say; the next restart or reconfigure brings it in unasked",
             "look at the difference (hpctools plan), then scontrol reconfigure or restart slurmctld",
             Severity.WARNING,
@@ -176,7 +173,7 @@ def settings_are_of_this_release(release: Release, files: tuple[ConfFile, ...]) 
 
 
 CHECKS = checks(
-    (files_are_what_slurmctld_read, "config files"),
+    (files_are_what_slurmctld_read, "read_at files"),
     (commands_read_what_slurmctld_runs, "config"),
     (nodes_have_the_same_slurm_conf, "log"),
     (includes_are_there_and_say_something, "files"),

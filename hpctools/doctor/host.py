@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import datetime
 from pathlib import Path
 
 from hpctools.doctor.conf_lines import includes
@@ -21,7 +22,9 @@ RESOLVE_SECONDS = 20.0
 DAEMONS = ("slurmctld", "slurmdbd", "slurmd")
 MUNGE_KEY = Path("/etc/munge/munge.key")
 # Where slurmctld begins to speak of what it has just read.
-_BEGINNINGS = re.compile(r"slurmctld version \S+ started|Processing Reconfiguration Request")
+_BEGINNINGS = re.compile(
+    r"slurmctld version \S+ started|Processing Reconfiguration Request|SIGHUP\) received"
+)
 
 
 def files(folder: Path) -> tuple[ConfFile, ...]:
@@ -138,6 +141,18 @@ def log(path: Path) -> tuple[str, ...]:
         lines = file.read().decode(errors="replace").splitlines()
     starts = [number for number, line in enumerate(lines) if _BEGINNINGS.search(line)]
     return tuple(lines[starts[-1] :] if starts else lines)
+
+
+def beginning(log: Sequence[str]) -> float | None:
+    """When what a log tells of began, Unix seconds; None when its first line is no beginning, or has no time.
+
+    LogTimeFormat is iso8601 or iso8601_ms in slurmctld's own time, unless a site has changed it.
+    """
+    first = log[0] if log else ""
+    stamp = re.match(r"\[(\d{4}-\d\d-\d\dT[\d:.]+)\]", first)
+    if stamp is None or not _BEGINNINGS.search(first):
+        return None
+    return datetime.fromisoformat(stamp[1]).timestamp()
 
 
 def daemons() -> tuple[LocalDaemon, ...]:

@@ -161,7 +161,8 @@ class Installation:
         state: StateSaveLocation, on a host that has it.
         state_of: the cluster's name in it; "" when slurmctld never wrote one.
         unresolved: names of hosts that do not resolve here.
-        log: lines of slurmctld's log since it started.
+        read_at: when slurmctld last read its files, Unix seconds.
+        log: lines of slurmctld's log since then.
         daemons: Slurm's daemons on this host.
         adopts: files of /etc/pam.d that call pam_slurm_adopt.
         strangers: users that slurmdbd knows and this host does not.
@@ -186,6 +187,7 @@ class Installation:
     state: Seen[StateFolder]
     state_of: Seen[str]
     unresolved: Seen[tuple[str, ...]]
+    read_at: Seen[float]
     log: Seen[tuple[str, ...]]
     daemons: Seen[tuple[LocalDaemon, ...]]
     adopts: Seen[tuple[str, ...]]

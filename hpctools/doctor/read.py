@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from hpctools.doctor import ask, host
 from hpctools.doctor.ask import see
-from hpctools.doctor.conf_lines import settings
-from hpctools.doctor.installation import Answer, Installation, Missing, Seen
+from hpctools.doctor.conf_lines import includes, settings, with_includes
+from hpctools.doctor.installation import Answer, ConfFile, Installation, Missing, Seen
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.types import Node
+from hpctools.slurm.versions import parse_release, reconfigure_starts_anew
 
 _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
@@ -27,7 +29,8 @@ def read(folder: Path) -> Installation:
     """
     files = see(lambda: host.files(folder))
     text = {} if isinstance(files, Missing) else settings(files, "slurm.conf")
-    controllers = see(ask.controllers)
+    stuck = _stuck(files)
+    controllers = see(ask.controllers) if stuck is None else stuck
     silent = _silence(controllers)
     client = CommandClient()
     with ThreadPoolExecutor() as pool:
@@ -35,21 +38,23 @@ def read(folder: Path) -> Installation:
         def of_slurmctld(question: Callable[[], _Value]) -> Future[Seen[_Value]]:
             return pool.submit(lambda: see(question) if silent is None else silent)
 
+        def by_commands(question: Callable[[], _Value]) -> Future[Seen[_Value]]:
+            return pool.submit(lambda: see(question) if stuck is None else stuck)
+
         asked = of_slurmctld(client.config)
         nodes, partitions = of_slurmctld(client.nodes), of_slurmctld(client.partitions)
-        slurmdbd = pool.submit(lambda: see(ask.slurmdbd))
-        release, credential = (
-            pool.submit(lambda: see(lambda: client.release)),
-            pool.submit(see, ask.credential),
-        )
+        slurmdbd = by_commands(ask.slurmdbd)
+        release = by_commands(lambda: client.release)
+        credential = pool.submit(see, ask.credential)
         config = asked.result()
-        cluster = ask.cluster_name(config, text)
+        cluster = ask.cluster_name(config, text) if stuck is None else stuck
         accounting = pool.submit(lambda: then(cluster, ask.accounting))
         unended = then(cluster, ask.unended)
         # Asked after slurmdbd: a job that ends meanwhile is still known, for MinJobAge.
         jobs = of_slurmctld(lambda: frozenset(job.id for job in client.jobs()))
     daemons = host.daemons()
     place = _setting(config, text, "StateSaveLocation")
+    log = then(_setting(config, text, "SlurmctldLogFile"), lambda path: host.log(Path(path)))
     return Installation(
         now=int(time.time()),
         folder=str(folder),
@@ -68,7 +73,8 @@ def read(folder: Path) -> Installation:
         state=then(place, lambda path: host.state(Path(path))),
         state_of=then(place, lambda path: host.state_of(Path(path))),
         unresolved=then(nodes.result(), lambda found: host.unresolved(_addresses(found))),
-        log=then(_setting(config, text, "SlurmctldLogFile"), lambda path: host.log(Path(path))),
+        read_at=_read_at(log, config),
+        log=log,
         daemons=daemons,
         adopts=see(host.adopts),
         strangers=then(accounting.result(), lambda known: host.strangers(user for user, _ in known.members)),
@@ -85,6 +91,18 @@ def then(seen: Seen[_Value], go_on: Callable[[_Value], _Other]) -> Seen[_Other]:
     return seen if isinstance(seen, Missing) else see(lambda: go_on(seen))
 
 
+def _stuck(files: Seen[tuple[ConfFile, ...]]) -> Missing | None:
+    """Why Slurm's commands need not be run: they wait 60 s for a file that slurm.conf includes (22.05.8)."""
+    if isinstance(files, Missing):
+        return None
+    there = {file.path for file in files if file.there}
+    wanted = [name for file in with_includes(files, "slurm.conf") for name in includes(file)]
+    gone = next((name for name in wanted if name not in there), None)
+    if gone is None:
+        return None
+    return Missing(f"no Slurm command works here: slurm.conf includes {gone}, which is not there", True)
+
+
 def _silence(controllers: Seen[tuple[Answer, ...]]) -> Missing | None:
     """Why slurmctld need not be asked; each question would wait for its answer in vain."""
     if isinstance(controllers, Missing):
@@ -98,6 +116,22 @@ def _silence(controllers: Seen[tuple[Answer, ...]]) -> Missing | None:
 def _addresses(nodes: list[Node]) -> list[str]:
     """Of nodes that should be there; cloud nodes get theirs when they wake up."""
     return [node.address for node in nodes if "CLOUD" not in node.flags and node.state != "FUTURE"]
+
+
+def _read_at(log: Seen[tuple[str, ...]], config: Seen[Mapping[str, str]]) -> Seen[float]:
+    """When slurmctld last read its files: its log says, and later releases start anew when they do."""
+    stamp = None if isinstance(log, Missing) else host.beginning(log)
+    if stamp is not None:
+        return stamp
+    if isinstance(config, Missing):
+        return config
+    if reconfigure_starts_anew(parse_release(config["SLURM_VERSION"])):
+        return datetime.fromisoformat(config["BOOT_TIME"]).timestamp()
+    if isinstance(log, Missing):
+        return log
+    return Missing(
+        "slurmctld's log, the only place that says it, does not reach back to when it read its files"
+    )
 
 
 def _setting(config: Seen[Mapping[str, str]], text: Mapping[str, str], key: str) -> Seen[str]:

@@ -14,7 +14,6 @@ from hpctools.slurm.types import Node, Partition
 
 NOW = 1_795_274_000
 CONFIG = {
-    "DATA_AS_OF": "2026-11-21T15:00:00",
     "ClusterName": "uni-gpu",
     "SlurmUser": "slurm(64030)",
     "SLURM_VERSION": "24.11.5",
@@ -74,6 +73,7 @@ HEALTHY = Installation(
     state=StateFolder("/var/spool/slurmctld", "slurm", 0o700, 10 * 1024**3, 1_000_000, "ext4"),
     state_of="uni-gpu",
     unresolved=(),
+    read_at=NOW - 60.5,
     log=("[2026-11-21T15:00:00.000] Running as primary controller",),
     daemons=(LocalDaemon("slurmctld", 12, 65536, None), LocalDaemon("slurmd", 13, None, None)),
     adopts=("/etc/pam.d/sshd",),

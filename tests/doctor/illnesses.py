@@ -2,7 +2,6 @@
 
 # ruff: noqa: E501 -- one line for each illness, to be read as a table
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests.doctor.healthy import HEALTHY, NODES, NOW, config, files, node
 
 ACCOUNTING: Any = HEALTHY.accounting
 STATE: Any = HEALTHY.state
-LATE = time.mktime((2026, 11, 21, 15, 0, 1, 0, 0, -1))
+LATE = NOW - 59.5  # a second after slurmctld read its files
 
 
 def accounting(**changes: Any) -> dict[str, Accounting]:
