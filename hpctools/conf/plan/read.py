@@ -69,24 +69,36 @@ def read(folder: Path, cluster: str, *, paths: Sequence[str] = (), ask: Ask = as
         ask: runs Slurm's commands.
     """
     with ThreadPoolExecutor(12) as pool:
-        config = pool.submit(ask, ("scontrol", "show", "config"))
-        nodes = pool.submit(ask, (*_SHOW, "node"))
-        partitions = pool.submit(ask, (*_SHOW, "partition"))
-        queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={_JOB}"))
         known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
+        shown, jobs, silence = _controller(pool, ask)
         disk = read_folder(folder, cluster, paths)
-        unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
-        shown, silence = _answer(
-            lambda: read_shown(config.result(), nodes.result(), partitions.result()),
-            "what slurmctld runs is not compared",
-        )
-        jobs, no_jobs = _answer(lambda: read_jobs(queue.result()), "jobs are not looked at")
         accounts, no_accounts = _answer(
             lambda: parse_live(*(each.result() for each in known), cluster=cluster),
             "accounts and QoS are not compared",
         )
-        release = _release(shown, ask)
-    return Live(disk, shown, accounts, jobs or (), release, (*unreadable, *silence, *no_jobs, *no_accounts))
+    unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
+    unknown = (*unreadable, *silence, *no_accounts)
+    return Live(disk, shown, accounts, jobs, _release(shown, ask), unknown)
+
+
+def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple[Job, ...], tuple[str, ...]]:
+    """What slurmctld runs, its jobs, and what it does not tell.
+
+    A ping first: the other commands try for half a minute to reach a slurmctld that is down.
+    """
+    _, down = _answer(lambda: ask(("scontrol", "ping")), "what slurmctld runs and its jobs are not compared")
+    if down:
+        return None, (), down
+    config = pool.submit(ask, ("scontrol", "show", "config"))
+    nodes = pool.submit(ask, (*_SHOW, "node"))
+    partitions = pool.submit(ask, (*_SHOW, "partition"))
+    queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={_JOB}"))
+    shown, silence = _answer(
+        lambda: read_shown(config.result(), nodes.result(), partitions.result()),
+        "what slurmctld runs is not compared",
+    )
+    jobs, no_jobs = _answer(lambda: read_jobs(queue.result()), "jobs are not looked at")
+    return shown, jobs or (), (*silence, *no_jobs)
 
 
 def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk:
@@ -140,8 +152,8 @@ def _answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, t
     try:
         return asked(), ()
     except HpctoolsError as error:
-        words = error.stderr_tail.splitlines()[-1:] if isinstance(error, CommandError) else []
-        return None, (f"{without}: {words[0] if words else error.message}",)
+        words = error.stderr_tail.splitlines() if isinstance(error, CommandError) else []
+        return None, (f"{without}: {words[-1] if words else error.message}",)
 
 
 def _release(shown: Shown | None, ask: Ask) -> Release | None:

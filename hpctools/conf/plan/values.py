@@ -172,7 +172,7 @@ _ALWAYS_ACCOUNTED = "cpu,mem,energy,node,billing,fs/disk,vmem,pages"
 
 
 def accounted(text: str) -> str:
-    """AccountingStorageTRES: with what is accounted in any case, without what later releases add to gres/gpu."""
+    """AccountingStorageTRES: with what is always accounted, without what later releases add to gres/gpu."""
     words = set(names(f"{_ALWAYS_ACCOUNTED},{'' if text.lower() in _NOTHING else text}").split(","))
     return ",".join(sorted(words - {"", "gres/gpumem", "gres/gpuutil"}))
 
