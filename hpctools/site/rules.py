@@ -6,7 +6,7 @@ also speak when another part of the file is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from hpctools.site.cursor import Cursor
 from hpctools.site.document import Document
@@ -90,6 +90,21 @@ def distinct_entries(root: Cursor) -> Iterator[Finding]:
         yield from _repeated(group.at("features").each(), "feature")
     for tier in root.at("tiers").each():
         yield from _repeated(tier.at("preempts").each(), "tier")
+
+
+def renames_are_clear(root: Cursor) -> Iterator[Finding]:
+    """An old name is a name no more, and becomes one new name."""
+    accounts = [owner.at("name").text for owner in _owners(root)]
+    yield from _renames((owner.at("renamed_from") for owner in _owners(root)), accounts, "account")
+    yield from _renames((tier.at("renamed_from") for tier in root.at("tiers").each()), _tiers(root), "tier")
+
+
+def _renames(places: Iterable[Cursor], known: Container[str | None], what: str) -> Iterator[Finding]:
+    old = [place for place in places if place.text is not None]
+    yield from _repeated(old, f"former {what}")
+    for place in old:
+        if place.text in known:
+            yield place.finding(f"a name that no {what} of this site has any more")
 
 
 def partitions_have_nodes(root: Cursor) -> Iterator[Finding]:
@@ -282,6 +297,7 @@ def one_currency(root: Cursor) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     distinct_names,
     distinct_entries,
+    renames_are_clear,
     partitions_have_nodes,
     partitions_have_departments,
     limits_are_of_members,
