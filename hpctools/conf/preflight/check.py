@@ -12,6 +12,7 @@ from pathlib import Path
 from hpctools.conf.preflight.accounting import Accounting
 from hpctools.conf.preflight.boot import boot
 from hpctools.conf.preflight.expected import expected
+from hpctools.conf.preflight.folder import with_outside
 from hpctools.conf.preflight.judge import judge, lost_jobs
 from hpctools.conf.preflight.model import Booted, Problem, Verdict
 from hpctools.conf.preflight.names import unresolved
@@ -48,6 +49,7 @@ def preflight(
     if "slurm.conf" not in files:
         raise HpctoolsError("there is no slurm.conf to try", "name a site file or a folder that has one")
     began = time.monotonic()
+    files = with_outside(files, folder, root)
     memory = _memory(state)
     accounting = Accounting(memory, coming) if memory else None
     account = str(os.geteuid()) if os.geteuid() else ""

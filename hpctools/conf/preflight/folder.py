@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.preflight.statements import first, statements
+from hpctools.conf.preflight.statements import OUTSIDE, Folder, cluster_name, first, includes, statements
 from hpctools.errors import HpctoolsError
 
 _LARGEST = 8 * 1024 * 1024
@@ -31,6 +31,27 @@ def bundle_files(bundle: Bundle, folder: Path) -> dict[str, str]:
     """The texts that slurmctld finds once a bundle is live: the bundle's, and what else lies there."""
     there = read_folder(folder) if folder.is_dir() else {}
     return {**there, **{file.path: file.text for file in bundle.files}}
+
+
+def with_outside(files: Mapping[str, str], folder: Path, root: Path) -> dict[str, str]:
+    """Add the files that are included from outside the folder, under the paths that they are staged by.
+
+    Args:
+        files: texts by path relative to the folder; those from outside by their absolute path, if at all.
+        folder: where they are meant to lie.
+        root: where the outside is looked for.
+    """
+    place = Folder(str(folder), cluster_name(files))
+    found = {(f"{OUTSIDE}{path}" if path.startswith("/") else path): text for path, text in files.items()}
+    waiting, seen = ["slurm.conf"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        if name.startswith(OUTSIDE) and name not in found:
+            text = _text(root / name.removeprefix(f"{OUTSIDE}/"))
+            found.update({} if text is None else {name: text})
+        waiting += [each for each in includes(found.get(name, ""), place) if each not in seen]
+    return found
 
 
 def live_state(files: Mapping[str, str], folder: Path) -> Path | None:

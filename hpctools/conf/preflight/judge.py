@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hpctools.conf.preflight.expected import Expected, fold
 from hpctools.conf.preflight.model import Booted, Problem, SeenNode
 from hpctools.conf.preflight.staging import CONF
+from hpctools.conf.preflight.statements import OUTSIDE
 from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem, unknown_node
 
 
@@ -34,7 +35,7 @@ def lost_jobs(seen: Booted) -> tuple[int, ...]:
 
 def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
     """What it said, each once; of nodes that it does not know all at once, since there may be thousands."""
-    lines = list(dict.fromkeys(plain(line).replace(CONF, folder) for line in seen.lines))
+    lines = list(dict.fromkeys(_original(line, folder) for line in seen.lines))
     unknown = {name: line for line in lines if (name := unknown_node(line))}
     if unknown and not past:
         names = _folded(set(unknown))
@@ -47,10 +48,15 @@ def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
     yield from (each for each in told if each)
 
 
+def _original(line: str, folder: str) -> str:
+    """A line as slurmctld would say it of the configuration where it is meant to lie."""
+    return plain(line).replace(f"{CONF}/{OUTSIDE}/", "/").replace(CONF, folder)
+
+
 def _ending(seen: Booted, folder: str) -> Iterator[Problem]:
     if seen.up or any(HOPELESS in line for line in seen.lines):
         return
-    last = plain(seen.lines[-1]).replace(CONF, folder) if seen.lines else ""
+    last = _original(seen.lines[-1], folder) if seen.lines else ""
     if seen.code is None:
         yield Problem(last, "slurmctld did not answer in time", "try again when the machine is less busy")
     elif seen.code < 0 or seen.code > 128:

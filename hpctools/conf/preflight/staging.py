@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hpctools.conf.preflight.accounting import Accounting, without_slurmdbd
 from hpctools.conf.preflight.rewriting import Edit, edited, to
-from hpctools.conf.preflight.statements import first, relative, statements
+from hpctools.conf.preflight.statements import Folder, cluster_name, first, statements
 
 PRIVATE = "/run/hpctools-preflight"
 """Where all of it lies, in memory that only the throwaway daemons see."""
@@ -81,8 +81,9 @@ def stage(files: Mapping[str, str], folder: str, *, account: str, accounting: Ac
     """
     kept = {path: text for path, text in files.items() if path not in _LEFT_OUT}
     found = list(statements(kept, folder))
+    place = Folder(folder, cluster_name(kept))
     edits, not_checked = _edits(kept, folder, account=account, accounting=accounting)
-    staged = {path: edited(_included(text, folder), edits) for path, text in kept.items()}
+    staged = {path: edited(_included(text, place), edits) for path, text in kept.items()}
     stated = {key for each in found for key in each.words}
     added = [f"\n{key}={_PLACES[key]}" for key in _NEEDED_PLACES if key.lower() not in stated]
     staged["slurm.conf"] += "".join([*added, "\n"])
@@ -118,14 +119,14 @@ def _edits(
     return edits, tuple(not_checked)
 
 
-def _included(text: str, folder: str) -> str:
+def _included(text: str, folder: Folder) -> str:
     return "\n".join(_included_lines(text, folder))
 
 
-def _included_lines(text: str, folder: str) -> Iterator[str]:
+def _included_lines(text: str, folder: Folder) -> Iterator[str]:
     for line in text.split("\n"):
         found = _INCLUDE.match(line)
-        yield found[1] + relative(found[2], folder) + line[found.end() :] if found else line
+        yield found[1] + folder.staged(found[2]) + line[found.end() :] if found else line
 
 
 def _tres(stated: str) -> tuple[str, ...]:

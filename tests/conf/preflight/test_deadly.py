@@ -38,3 +38,11 @@ def test_the_good_one_that_they_are_made_of_boots(slurm_release: str) -> None:
     verdict = preflight(GOOD, root=releases.find(slurm_release).root)
     assert (verdict.problems, verdict.nodes, verdict.partitions) == ((), 5, 1)
     assert set(verdict.seconds) == {"namespaces", "arrange", "boot", "look", "all"}
+
+
+def test_what_is_included_from_outside_the_folder_is_booted_too(slurm_release: str, tmp_path: Path) -> None:
+    (tmp_path / "nodes.conf").write_text(GOOD["nodes.conf"])
+    text = GOOD["slurm.conf"].replace("Include nodes.conf", f"Include {tmp_path}/nodes.conf")
+    files = {"slurm.conf": text, "gres.conf": GOOD["gres.conf"], f"{tmp_path}/nodes.conf": GOOD["nodes.conf"]}
+    verdict = preflight(files, root=releases.find(slurm_release).root)
+    assert (verdict.problems, verdict.nodes) == ((), 5)

@@ -1,6 +1,7 @@
 """What is done to a configuration before it is booted, and what is made of what was seen: pure parts."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hpctools.conf.preflight import resolver
 from hpctools.conf.preflight.accounting import Accounting
 from hpctools.conf.preflight.expected import Expected, expected
+from hpctools.conf.preflight.folder import with_outside
 from hpctools.conf.preflight.judge import gres_counts, judge, lost_jobs
 from hpctools.conf.preflight.model import Booted, Problem, SeenNode
 from hpctools.conf.preflight.names import unresolved
@@ -67,9 +69,21 @@ def test_an_address_beside_a_controllers_name_is_ours_too() -> None:
 def test_includes_within_the_folder_are_found_wherever_it_is_staged() -> None:
     files = {"slurm.conf": "Include /etc/slurm/d/a.conf\nInclude /opt/b.conf\n", "d/a.conf": "NodeName=x\n"}
     staged = stage(files, "/etc/slurm", account="", accounting=None)
-    assert staged.files["slurm.conf"].split("\n")[:2] == ["Include d/a.conf", "Include /opt/b.conf"]
+    assert staged.files["slurm.conf"].split("\n")[:2] == [
+        "Include d/a.conf",
+        "Include outside-of-the-folder/opt/b.conf",
+    ]
     found = [(each.file, each.line, dict(each.words)) for each in statements(files, "/etc/slurm")]
     assert found == [("d/a.conf", 1, {"nodename": "x"})]
+
+
+def test_includes_from_outside_and_of_the_clusters_name_are_staged(tmp_path: Path) -> None:
+    outside, inner = tmp_path / "outside.conf", tmp_path / "inner.conf"
+    outside.write_text(f"NodeName=x\nInclude {inner}\n")
+    inner.write_text("NodeName=y\n")
+    files = {"slurm.conf": f"ClusterName=C1\nInclude %c.conf\nInclude {outside}\n", "c1.conf": "NodeName=z\n"}
+    found = statements(with_outside(files, Path("/etc/slurm"), Path("/")), "/etc/slurm")
+    assert [each.words.get("nodename", "") for each in found] == ["", "z", "x", "y"]
 
 
 def test_an_include_of_itself_ends() -> None:
