@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option --state."""
-    path = click.Path(path_type=Path)
+    path = click.Path(path_type=Path, readable=False)  # that it is not is told by the history, with a remedy
     text = f"Where changes are remembered (default: {STATE_FOLDER})."
     return click.option("--state", type=path, default=STATE_FOLDER, help=text)(command)
 

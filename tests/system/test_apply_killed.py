@@ -1,0 +1,78 @@
+"""kill -9 at hundreds of points of an apply, with slurmctld live: old or new, never half, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.harness import Cluster, until
+
+ROOT = Path(__file__).parents[2]
+POINTS, AT_RANDOM, WHOLE = 170, 40, 6
+SEED = 7
+
+
+@pytest.fixture
+def sites(small: Cluster, site_file: Path) -> dict[str, str]:
+    """Three site files inside: the cluster's own, one with other files, and one with other people as well."""
+    base = site_file.read_text()
+    files = base.replace("max_time: 2-00:00:00", "max_time: 1-12:00:00", 1)
+    people = files.replace("members: [nlp1, nlp2]", "members: [nlp1, nlp2, nlp9]")
+    assert len({base, files, people}) == 3
+    for name, text in {"base": base, "files": files, "people": people}.items():
+        (small.sandbox.layout.tree / "home" / f"{name}.yaml").write_text(text)
+    return {name: f"/home/{name}.yaml" for name in ("base", "files", "people")}
+
+
+def kill(cluster: Cluster, one: str, other: str, points: int, at_random: int, *words: str) -> dict[str, Any]:
+    program = str(Path(__file__).with_name("killed_apply.py"))
+    argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, program, one, other]
+    numbers = map(str, (points, at_random, SEED))
+    done = cluster.inside(*argv, *numbers, *words, timeout=600)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def judge(row: dict[str, Any]) -> None:
+    """What must be so after every kill."""
+    assert row["files"] in (0, 1), row  # all files of one set
+    assert row["runs"], row  # slurmctld lives, and runs one of both
+    assert row["plan_empty"] == (row["files_new"] and row["runs_new"] and not row.get("missing")), row
+    assert row["changed"] or not row["owed"], row  # what is written and not loaded is loaded next
+    assert (row["completed"], row["closed"], row["left"]) == (True, True, False), row
+
+
+@pytest.mark.timeout(900)
+def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
+    small: Cluster, sites: dict[str, str]
+) -> None:
+    job = small.submit("nlp1", "-p", "nlp", "--wrap", "sleep 3000")
+    until(lambda: small.job(job, "nlp1").state == "RUNNING")
+    began = small.job(job, "nlp1").started
+    accounts = small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout
+
+    found = kill(small, sites["base"], sites["files"], POINTS, AT_RANDOM)
+    assert len(found["rows"]) == POINTS + AT_RANDOM
+    for row in found["rows"]:
+        judge(row)
+    # Kills hit before the switch, between switch and load, and after it.
+    states = {(row["files_new"], row["runs_new"]) for row in found["rows"]}
+    assert states == {(False, False), (True, False), (True, True)}
+    assert sum(row["killed"] for row in found["rows"]) >= 200
+    assert small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout == accounts
+
+    # The same with everything that an apply does: preflight, people who come and go.
+    whole = kill(small, sites["base"], sites["people"], WHOLE, 0, "whole")
+    for row in whole["rows"]:
+        assert row.pop("people"), row
+        assert row.pop("missing") == [], row
+        assert row["files"] in (0, 1), row
+        assert (row["completed"], row["closed"], row["left"]) == (True, True, False), row
+
+    after = small.job(job, "nlp1")
+    assert (after.state, after.started) == ("RUNNING", began)
+    assert "Restarts=0" in small.inside("scontrol", "show", "job", str(job)).stdout
