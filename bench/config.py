@@ -1,0 +1,105 @@
+"""What the configuration compiler costs on real daemons: render, plan, preflight, apply, account sync.
+
+    ./dev bench config [--quick] [--check]
+
+Every figure but the sync is a whole command, Python's start included; medians of several runs. Beside each
+stands a peer of the same run: what Slurm itself needs for the like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.report import Goal, report
+from hpctools.slurm.run import run
+
+ROOT = Path(__file__).resolve().parent.parent
+PRIVATE = ROOT / "tests" / "conf" / "private_slurm.sh"
+APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--net")
+# nodes, departments, users
+SIZES = ((100, 5, 100), (1000, 20, 500), (5000, 100, 2000))
+QUICK_SIZES = ((100, 5, 100), (1000, 20, 500))
+SECONDS = 1500.0
+RENDER, PLAN, PREFLIGHT, NO_OP, SYNC, FASTER = 1.0, 3.0, 3.0, 5.0, 60.0, 10.0
+
+
+def main() -> int:
+    """Measure, report, and return the exit code."""
+    given = _arguments()
+    sizes = QUICK_SIZES if given.quick else SIZES
+    measured = [_measured(*size) for size in sizes]
+    return report("config", [_row(each) for each in measured], _goals(measured[-1]), check=given.check)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The configuration compiler on real daemons.")
+    parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes only")
+    parser.add_argument("--check", action="store_true", help="fail when a goal is not met")
+    return parser.parse_args()
+
+
+def _measured(nodes: int, departments: int, users: int) -> Mapping[str, Any]:
+    """Measure one size among daemons of its own."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
+        inside = [sys.executable, "-m", "bench.config_inside", answer.name]
+        inside += [str(each) for each in (nodes, departments, users)]
+        begin = time.perf_counter()
+        done = run(
+            [*APART, str(PRIVATE), "env", "-C", str(ROOT), *inside],
+            timeout=SECONDS,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+        if done.code:
+            sys.exit(f"{nodes} nodes: {done.stdout}{done.stderr}")
+        print(f"{nodes} nodes: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+        found: Mapping[str, Any] = json.load(answer)
+    return {"nodes": nodes, "departments": departments, "users": users, **found}
+
+
+def _row(found: Mapping[str, Any]) -> dict[str, object]:
+    """A line of the table: seconds, and ratios to the peers."""
+    return {
+        "nodes": found["nodes"],
+        "depts": found["departments"],
+        "users": found["users"],
+        "render": found["render"],
+        "plan": found["plan"],
+        "asking": found["asking"],
+        "preflight": found["preflight"],
+        "slurmctld": found["slurmctld"],
+        "no-op": found["no_op"],
+        "sync": found["sync"],
+        "people": found["people"],
+        "each": found["per_user"],
+        "faster": f"{_faster(found):.0f}x",
+    }
+
+
+def _faster(found: Mapping[str, Any]) -> float:
+    """How many times the sync is faster than a sacctmgr call for each person in an account."""
+    return float(found["per_user"] * found["people"] / found["sync"])
+
+
+def _goals(found: Mapping[str, Any]) -> list[Goal]:
+    size = f"{found['nodes']} nodes, {found['departments']} departments, {found['users']} users"
+    return [
+        Goal(f"render, {size}", found["render"], "s", "<=", RENDER),
+        Goal(f"plan, {size}", found["plan"], "s", "<=", PLAN),
+        Goal(f"preflight, {size}", found["preflight"], "s", "<=", PREFLIGHT),
+        Goal(f"apply without changes, {size}", found["no_op"], "s", "<=", NO_OP),
+        Goal(f"first sync of accounts, {size}", found["sync"], "s", "<=", SYNC),
+        Goal("sync beside one sacctmgr call for each person", _faster(found), "x", ">=", FASTER),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
