@@ -20,7 +20,7 @@ class Expected:
 
     Attributes:
         nodes: the `Gres=` of each node, by name.
-        partitions: each partition's nodes as `fold` spells them; None where the files alone do not tell.
+        partitions: each partition's nodes as a host list; None where the files alone do not tell.
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def _members(stated: str, every: str, sets: set[str]) -> str | None:
         return every
     if set(stated.split(",")) & sets:
         return None
-    return fold(stated)
+    return "" if stated == "(null)" else stated
 
 
 @lru_cache(maxsize=4096)  # partitions often share their nodes
