@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def connect() -> SlurmClient:
-    """Slurm by its own commands."""
-    from hpctools.slurm.cli import CommandClient
+    """Slurm by its own commands, or by pyslurm where it is there and fits (HPCTOOLS_SLURM_CLIENT)."""
+    from hpctools.slurm.choose import choose
 
-    return CommandClient()
+    return choose().client

@@ -45,7 +45,8 @@ def read(folder: Path) -> Installation:
         nodes, partitions = of_slurmctld(client.nodes), of_slurmctld(client.partitions)
         slurmdbd = by_commands(ask.slurmdbd)
         release = by_commands(lambda: client.release)
-        credential = pool.submit(see, ask.credential)
+        auth = text.get("authtype", ""), text.get("authinfo", "")
+        credential = pool.submit(lambda: see(lambda: ask.credential(*auth)))
         config = asked.result()
         cluster = ask.cluster_name(config, text) if stuck is None else stuck
         accounting = pool.submit(lambda: then(cluster, ask.accounting))
