@@ -104,14 +104,19 @@ def _facts(path: Path | None, folder: Path) -> Facts:
 
 
 def installed_release() -> Release | None:
-    """The release of the Slurm commands on this machine; None when there are none."""
+    """The release of the Slurm on this machine; None when there is none.
+
+    slurmctld tells it without a slurm.conf; the commands, on a machine that has only them, want one.
+    """
     from hpctools.slurm import run
     from hpctools.slurm.versions import parse_release
 
-    try:
-        return parse_release(run.run(["scontrol", "--version"], timeout=10).stdout)
-    except (CommandError, ValueError):
-        return None
+    for program in (("slurmctld", "-V"), ("scontrol", "--version")):
+        try:
+            return parse_release(run.run(program, timeout=10).stdout)
+        except (CommandError, ValueError):
+            continue
+    return None
 
 
 def _warnings(site: Site, facts: Facts) -> list[str]:
