@@ -46,7 +46,12 @@ def plan_text(plan: Plan, *, width: int = 80, color: bool = False, everything: b
         everything: show every change, where otherwise the many alike are counted.
     """
     writer = _Writer(max(width, 40), color)
-    parts = [_heading(plan), *_changes(plan, writer, everything), *_to_do(plan, writer), *_jobs(plan, writer)]
+    parts = [
+        writer.wrapped(_heading(plan), "", "  "),
+        *_changes(plan, writer, everything),
+        *_to_do(plan, writer),
+        *_jobs(plan, writer),
+    ]
     parts += [*_listed("warnings", plan.warnings, writer), *_listed("not compared", plan.unknown, writer)]
     return "\n".join(parts) + "\n"
 
@@ -113,7 +118,8 @@ def _values(change: Change) -> str:
     before, after = change.before, change.after
     if not change.key:
         return (after if before is None else before) or ""
-    if before and after and len(before) + len(after) > _LONG_LIST and "," in before + after:
+    long = before and after and len(before) + len(after) > _LONG_LIST and "," in before + after
+    if before and after and long and change.key != "Nodes":
         return _list_values(before.split(","), after.split(","))
     return f"{_said(before)} -> {_said(after)}"
 
@@ -145,7 +151,7 @@ def _tasks(plan: Plan) -> list[str]:
     files = [file.path for file in plan.files if file.meaning]
     written = [f"write {', '.join(files)}"] if files else []
     told = ["tell slurmdbd"] if any(change.needs is Need.LIVE for change in plan.changes) else []
-    return [*map(_task, drains), *written, *told, *map(_task, others)]
+    return [*map(_task, drains), *told, *written, *map(_task, others)]
 
 
 def _task(step: Step) -> str:

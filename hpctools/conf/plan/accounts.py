@@ -11,6 +11,14 @@ from hpctools.site.scalars import spell_duration
 from hpctools.slurm.types import Job
 
 _LIMITS = {"MaxWall"}
+_NOUNS = {
+    "cluster": "registered in slurmdbd",
+    "qos": "a QoS",
+    "account": "an account",
+    "association": "a member",
+    "user": "a default account",
+    "coordinator": "a coordinator",
+}
 # Kept in seconds; what people know is days and hours.
 _TIMES = {"MaxWall", "GrpWall", "GraceTime", "PreemptExemptTime"}
 
@@ -26,15 +34,15 @@ def account_changes(
 
 def _told(change: AccountChange, stuck: Sequence[DisturbedJob]) -> Change:
     before, after = (_spelled(change.key, value) for value in (change.before, change.after))
-    key = change.key
+    key, noun = change.key, _NOUNS[change.kind]
     if change.action == "add":
         before, after, key = (
             None,
-            ", ".join(f"{name}={_spelled(name, value)}" for name, value in change.settings) or "new",
+            ", ".join(f"{name}={_spelled(name, value)}" for name, value in change.settings) or noun,
             "",
         )
     elif change.action == "remove":
-        before, after, key = "there", None, ""
+        before, after, key = noun, None, ""
     elif change.action == "rename":
         key = key or "Name"
     waiting = f"{effects.count(len(stuck), 'pending job')} would not start any more" if stuck else ""

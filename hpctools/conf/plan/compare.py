@@ -72,7 +72,7 @@ class _Found:
     def take_slurm_conf(self, sides: Sides) -> None:
         if sides.now is None:
             self.changes.append(_new_cluster(sides))
-        self._take(setting_changes(sides))
+        self._take(setting_changes(sides), sides)
         self._take(node_changes(sides), sides)
         for change, jobs in partition_changes(sides):
             self.changes.append(change)
@@ -94,16 +94,16 @@ class _Found:
             self.jobs.update({job.id: job for job in jobs})
         return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in found.kept) if prune else ()
 
-    def _take(self, changes: Iterator[Change], sides: Sides | None = None) -> None:
+    def _take(self, changes: Iterator[Change], sides: Sides) -> None:
         for change in changes:
             self.changes.append(change)
-            if sides:
-                self.jobs.update(_ended(change, sides))
+            self.jobs.update(_ended(change, sides))
 
 
 def _ended(change: Change, sides: Sides) -> Mapping[int, DisturbedJob]:
-    why = f"{change.subject} {'goes' if not change.key else 'changes'}, and jobs there must end first"
-    jobs = sides.jobs_on(change.nodes) if change.needs is Need.DRAIN else ()
+    what = f"{change.key} changes" if change.area == "cluster" else f"{change.subject} changes"
+    why = f"{what if change.key else f'{change.subject} goes'}, and jobs there must end first"
+    jobs = sides.jobs_on(change.drains)
     return {job.id: effects.disturbed(job, why) for job in jobs}
 
 

@@ -31,6 +31,7 @@ _AREAS = {
 _SLURM_CONF = "slurm.conf"
 # Every line of its own, in any order, with a host list under one of these keys.
 _OF_LINES = {"gres.conf", "topology.conf"}
+_FIRST = ("name", "type", "count", "file")
 _HOST_KEYS = ("nodename", "nodes", "switches")
 
 
@@ -152,11 +153,15 @@ def _by_node(lines: Sequence[Line]) -> dict[str, frozenset[Rest]]:
     for line in lines:
         raw = {pair.key.lower(): pair.value for pair in line}
         host_key = next((key for key in _HOST_KEYS if key in raw), None)
-        rest = tuple((key, _canonical(key, value)) for key, value in sorted(raw.items()) if key != host_key)
+        rest = tuple((key, _canonical(key, value)) for key, value in _in_order(raw) if key != host_key)
         for name in expand(raw[host_key]) if host_key else ("",):
             found[name] = (*found.get(name, ()), rest)
     known: dict[tuple[Rest, ...], frozenset[Rest]] = {}
     return {name: known.setdefault(rests, frozenset(rests)) for name, rests in found.items()}
+
+
+def _in_order(raw: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted(raw.items(), key=lambda pair: ([*_FIRST, pair[0]].index(pair[0]), pair[0]))
 
 
 def _canonical(key: str, value: str) -> str:

@@ -36,8 +36,8 @@ class Need(Enum):
     RESTART_DAEMONS = "restart slurmctld and slurmds"
     """slurmctld, then the slurmds of the change's nodes."""
     DRAIN = "drain first"
-    """The change's nodes must be free of jobs first; then as RESTART_DAEMONS, or RECONFIGURE where that
-    starts every daemon anew."""
+    """Nodes must be free of jobs first; then as RESTART_DAEMONS, or as RECONFIGURE where that starts every
+    daemon anew."""
 
     @property
     def rank(self) -> int:
@@ -61,8 +61,9 @@ class Change:
         after: what the site wants; None when it wants nothing, or leaves it to Slurm's default.
         needs: what it takes.
         effect: what it means and for whom, one sentence for a person; may be empty.
-        nodes: nodes whose slurmd restarts, or that are drained first.
+        nodes: nodes whose slurmd restarts.
         jobs: ids of jobs that it would disturb.
+        drains: nodes that must be free of jobs first.
     """
 
     area: str
@@ -74,6 +75,7 @@ class Change:
     effect: str = ""
     nodes: tuple[str, ...] = ()
     jobs: tuple[int, ...] = ()
+    drains: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
@@ -229,7 +231,8 @@ def _steps(changes: Iterable[Change], anew: bool) -> tuple[Step, ...]:
     for change in changes:
         needs = (Need.DRAIN, after_draining) if change.needs is Need.DRAIN else (change.needs,)
         for need in (part for each in needs for part in _PARTS.get(each, (each,))):
-            nodes.setdefault(need, {}).update(dict.fromkeys(change.nodes))
+            named = change.drains if need is Need.DRAIN else change.nodes
+            nodes.setdefault(need, {}).update(dict.fromkeys(named))
     return tuple(
         Step(need, tuple(nodes[need]) if need in _BY_NODE else ()) for need in _ORDER if need in nodes
     )
@@ -244,16 +247,15 @@ def _plain(value: Any) -> Any:
 
 
 def _read(data: dict[str, Any]) -> Plan:
-    changes = [
-        Change(
-            **{**row, "needs": Need(row["needs"]), "nodes": tuple(row["nodes"]), "jobs": tuple(row["jobs"])}
-        )
-        for row in data.pop("changes")
-    ]
+    changes = [Change(**_tuples({**row, "needs": Need(row["needs"])})) for row in data.pop("changes")]
     files = [FileChange(**row) for row in data.pop("files")]
     jobs = [DisturbedJob(**row) for row in data.pop("jobs")]
-    rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    rest = _tuples(data)
     unknown = rest.keys() - {field.name for field in fields(Plan)}
     if unknown:
         raise ValueError(f"it says {', '.join(sorted(unknown))}")
     return Plan(changes=tuple(changes), files=tuple(files), jobs=tuple(jobs), **rest)
+
+
+def _tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}

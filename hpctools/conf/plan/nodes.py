@@ -73,10 +73,9 @@ def _going(sides: Sides, names: Sequence[str]) -> Iterator[Change]:
         effect = effects.joined(
             f"{effects.count(len(group), 'node')} fewer", told if jobs else "", _all_slurmds(usual)
         )
-        nodes = tuple(group) if busy else sides.slurmds() if usual is Need.RESTART_DAEMONS else ()
-        yield Change(
-            "node", folded(group), "", shape, None, need, effect, nodes, tuple(job.id for job in jobs)
-        )
+        nodes = sides.slurmds() if usual is Need.RESTART_DAEMONS else ()
+        drains, ids = tuple(group) if busy else (), tuple(job.id for job in jobs)
+        yield Change("node", folded(group), "", shape, None, need, effect, nodes, ids, drains)
 
 
 def _shape_text(shape: Raw) -> str:
@@ -130,9 +129,10 @@ def _changed(sides: Sides, key: str, found: Difference, group: Sequence[str]) ->
     """Nodes with jobs that would not survive it are a change of their own."""
     busy = sides.held if loses_jobs(key) else {}
     parts = ([name for name in group if name not in busy], [name for name in group if name in busy])
-    for part, usual in zip(parts, (node_needs(key, sides.release), Need.DRAIN), strict=True):
+    usual = node_needs(key, sides.release)
+    for part, heaviest in zip(parts, (usual, Need.DRAIN), strict=True):
         if part:
-            need = lighter(found, usual)
+            need = lighter(found, heaviest)
             jobs = sides.jobs_on(part) if need is Need.DRAIN else ()
             told = f"{effects.count(len(jobs), 'job')} there must end first" if jobs else ""
             yield Change(
@@ -143,8 +143,9 @@ def _changed(sides: Sides, key: str, found: Difference, group: Sequence[str]) ->
                 _spelled(found.after),
                 need,
                 effects.joined(effects.loading(found), told),
-                tuple(part) if need in (Need.RESTART_DAEMONS, Need.DRAIN) else (),
+                tuple(part) if need is not Need.NOTHING and usual is not Need.RECONFIGURE else (),
                 tuple(job.id for job in jobs),
+                tuple(part) if need is Need.DRAIN else (),
             )
 
 

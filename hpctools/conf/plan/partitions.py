@@ -57,8 +57,9 @@ def _going(sides: Sides, name: str, raw: Raw) -> Found:
         None,
         Need.DRAIN if running else Need.RECONFIGURE,
         effects.joined(f"nobody can use {name} any more", told if jobs else ""),
-        busy,
+        (),
         tuple(job.id for job in jobs),
+        busy,
     )
     why = f"its partition {name} goes, and Slurm cancels it with it"
     return Found(change, tuple(effects.disturbed(job, why) for job in jobs))

@@ -86,9 +86,12 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple
 
     A ping first: the other commands try for half a minute to reach a slurmctld that is down.
     """
-    _, down = _answer(lambda: ask(("scontrol", "ping")), "what slurmctld runs and its jobs are not compared")
-    if down:
-        return None, (), down
+    if not _answers(ask):
+        return (
+            None,
+            (),
+            ("what slurmctld runs and its jobs are not compared: it does not answer scontrol ping",),
+        )
     config = pool.submit(ask, ("scontrol", "show", "config"))
     nodes = pool.submit(ask, (*_SHOW, "node"))
     partitions = pool.submit(ask, (*_SHOW, "partition"))
@@ -99,6 +102,13 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple
     )
     jobs, no_jobs = _answer(lambda: read_jobs(queue.result()), "jobs are not looked at")
     return shown, jobs or (), (*silence, *no_jobs)
+
+
+def _answers(ask: Ask) -> bool:
+    try:
+        return "UP" in ask(("scontrol", "ping"))
+    except HpctoolsError:
+        return False
 
 
 def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk:

@@ -67,7 +67,8 @@ def _value(setting: Setting | None) -> str | None:
 def _change(sides: Sides, key: str, spelled: str, found: Difference) -> Change:
     need = lighter(found, setting_needs(key, sides.release))
     by_node = need in (Need.RESTART_DAEMONS, Need.RESTART_SLURMDS, Need.DRAIN)
-    jobs = sides.jobs_on(sides.wanted.nodes) if need is Need.DRAIN else ()
+    jobs = tuple(job for job in sides.jobs if job.nodes) if need is Need.DRAIN else ()
+    drains = tuple(dict.fromkeys(name for job in jobs for name in job.nodes))
     before, after = (
         "(secret)" if value and key in _SECRET else value for value in (found.before, found.after)
     )
@@ -81,4 +82,5 @@ def _change(sides: Sides, key: str, spelled: str, found: Difference) -> Change:
         effects.of_setting(found, jobs),
         sides.slurmds() if by_node else (),
         tuple(job.id for job in jobs),
+        drains,
     )

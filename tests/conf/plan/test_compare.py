@@ -1,0 +1,157 @@
+"""Plans as people read them, as whole texts; and what must hold for every site."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from hpctools.cli.plan_text import plan_text
+from hpctools.conf import AccountTree, Facts, compile
+from hpctools.conf.plan import Live, Need, OnDisk, Plan, make_plan
+from hpctools.errors import SiteError
+from hpctools.site import InvalidSiteError, loads
+from tests.conf.plan.stage import EARLY, FOLDER, LATE, ROOT, bundle, job, live, planned, running
+from tests.conf.sites import sites
+
+GOLDEN = ROOT / "tests/golden/plan"
+Golden = Callable[[Path, str], None]
+
+BUSY_EDITS = (
+    ("max_time: 2-00:00:00", "max_time: 1-00:00:00"),  # nlp: two pending jobs do not fit any more
+    (
+        "count: 4\n    capacity: reserved",
+        "count: 3\n    capacity: reserved",
+    ),  # a job runs on the node that goes
+    ("priority: 500", "priority: 400"),
+    ("members: [dl1, dl2]", "members: [dl1, dl3]"),
+    ("share: {shards_per_gpu: 4}", "share: {shards_per_gpu: 2}"),
+    ("tiers: [high, medium, low, preemptible]", "tiers: [high, medium, low]"),
+)
+JOBS = (
+    job(11, "nlp1", "nlp", nodes=("reserved-3", "reserved-4")),
+    job(12, "nlp2", "nlp", time_limit=2880),
+    job(13, "nlp3", "nlp", time_limit=1440),
+    job(14, "dl1", "dl", qos="preemptible", account="dl-lab-a"),
+    job(15, "cv1", "cv", nodes=("shared-1",)),
+)
+
+
+@pytest.mark.parametrize("release", [EARLY, LATE], ids=["22.05", "24.11"])
+def test_a_busy_plan_as_people_read_it(golden: Golden, release: Any) -> None:
+    there, wanted = bundle(release=release), bundle(*BUSY_EDITS, release=release)
+    plan = planned(there, wanted, *JOBS, release=release, prune=True)
+    golden(GOLDEN / f"busy-{plan.release}.txt", plan_text(plan))
+
+
+def test_the_same_on_a_narrow_terminal(golden: Golden) -> None:
+    plan = planned(bundle(), bundle(*BUSY_EDITS), *JOBS, prune=True)
+    text = plan_text(plan, width=44)
+    golden(GOLDEN / "busy-narrow.txt", text)
+    # What cannot be broken is left whole, to be copied; all else fits.
+    assert [line for line in text.splitlines() if len(line) > 44 and " " in line.strip()] == []
+
+
+def test_nothing_to_do() -> None:
+    plan = planned(bundle(), bundle())
+    assert plan_text(plan) == "uni-gpu (Slurm 22.05.8, /etc/slurm): no changes\n"
+    assert (plan.empty, plan.steps, plan.files, plan.warnings) == (True, (), (), ())
+
+
+def test_a_first_configuration(golden: Golden) -> None:
+    """No files, nobody answers: all is new, and it is said that nothing could be asked."""
+    silent = ("what slurmctld runs and its jobs are not compared: it does not answer",)
+    nothing = Live(OnDisk({}), None, AccountTree((), (), (), {}, ()), (), None, silent)
+    plan = make_plan(bundle(), nothing, folder=FOLDER, release=EARLY)
+    golden(GOLDEN / "first.txt", plan_text(plan))
+
+
+def test_without_an_answer_it_never_says_no_changes() -> None:
+    there = replace(live(bundle()), shown=None, unknown=("what slurmctld runs is not compared: no",))
+    plan = make_plan(bundle(), there, folder=FOLDER)
+    assert plan.empty
+    assert plan_text(plan) == (
+        "uni-gpu (Slurm 22.05.8, /etc/slurm): no changes in what could be compared\n"
+        "\n"
+        "not compared\n"
+        "  what slurmctld runs is not compared: no\n"
+    )
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+@given(sites())
+def test_what_runs_as_wanted_is_no_change(data: dict[str, Any]) -> None:
+    for release in (EARLY, LATE):
+        try:
+            there = compile(loads(yaml.safe_dump(data)), Facts(slurm_version=release))
+        except (SiteError, InvalidSiteError):
+            return
+        plan = planned(there, there, release=release, prune=True)
+        assert plan.changes == ()
+        assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_comments_order_and_folding_are_no_change() -> None:
+    wanted = bundle()
+    texts = {file.path: file.text for file in wanted.files}
+    lines = [f"{line}   # so" if line and "=" in line else line for line in texts["slurm.conf"].splitlines()]
+    lines[-1] = lines[-1].replace(" AllowQos", " \\\n  allowqos").split("   # so")[0]
+    settings_, rest = lines[: lines.index("# Nodes   # so") if "# Nodes   # so" in lines else 40], lines[40:]
+    other = "\n".join([*reversed(settings_), *rest]).replace("reserved-[1-4]", "reserved-4,reserved-[1-3]")
+    disk = OnDisk(
+        {**texts, "slurm.conf": other, "gres.conf": "\n" + texts["gres.conf"].replace("Name=", "name=")}
+    )
+    plan = make_plan(wanted, replace(live(wanted), disk=disk), folder=FOLDER)
+    assert plan.changes == ()
+    assert [(file.path, file.meaning) for file in plan.files] == [("slurm.conf", False), ("gres.conf", False)]
+
+
+def test_three_sides() -> None:
+    """Written and not loaded, loaded and not written, neither: one change each, and what it takes."""
+    old, new = bundle(), bundle(extra_parameters={"KillWait": "60", "MaxJobCount": "5000"})
+    unloaded = replace(live(new), shown=running(old))
+    plan = make_plan(new, unloaded, folder=FOLDER)
+    assert [(c.key, c.before, c.after, c.needs, c.effect) for c in plan.changes] == [
+        ("KillWait", "30 sec", "60", Need.RECONFIGURE, "written, but not loaded"),
+        ("MaxJobCount", "10000", "5000", Need.RESTART_SLURMCTLD, "written, but not loaded"),
+    ]
+    unwritten = replace(live(new), disk=live(old).disk)
+    plan = make_plan(new, unwritten, folder=FOLDER)
+    effect = "it runs so already; only the file says otherwise"
+    assert [(c.key, c.before, c.after, c.needs, c.effect) for c in plan.changes] == [
+        ("KillWait", "30", "60", Need.NOTHING, effect),
+        ("MaxJobCount", None, "5000", Need.NOTHING, effect),
+    ]
+    assert (plan.steps, [(file.path, file.meaning) for file in plan.files]) == ((), [("slurm.conf", True)])
+    # What nobody states any more is its default again.
+    assert [(c.key, c.before, c.after) for c in planned(new, old).changes] == [
+        ("KillWait", "60", "30"),
+        ("MaxJobCount", "5000", None),
+    ]
+
+
+def test_secrets_are_nowhere_in_a_plan() -> None:
+    old, new = bundle(storage_password="first-one"), bundle(storage_password="second-one")
+    plan = planned(old, new)
+    assert [(c.area, c.key, c.before, c.after, c.needs) for c in plan.changes] == [
+        ("slurmdbd", "StoragePass", "(secret)", "(new secret)", Need.RESTART_SLURMDBD)
+    ]
+    told = plan.to_json() + plan_text(plan) + "".join(file.diff for file in plan.files) + repr(plan)
+    assert "-one" not in told
+    assert "+StoragePass=(new secret)\n" in plan.files[0].diff
+
+
+def test_another_live_state_has_another_digest_and_jobs_are_no_part_of_it() -> None:
+    one = live(bundle())
+    assert one.digest == replace(live(bundle()), jobs=JOBS).digest
+    others = [
+        live(bundle(("priority: 500", "priority: 400"))),
+        replace(one, shown=running(bundle(extra_parameters={"KillWait": "60"}))),
+        replace(one, disk=OnDisk({**one.disk.files, "gres.conf": "# by hand\n"})),
+    ]
+    assert len({one.digest, *(other.digest for other in others)}) == 4
