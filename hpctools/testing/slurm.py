@@ -1,14 +1,16 @@
-"""A Slurm for tests: a controller in memory that implements SlurmClient."""
+"""A Slurm for tests: a cluster in memory that implements SlurmAdministration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timezone
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import CommandError, HpctoolsError
+from hpctools.slurm.client import check_node_change
 from hpctools.slurm.sbatch_options import read_command_line
-from hpctools.slurm.types import Job, Partition
+from hpctools.slurm.types import Job, Node, Partition, PastJob
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class FakeSlurm:
     Attributes:
         user: who submits.
         known: what `partitions` returns.
+        machines: what `nodes` returns, by name; `update_nodes` changes it.
+        settings: what `config` returns.
+        past: what slurmdbd remembers.
         queue: jobs by id; tests change it to let jobs start and end.
         submitted: every accepted script, in order.
         cancelled: every id that was ever cancelled, in order.
@@ -43,6 +48,9 @@ class FakeSlurm:
 
     user: str = "nlp1"
     known: tuple[Partition, ...] = (Partition("gpu", total_nodes=6, is_default=True),)
+    machines: dict[str, Node] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    past: tuple[PastJob, ...] = ()
     queue: dict[int, Job] = field(default_factory=dict)
     submitted: list[Submitted] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
@@ -86,6 +94,40 @@ class FakeSlurm:
         self._answer()
         return list(self.known)
 
+    def nodes(self) -> list[Node]:
+        """The machines."""
+        self._answer()
+        return list(self.machines.values())
+
+    def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
+        """Change the state of machines as slurmctld shows it soon after."""
+        check_node_change(state, reason)
+        self._answer()
+        strangers = set(nodes) - set(self.machines)
+        if strangers:
+            words = "slurm_update error: Invalid node name specified"
+            raise CommandError(words, argv=["scontrol", "update"], code=1, stderr=words)
+        for name in nodes:
+            self.machines[name] = _changed(self.machines[name], state, reason)
+
+    def config(self) -> Mapping[str, str]:
+        """The settings."""
+        self._answer()
+        return dict(self.settings)
+
+    def past_jobs(self, first: date, end: date, *, users: Sequence[str] = ()) -> list[PastJob]:
+        """Remembered jobs that had not ended before the span, and were known before its end."""
+        self._answer()
+        begin, after = (int(datetime.combine(day, time(), timezone.utc).timestamp()) for day in (first, end))
+        found = [
+            job
+            for job in self.past
+            if job.submitted < after
+            and (job.end is None or job.end >= begin)
+            and (not users or job.user in users)
+        ]
+        return sorted(found, key=lambda job: (job.cluster, job.dbindex))
+
     def change(
         self, job_id: int, *, state: str, reason: str = "None", nodes: tuple[str, ...] | None = None
     ) -> None:
@@ -112,3 +154,19 @@ class FakeSlurm:
             reason="Priority",
             comment=given.get("comment", ""),
         )
+
+
+def _changed(node: Node, state: str, reason: str) -> Node:
+    """A node after `scontrol update` of its state (scontrol(1), State=)."""
+    flags = set(node.flags)
+    if state in ("drain", "fail"):
+        return replace(node, flags=tuple(sorted(flags | {state.upper()})), reason=reason)
+    if state == "down":
+        return replace(node, state="DOWN", reason=reason)
+    if state == "power_down":
+        return replace(node, flags=tuple(sorted(flags | {"POWERING_DOWN"})), reason=reason or node.reason)
+    if state == "power_up":
+        return replace(node, flags=tuple(sorted(flags | {"POWERING_UP"})))
+    kept = tuple(sorted(flags - {"DRAIN", "FAIL"}))
+    base = "IDLE" if state == "resume" and node.state == "DOWN" else node.state
+    return replace(node, state=base, flags=kept, reason="")
