@@ -86,7 +86,8 @@ def _spelled(value: str) -> str:
 
 def _nodes(meaning: Meaning, release: Release) -> Iterator[str]:
     for name, node in meaning.nodes.items():
-        words = {word: node.shape[key] for key, word in _NODE_WORDS.items() if node.shape.get(key)}
+        words = {"RealMemory": "1", "TmpDisk": "0", "Weight": "1", "AvailableFeatures": "(null)"}
+        words |= {word: node.shape[key] for key, word in _NODE_WORDS.items() if node.shape.get(key)}
         words["Gres"] = f"{words['Gres']}(S:0-1)" if "Gres" in words else "(null)"
         words |= {
             "NodeAddr": node.address or node.hostname or name,
