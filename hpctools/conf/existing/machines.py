@@ -59,13 +59,19 @@ def machines(meaning: Meaning, facts: Facts) -> Machines:
         found.setdefault((tuple(sorted(still.items())), where), []).append(name)
     groups: list[Group] = []
     for (_, where), names in found.items():
-        taken = [group.words["name"] for group in groups]
+        # A group of a name that the facts speak of would get what they say of that.
+        taken = [*(group.words["name"] for group in groups), *_spoken_of(facts, len(names))]
         groups.append(_group(names, where, meaning.nodes, taken, facts.node_endpoints))
     order = {
         partition: [group.words["name"] for group in groups if partition in group.partitions]
         for partition in members
     }
     return Machines(groups, order)
+
+
+def _spoken_of(facts: Facts, nodes: int) -> Iterator[str]:
+    yield from facts.hardware
+    yield from (name for name, count in facts.node_counts.items() if count != nodes)
 
 
 def nodes_of(partition: Raw, meaning: Meaning) -> Set[str]:
