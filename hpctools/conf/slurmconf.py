@@ -189,7 +189,7 @@ def _window(site: Site) -> int:
     own = (department.partition for department in site.departments)
     longest = [terms.max_time for terms in (*own, *site.partitions) if terms is not None]
     week, day = 7 * 24 * 60, 24 * 60
-    return max(day, *(week if seconds is None else -(-seconds // 60) for seconds in longest))
+    return max([day, *(week if seconds is None else -(-seconds // 60) for seconds in longest)])
 
 
 def _priority(site: Site) -> _Settings:

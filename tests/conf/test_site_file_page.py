@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hpctools.site import Site, loads, scalars
+from hpctools.site import Site, hostlist, loads, parameters, scalars
 from hpctools.site.base import Model
 from hpctools.site.nodes import Count
 from hpctools.site.scalars import spell_duration
@@ -30,11 +30,17 @@ WORDS = {
     "InstanceType": "instance type",
     "GpuType": "GPU type",
     "MigProfile": "MIG profile",
+    "FilePath": "absolute path",
+    "HostList": "host list",
+    "OverSubscribe": "`no`, `exclusive`, `yes:N` or `force:N`",
+    "ParameterName": "key",
+    "ParameterValue": "value",
+    "SettingValue": "value",
 }
 
 
 def word_of(metadata: list[Any]) -> str | None:
-    for name, kind in vars(scalars).items():
+    for name, kind in (*vars(scalars).items(), *vars(hostlist).items(), *vars(parameters).items()):
         if (
             get_origin(kind) is not None
             and hasattr(kind, "__metadata__")
@@ -69,7 +75,7 @@ def spell(annotation: Any, metadata: list[Any] | None = None) -> str:
 
 def default_of(field: FieldInfo) -> str:
     if field.is_required():
-        return "required"
+        return "required, or `nodes`" if field.annotation is Count else "required"
     value = field.get_default(call_default_factory=True)
     if value is None or value in ({}, ()) or isinstance(value, BaseModel):
         return ""

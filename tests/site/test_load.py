@@ -60,8 +60,10 @@ def test_the_examples_use_every_key() -> None:
         for key in model.model_fields_set
     }
     known = {(owner(model, key), key) for model in inner_models(Site) for key in model.model_fields}
-    # One GPU is shared in one way; the other two stand there as comments.
-    assert known - used <= {("Share", "mig"), ("Share", "mps")}
+    # One GPU is shared in one way; the other two stand there as comments, and in docs/gpus.md.
+    rest = {(name, key) for name, key in known - used if name not in ("Share", "MigDevice")}
+    # What an import takes over as it is; nobody writes it.
+    assert rest == {("NodeGroup", "gres_lines")}
 
 
 def owner(model: type[BaseModel], key: str) -> str:
@@ -90,8 +92,8 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_the_examples_surprise_nobody(path: Path) -> None:
-    assert warnings(load(path)) == ()
+def test_the_examples_warn_of_nothing_but_shards(path: Path) -> None:
+    assert all("shards" in f"{warning}" for warning in warnings(load(path)))
 
 
 def stated_models(value: object) -> Iterator[BaseModel]:

@@ -7,7 +7,13 @@ from click.testing import CliRunner
 
 from hpctools.cli.validate import validate
 
-REFERENCE = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
+CENTRE = Path(__file__).parents[2] / "slurm-conf/examples/centre/site.yaml"
+TWO_CONTROLLERS = """\
+cluster: {name: x, controllers: [a, b]}
+node_groups: [{name: n, instance_type: m5.large, count: 1}]
+departments: [{name: bio, supervisor: ada, partition: {node_groups: [n]}}]
+tiers: {normal: {priority: 1, default: true}}
+"""
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
@@ -17,10 +23,23 @@ def invoke(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_good_site_is_summed_up() -> None:
-    summary = "uni-gpu has 3 departments, 4 labs, 15 users, 6 compute nodes, 6 tiers"
-    assert invoke(str(REFERENCE)) == (0, f"{REFERENCE}: valid; {summary}\n")
-    code, told = invoke(str(REFERENCE), "--json")
-    assert (code, json.loads(told)) == (0, {"file": str(REFERENCE), "valid": True, "findings": []})
+    summary = "centre has 2 departments, 2 labs, 8 users, 74 compute nodes, 2 tiers"
+    assert invoke(str(CENTRE)) == (0, f"{CENTRE}: valid; {summary}\n")
+    code, told = invoke(str(CENTRE), "--json")
+    assert (code, json.loads(told)) == (0, {"file": str(CENTRE), "valid": True, "findings": []})
+
+
+def test_warnings_are_told_and_keep_nothing_from_being_used(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(TWO_CONTROLLERS)
+    found = "found 2 controllers and no cluster.configuration.state_folder"
+    expected = "expected a folder that all of them share, or a backup takes over without any job"
+    warning = f"{path}:1: cluster.controllers: warning: {found}, {expected}\n"
+    summary = f"{path}: valid; x has 1 department, 0 labs, 1 user, 1 compute node, 1 tier; 1 warning\n"
+    assert invoke(str(path)) == (0, warning + summary)
+    code, told = invoke(str(path), "--json")
+    (row,) = json.loads(told)["findings"]
+    assert (code, json.loads(told)["valid"], row["severity"], row["line"]) == (0, True, "warning", 1)
 
 
 def test_a_bad_site_is_all_its_findings(tmp_path: Path) -> None:
