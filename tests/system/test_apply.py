@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -336,3 +337,89 @@ def test_another_account_is_told_that_it_may_not(box: Applied) -> None:
         assert done.code == 1
         assert "Traceback" not in done.stderr
         assert "root" in done.stderr or "Permission denied" in done.stderr
+
+
+WRONG_PLAN = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hpctools import conf
+from hpctools.conf.apply import Cluster, Generations, History, Request, change
+from hpctools.conf.apply.live_planner import LivePlanner
+from hpctools.conf.apply.sacctmgr import Sacctmgr
+from hpctools.conf.apply.slurm_daemons import SlurmDaemons
+from hpctools.conf.apply.who import me
+from hpctools.conf.facts_file import load_facts
+from hpctools.conf.plan.model import Need
+from hpctools.errors import ApplyError
+from hpctools.site import load
+
+
+class Wrong(LivePlanner):
+    def preflight(self, wanted):
+        return ()
+
+    def plan(self, wanted, *, prune):
+        plan = super().plan(wanted, prune=prune)
+        return replace(plan, changes=tuple(replace(each, needs=Need.RECONFIGURE) for each in plan.changes))
+
+
+folder = Path("/etc/slurm")
+facts = load_facts(folder / "facts.yaml")
+bundle = conf.compile(load(folder / "site.yaml"), facts)
+GHOST = "NodeName=ghost NodeAddr=127.0.0.1 Port=9\\n"
+files = [replace(file, text=file.text + GHOST * (file.path == "slurm.conf")) for file in bundle.files]
+cluster = Cluster(Wrong(folder, None), Sacctmgr("uni-gpu", list), SlurmDaemons(facts.daemons, 2))
+request = Request(replace(bundle, files=tuple(files)), 2, "slurm", me(), "a wrong plan")
+try:
+    change(
+        request, Generations(folder), History(Path("/var/spool/hpctools")), cluster,
+        agree=lambda _: None, tell=print,
+    )
+except ApplyError as error:
+    print(error)
+"""
+
+
+def test_a_slurmctld_that_dies_of_a_reconfigure_is_started_with_the_old_files(box: Applied) -> None:
+    """22.05 ends when it is reconfigured with more nodes; plans know that, so this one lies."""
+    if box.cluster.sandbox.running().slurm > "23.11":
+        pytest.skip("from 23.11 on a reconfigure starts slurmctld anew, and a bad one leaves the old running")
+    job = box.running_job()
+    old = box.read("/etc/slurm/slurm.conf")
+    program = box.give("wrong_plan.py", WRONG_PLAN)
+    told = box.cluster.inside("env", f"PYTHONPATH={ROOT}", sys.executable, program, timeout=90).stdout
+    assert "slurmctld ended over the new configuration" in told
+    assert "restart slurmctld, with the old files" in told
+    assert "everything is as before" in told
+    assert box.read("/etc/slurm/slurm.conf") == old
+    assert box.plan(box.base)["changes"] == []
+    assert box.cluster.job(job, "nlp1").state == "RUNNING"
+    box.cluster.inside("scancel", str(job))
+
+
+EMPTY_MACHINE = """
+kill -9 $(pidof slurmctld slurmdbd slurmd)
+mkdir /home/kept && cp /etc/slurm/site.yaml /etc/slurm/facts.yaml /home/kept/
+rm -rf /etc/slurm/* /var/spool/slurmctld/*
+mariadb --no-defaults -e 'drop database slurm_acct_db'
+"""
+
+
+def test_the_first_apply_brings_up_a_controller_that_never_ran(small: Cluster) -> None:
+    """An empty folder, an empty database: slurmdbd first, then the cluster, then slurmctld, then the rest."""
+    small.inside("sh", "-ec", EMPTY_MACHINE)
+    argv = ("hpctools", "apply", "/home/kept/site.yaml", "--facts", "/home/kept/facts.yaml")
+    refused = small.inside(*argv, timeout=60, check=False)
+    assert refused.code == 2
+    assert "slurmctld does not answer: it is started" in refused.stderr
+    assert small.inside("ls", "-A", "/etc/slurm").stdout == ""
+    done = small.inside(*argv, "--yes", timeout=110)
+    assert "next: start slurmd on reserved-[1-2]: sandbox-restart --nodes 'reserved-[1-2]'" in done.stdout
+    log = small.inside("cat", "/var/log/slurm/slurmctld.log").stdout
+    assert "CLUSTER ID MISMATCH" not in log
+    small.inside("sandbox-restart", "--nodes", "reserved-[1-2]")
+    until(lambda: small.inside("sinfo", "-h", "-o", "%t").stdout.split() == ["idle"])
+    assert small.ended(small.submit("nlp1", "-p", "nlp", "--wrap", "true"), "nlp1").state == "COMPLETED"
+    assert small.inside(*argv, timeout=60).stdout == "uni-gpu: nothing to do\n"

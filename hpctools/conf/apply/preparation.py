@@ -60,7 +60,8 @@ class Prepared:
     def prospect(self) -> Prospect:
         """What a person is to agree to."""
         by_hand = tuple(self.before) if self.last is None and self.switches else ()
-        return Prospect(self.plan, self.steps, concerns(self.plan, self.steps, by_hand))
+        why = concerns(self.plan, self.steps, by_hand, first_start=self.first_start)
+        return Prospect(self.plan, self.steps, why)
 
 
 def prepare(request: Request, generations: Generations, history: History, cluster: Cluster) -> Prepared:

@@ -75,6 +75,7 @@ class Outcome:
     later: tuple[str, ...] = ()
 
 
+_MOST_NAMED = 5
 _DISTURBING = {
     Need.DRAIN: "nodes are drained, and must be free of jobs",
     Need.RESTART_SLURMDBD: "slurmdbd is restarted: accounts do not answer for some seconds; jobs go on",
@@ -83,17 +84,33 @@ _DISTURBING = {
 }
 
 
-def concerns(plan: Plan, steps: tuple[Step, ...], found: tuple[str, ...]) -> tuple[str, ...]:
+def concerns(
+    plan: Plan, steps: tuple[Step, ...], found: tuple[str, ...], *, first_start: bool = False
+) -> tuple[str, ...]:
     """Why a person should agree first: jobs, restarts, the folder's first time, what could not be compared.
 
     Args:
         found: files that were written by hand and are about to be taken over.
+        first_start: slurmctld does not answer.
     """
     told = [f"{len(plan.jobs)} jobs are disturbed"] if plan.jobs else []
-    told += [
-        _DISTURBING[step.need].format(count=len(step.nodes)) for step in steps if step.need in _DISTURBING
-    ]
+    told += [_disturbance(step, first_start) for step in steps if step.need in _DISTURBING]
+    told += _removals(plan)
     if found:
         told.append(f"{', '.join(found)} were written by hand; they are kept as change 0 and replaced")
     told += [f"not compared: {each}" for each in plan.unknown]
     return tuple(told)
+
+
+def _disturbance(step: Step, first_start: bool) -> str:
+    if first_start and step.need is Need.RESTART_SLURMCTLD:
+        return "slurmctld does not answer: it is started"
+    return _DISTURBING[step.need].format(count=len(step.nodes))
+
+
+def _removals(plan: Plan) -> list[str]:
+    gone = [each.subject for each in plan.changes if each.needs is Need.LIVE and each.mark == "-"]
+    if not gone:
+        return []
+    more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
+    return [f"accounts, people or QoS are removed: {', '.join(gone[:_MOST_NAMED])}{more}"]
