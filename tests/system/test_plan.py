@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpctools import conf
-from hpctools.conf.plan import Need
+from hpctools.conf.plan import Need, Step
+from hpctools.sandbox import daemons
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.ports import choose
 from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
-from tests.system.plan_rig import Rig, Told, told
+from tests.system.plan_rig import Rig, told
 
 pytestmark = pytest.mark.releases
 
@@ -53,43 +57,41 @@ def test_a_fresh_cluster_is_what_its_site_wants(rig: Rig) -> None:
     assert (told(plan), plan.files, plan.jobs, plan.warnings, plan.unknown) == ([], (), (), (), ())
 
 
-def changes_and_back(rig: Rig, wanted: conf.Bundle, expected: list[Told]) -> None:
-    plan = rig.plan(wanted)
-    assert told(plan) == expected
-    rig.obey(plan, wanted)
+def test_a_limit_of_a_partition_is_reconfigured_and_a_tier_told_to_slurmdbd(home: Rig) -> None:
+    wanted = home.bundle(("max_time: 2-00:00:00", "max_time: 1-12:00:00"), ("priority: 500", "priority: 400"))
+    changes = [
+        ("partition", "nlp", "MaxTime", "2-00:00:00", "1-12:00:00", Need.RECONFIGURE),
+        ("qos", "high", "Priority", "500", "400", Need.LIVE),
+    ]
+    plan = home.plan(wanted)
+    assert told(plan) == changes
+    assert plan.steps == (Step(Need.RECONFIGURE),)
+    home.obey(plan, wanted)
 
 
-def test_a_partitions_time_limit_is_reconfigured(home: Rig) -> None:
-    wanted = home.bundle(("max_time: 2-00:00:00", "max_time: 1-12:00:00"))
-    change = ("partition", "nlp", "MaxTime", "2-00:00:00", "1-12:00:00", Need.RECONFIGURE)
-    changes_and_back(home, wanted, [change])
-
-
-def test_a_tier_is_told_to_slurmdbd(home: Rig) -> None:
-    wanted = home.bundle(("priority: 500", "priority: 400"))
-    changes_and_back(home, wanted, [("qos", "high", "Priority", "500", "400", Need.LIVE)])
-
-
-@pytest.mark.parametrize(
-    ("key", "before", "after", "need"),
-    [
-        ("KillWait", "30", "45", Need.RECONFIGURE),
+def test_settings_and_what_each_takes(home: Rig) -> None:
+    tracking = ("proctrack/cgroup", "proctrack/linuxproc")
+    if home.facts.cgroup == "none":
+        tracking = ("proctrack/linuxproc", "proctrack/pgid")
+    rows = [
         (
             "SlurmctldParameters",
             "enable_configless",
             "enable_configless,idle_on_node_suspend",
             Need.RESTART_SLURMCTLD,
         ),
-        ("MaxJobCount", "10000", "5000", Need.RESTART_SLURMCTLD),
-        ("ProctrackType", "proctrack/cgroup", "proctrack/linuxproc", Need.RESTART_DAEMONS),
         ("ReturnToService", "2", "1", Need.RECONFIGURE),
-    ],
-)
-def test_a_setting(home: Rig, key: str, before: str, after: str, need: Need) -> None:
-    if key == "ProctrackType" and home.facts.cgroup == "none":
-        before, after = "proctrack/linuxproc", "proctrack/pgid"
-    wanted = home.bundle(extra_parameters={**home.facts.extra_parameters, key: after})
-    changes_and_back(home, wanted, [("cluster", "uni-gpu", key, before, after, early(home, need))])
+        ("ProctrackType", *tracking, Need.RESTART_DAEMONS),
+        ("KillWait", "30", "45", Need.RECONFIGURE),
+        ("MaxJobCount", "10000", "5000", Need.RESTART_SLURMCTLD),
+    ]
+    extra = {key: after for key, _, after, _ in rows}
+    wanted = home.bundle(extra_parameters={**home.facts.extra_parameters, **extra})
+    plan = home.plan(wanted)
+    assert sorted(told(plan)) == sorted(
+        ("cluster", "uni-gpu", key, before, after, early(home, need)) for key, before, after, need in rows
+    )
+    home.obey(plan, wanted)
 
 
 def test_a_node_comes(home: Rig) -> None:
@@ -155,16 +157,15 @@ def test_containment_is_read_by_slurmds(home: Rig) -> None:
         pytest.skip("this machine gives the sandbox no cgroups")
     wanted = home.bundle(constrain_devices=False)
     need = early(home, Need.RESTART_SLURMDS)
-    changes_and_back(home, wanted, [("cgroup", "cgroup.conf", "ConstrainDevices", "yes", "no", need)])
+    plan = home.plan(wanted)
+    assert told(plan) == [("cgroup", "cgroup.conf", "ConstrainDevices", "yes", "no", need)]
+    home.obey(plan, wanted)
 
 
 def test_a_file_that_slurmds_have_not_read(home: Rig) -> None:
     """A slurmd from before the file's last writing cannot know its text."""
     path = home.folder / "gres.conf"
     path.write_text(path.read_text() + "\n")
-    import os
-    import time
-
     os.utime(path, (time.time() + 1, time.time() + 1))
     plan = home.plan(home.bundle())
     need = early(home, Need.RESTART_SLURMDS)
@@ -199,9 +200,5 @@ def test_slurmctld_down_is_said(home: Rig) -> None:
         "what slurmctld runs and its jobs are not compared: it does not answer scontrol ping",
     )
     assert told(plan) == [("partition", "nlp", "MaxTime", "2-00:00:00", "1-12:00:00", Need.RECONFIGURE)]
-    from dataclasses import replace
-
-    from hpctools.sandbox import daemons
-
     home.restart(replace(daemons.slurmctld(), host=home.controller))
     home.answers()

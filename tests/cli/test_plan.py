@@ -1,0 +1,151 @@
+"""`hpctools plan` and `hpctools drift`: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpctools import conf
+from hpctools.cli import main as cli
+from hpctools.cli.drift import last_applied
+from hpctools.conf.facts_file import dump_facts
+from hpctools.conf.plan import Live, Plan
+from tests.conf.plan.stage import EARLY, REFERENCE, bundle, live
+
+Command = Callable[..., tuple[int, str, str]]
+DRIFTED = ("max_time: 2-00:00:00", "max_time: 1-12:00:00")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A configuration folder with its site and its facts."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    (folder / "site.yaml").write_text(REFERENCE.read_text())
+    (folder / "facts.yaml").write_text(dump_facts(conf.Facts(slurm_version=EARLY, cgroup="v1")))
+    return folder
+
+
+@pytest.fixture
+def command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run `hpctools` before what there is; return exit code, output and errors."""
+
+    def run(*arguments: str, there: Live | None = None) -> tuple[int, str, str]:
+        seen = there or live(bundle())
+        monkeypatch.setattr(sys.modules["hpctools.conf.plan.read"], "read", lambda *_, **__: seen)
+        monkeypatch.setattr(sys, "argv", ["hpctools", *arguments, "--folder", str(folder)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(str(ended.value.code or 0)), printed.out, printed.err
+
+    monkeypatch.delenv("HPCTOOLS_SITE", raising=False)
+    return run
+
+
+def test_nothing_differs(command: Command, folder: Path) -> None:
+    code, text, error = command("plan")
+    warning = "the site says Slurm 24.11, and 22.05.8 is installed: planned for the latter"
+    assert (code, " ".join(text.split()), error) == (
+        0,
+        f"uni-gpu (Slurm 22.05.8, {folder}): no changes warnings {warning}",
+        "",
+    )
+    assert command("plan", "--check")[0] == 0
+    assert command("plan", "--diff") == (0, "", "")
+    assert command("drift", "--state", str(folder / "none")) == (0, "", "")
+
+
+def test_changes_are_told_and_end_with_1_only_when_that_is_asked(command: Command) -> None:
+    there = live(bundle(DRIFTED))
+    code, text, error = command("plan", there=there)
+    assert (code, error) == (0, "")
+    assert "\npartitions\n  ~ nlp MaxTime: 1-12:00:00 -> 2-00:00:00 [reconfigure]\n" in text
+    assert "\nto do\n  1. write slurm.conf\n  2. scontrol reconfigure\n" in text
+    assert "\x1b" not in text
+    assert command("plan", "--check", there=there)[0] == 1
+
+
+def test_json_is_the_plan(command: Command, folder: Path) -> None:
+    code, text, _ = command("plan", "--json", there=live(bundle(DRIFTED)))
+    plan = Plan.from_json(text)
+    assert (code, plan.cluster, plan.folder, [c.key for c in plan.changes]) == (
+        0,
+        "uni-gpu",
+        str(folder),
+        ["MaxTime"],
+    )
+    assert json.loads(text)["steps"] == [{"need": "reconfigure", "nodes": []}]
+
+
+def test_diff_is_a_unified_diff_of_the_files(command: Command) -> None:
+    code, text, _ = command("plan", "--diff", there=live(bundle(DRIFTED)))
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[:2] == ["--- a/slurm.conf", "+++ b/slurm.conf"]
+    assert [line[:30] for line in lines if line.startswith(("+P", "-P"))] == [
+        "-PartitionName=nlp Nodes=reser",
+        "+PartitionName=nlp Nodes=reser",
+    ]
+
+
+def test_a_plan_is_written_for_its_owner_only(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    assert command("plan", "--out", str(out), there=live(bundle(DRIFTED)))[0] == 0
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert [change.after for change in Plan.from_json(out.read_text()).changes] == ["2-00:00:00"]
+    code, _, error = command("plan", "--out", "/proc/none/plan.json")
+    assert (code, error.partition(":")[0]) == (1, "hpctools")
+
+
+def test_who_does_not_answer_is_said_and_ends_with_3(command: Command, folder: Path) -> None:
+    silent = replace(live(bundle()), shown=None, unknown=("what slurmctld runs is not compared: no",))
+    code, text, _ = command("plan", there=silent)
+    assert code == 3
+    assert "no changes in what could be compared" in " ".join(text.split())
+    assert "\nnot compared\n  what slurmctld runs is not compared: no\n" in text
+    told = "not compared: what slurmctld runs is not compared: no\n"
+    assert command("drift", "--state", str(folder / "none"), there=silent) == (3, told, "")
+
+
+def test_drift_is_a_line_each(command: Command, folder: Path) -> None:
+    there = live(
+        bundle(DRIFTED, ("  - name: dl\n    description: Deep", "  - name: deep\n    description: Deep"))
+    )
+    metrics = folder / "drift.prom"
+    code, text, _ = command(
+        "drift", "--state", str(folder / "none"), "--prometheus", str(metrics), there=there
+    )
+    assert code == 1
+    lines = text.splitlines()
+    assert lines[0] == "partition nlp: MaxTime is 1-12:00:00, not 2-00:00:00 (reconfigure)"
+    assert "partition dl: missing: reserved-[1-4],shared-[1-2] (reconfigure)" in lines
+    assert "partition deep: too many: reserved-[1-4],shared-[1-2] (reconfigure)" in lines
+    written = metrics.read_text().splitlines()
+    assert 'hpctools_drift_changes{area="partition",needs="reconfigure"} 3' in written
+    assert f"hpctools_drift_total {len(lines)}" in written
+    assert stat.S_IMODE(metrics.stat().st_mode) == 0o644
+    assert Plan.from_json(command("drift", "--state", str(folder / "none"), "--json", there=there)[1]).changes
+
+
+def test_without_a_site_or_with_a_wrong_one(command: Command, folder: Path) -> None:
+    (folder / "site.yaml").write_text("cluster: 3\n")
+    code, _, error = command("plan")
+    assert (code, "site.yaml:1: cluster" in error, "Traceback" in error) == (1, True, False)
+    (folder / "site.yaml").unlink()
+    told = f"hpctools: no site file is named, and there is no {folder}/site.yaml"
+    assert command("plan") == (2, "", f"{told}; name one, or set HPCTOOLS_SITE\n")
+    assert command("plan", str(folder / "nowhere.yaml"))[0] == 1
+    assert command("plan", str(REFERENCE), "--facts", str(folder / "no-facts.yaml"))[0] == 1
+
+
+def test_nothing_applied_yet(tmp_path: Path) -> None:
+    assert last_applied(tmp_path / "none") is None
