@@ -22,8 +22,6 @@ from tests.system.plan_rig import Rig, told
 
 pytestmark = pytest.mark.releases
 
-NODES = ("reserved-1", "reserved-2")
-
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[Rig]:
