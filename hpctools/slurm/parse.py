@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hpctools.slurm.types import Job, Partition
+from hpctools.slurm.versions import gives_whole_nodes
 
 FIELD, RECORD = "\x1f", "\x1e"
 # squeue(1), --format; the separators can stand in no name that a person types.
@@ -86,7 +87,7 @@ def _partition(line: str) -> Partition:
         nodes=unfold(fields.get("Nodes", "")),
         allow_accounts=allowed(fields.get("AllowAccounts", "ALL")),
         allow_qos=allowed(fields.get("AllowQos", "ALL")),
-        exclusive=fields.get("OverSubscribe") == "EXCLUSIVE",
+        exclusive=gives_whole_nodes(fields),
     )
 
 

@@ -5,6 +5,8 @@ Supported: 22.05 to 26.05. A release is a tuple such as `(24, 11)`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 Release = tuple[int, ...]
 
 OLDEST: Release = (22, 5)
@@ -84,6 +86,14 @@ def tells_nodes_each_others_addresses(release: Release) -> bool:
     return release >= (23, 11)
 
 
+def hides_powered_down_nodes(release: Release) -> bool:
+    """Whether powered-down cloud nodes are hidden, unless PrivateData says `cloud` (until 23.02).
+
+    RELEASE_NOTES of 23.02: "Change cloud nodes to show by default. PrivateData=cloud is no longer needed."
+    """
+    return release < (23, 2)
+
+
 def calls_job_containers_namespaces(release: Release) -> bool:
     """Whether slurm.conf says `NamespaceType=namespace/tmpfs` (slurm.conf(5) of 25.11).
 
@@ -147,3 +157,21 @@ def nvml_names_slices_by_profile(release: Release) -> bool:
     Before, it is made of the compute slices and the measured memory, rounded: `3g.39gb` for a `3g.40gb`.
     """
     return release >= (23, 2, 6)
+
+
+def knows_slices_beside_shares(release: Release) -> bool:
+    """Whether one cluster may have MIG slices and shards or MPS (gres_c_s.c, from 23.02.7; not in 23.02.5).
+
+    Before, the plugins of shards and MPS take every device file of a slice for a GPU, on every node: jobs
+    that ask for slices stay pending or run without one (22.05.8, measured).
+    """
+    return release >= (23, 2, 7)
+
+
+def gives_whole_nodes(partition: Mapping[str, str]) -> bool:
+    """Whether a partition, as `scontrol show partition` has it, gives jobs whole nodes.
+
+    24.11.5 shows `OverSubscribe=EXCLUSIVE`; 26.05.5 takes these words and shows `OverSubscribe=NO
+    Exclusive=NODE` instead (measured).
+    """
+    return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE"

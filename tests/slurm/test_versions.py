@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpctools.slurm.versions import parse_release, spell_release
+from hpctools.slurm.versions import outdated_settings, parse_release, spell_release, talks_to_older
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,28 @@ def test_a_release_is_read_from_what_slurm_prints(text: str, release: tuple[int,
 def test_what_is_no_release(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Slurm release"):
         parse_release(text)
+
+
+@pytest.mark.parametrize(
+    ("daemon", "older", "talks"),
+    [
+        ((24, 11), (24, 11), True),
+        ((24, 11), (22, 5), False),
+        ((24, 11), (23, 2), True),
+        ((26, 5), (24, 11), True),
+        ((26, 5), (24, 5), False),
+        ((24, 5), (23, 2), True),
+        ((24, 5), (22, 5), False),
+        ((22, 5), (21, 8), True),
+    ],
+)
+def test_how_far_back_a_daemon_understands(
+    daemon: tuple[int, ...], older: tuple[int, ...], talks: bool
+) -> None:
+    assert talks_to_older(daemon, older) is talks
+
+
+def test_settings_grow_old_with_the_releases() -> None:
+    assert outdated_settings((22, 5, 8)) == frozenset()
+    assert "launchtype" in outdated_settings((24, 11, 5)) < outdated_settings((26, 5, 5))
+    assert "jobcontainertype" not in outdated_settings((24, 11, 5))
