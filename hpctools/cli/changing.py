@@ -64,13 +64,12 @@ def carry_out(
     from hpctools.conf.apply import Generations, History, change
     from hpctools.conf.apply.cluster import Cluster
     from hpctools.conf.apply.live_planner import LivePlanner
-    from hpctools.conf.apply.sacctmgr import Sacctmgr
     from hpctools.conf.apply.slurm_daemons import SlurmDaemons
-    from hpctools.slurm.cli import CommandClient
+    from hpctools.conf.slurmdbd import Slurmdbd
 
     cluster = Cluster(
         LivePlanner(folder, release),
-        Sacctmgr(request.bundle.accounts.clusters[0], CommandClient().jobs),
+        Slurmdbd(request.bundle.accounts.clusters[0], doing=lambda line: click.echo(f"    {line}", err=True)),
         SlurmDaemons(commands, request.nodes),
     )
     outcome = change(

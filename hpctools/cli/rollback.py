@@ -53,9 +53,9 @@ def _request(
     from hpctools.conf.apply import Request
     from hpctools.conf.apply.history import FACTS, SITE
     from hpctools.conf.apply.return_to import configuration, documents
-    from hpctools.conf.apply.sacctmgr import Sacctmgr
     from hpctools.conf.apply.who import me
     from hpctools.conf.facts_file import load_facts
+    from hpctools.conf.slurmdbd import Slurmdbd
     from hpctools.site import load
 
     kept = documents(history, record)
@@ -64,7 +64,7 @@ def _request(
             Path(folder, name).write_text(text)
         site, facts = load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
     request = Request(
-        bundle=configuration(history, record, Sacctmgr(record.cluster, list).read),
+        bundle=configuration(history, record, Slurmdbd(record.cluster).read),
         nodes=node_count(site),
         slurm_user=facts.slurm_user or site.cluster.slurm_user,
         who=me(),

@@ -23,11 +23,11 @@ from typing import Any
 from hpctools import conf
 from hpctools.conf.apply import Cluster, Generations, History, Request, change, fileset, unfinished
 from hpctools.conf.apply.live_planner import LivePlanner
-from hpctools.conf.apply.sacctmgr import Sacctmgr
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.apply.who import me
 from hpctools.conf.facts_file import load_facts
 from hpctools.conf.plan.read import ask_commands
+from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.site import load
 from hpctools.slurm.run import run
 
@@ -62,7 +62,7 @@ def apply(bundle: conf.Bundle) -> Any:
     """One apply."""
     assert FACTS.daemons is not None
     name = bundle.accounts.clusters[0]
-    cluster = Cluster(PLANNER, Sacctmgr(name, list), SlurmDaemons(FACTS.daemons, 2))
+    cluster = Cluster(PLANNER, Slurmdbd(name), SlurmDaemons(FACTS.daemons, 2))
     request = Request(bundle, 2, "slurm", me(), "hpctools apply", prune=WHOLE)
     return change(request, Generations(FOLDER), HISTORY, cluster, agree=lambda _: None, tell=lambda _: None)
 

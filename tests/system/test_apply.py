@@ -347,7 +347,7 @@ from pathlib import Path
 from hpctools import conf
 from hpctools.conf.apply import Cluster, Generations, History, Request, change
 from hpctools.conf.apply.live_planner import LivePlanner
-from hpctools.conf.apply.sacctmgr import Sacctmgr
+from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.apply.who import me
 from hpctools.conf.facts_file import load_facts
@@ -370,7 +370,7 @@ facts = load_facts(folder / "facts.yaml")
 bundle = conf.compile(load(folder / "site.yaml"), facts)
 GHOST = "NodeName=ghost NodeAddr=127.0.0.1 Port=9\\n"
 files = [replace(file, text=file.text + GHOST * (file.path == "slurm.conf")) for file in bundle.files]
-cluster = Cluster(Wrong(folder, None), Sacctmgr("uni-gpu", list), SlurmDaemons(facts.daemons, 2))
+cluster = Cluster(Wrong(folder, None), Slurmdbd("uni-gpu"), SlurmDaemons(facts.daemons, 2))
 request = Request(replace(bundle, files=tuple(files)), 2, "slurm", me(), "a wrong plan")
 try:
     change(

@@ -1,4 +1,7 @@
-"""What a change needs of the cluster: three small Protocols. `live.py` implements them with real daemons."""
+"""What a change needs of the cluster: three small Protocols.
+
+With real daemons `LivePlanner`, `hpctools.conf.slurmdbd.Slurmdbd` and `SlurmDaemons` implement them.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +47,16 @@ class Accounts(Protocol):
         """Tell it what slurmctld must find there at its first start."""
         ...
 
-    def add(self, wanted: AccountTree, known: AccountTree) -> None:
-        """Tell it what the new files speak of, where it knows `known`."""
+    def add(self, wanted: AccountTree) -> None:
+        """Tell it what the new files speak of."""
         ...
 
     def settle(self, wanted: AccountTree, *, prune: bool) -> None:
         """Tell it what has to wait for the new files, what goes among it if `prune`."""
         ...
 
-    def left(self, wanted: AccountTree, known: AccountTree, *, prune: bool) -> tuple[str, ...]:
-        """What separates `known` from what is wanted, a line each."""
+    def left(self, wanted: AccountTree, *, prune: bool) -> tuple[str, ...]:
+        """What still separates it from what is wanted, a line each."""
         ...
 
     def restore(self, before: AccountTree) -> tuple[str, ...]:

@@ -67,8 +67,7 @@ def _add(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     progress.enter(parts, Phase.ADDING)
     parts.doing("adding accounts")
     progress.accounts_begun = True
-    accounts = parts.cluster.accounts
-    accounts.add(prepared.request.bundle.accounts, progress.accounts_before or accounts.read())
+    parts.cluster.accounts.add(prepared.request.bundle.accounts)
 
 
 def _switch(prepared: Prepared, parts: Parts, progress: Progress) -> None:
@@ -106,5 +105,5 @@ def _settle(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     progress.accounts_begun = True
     accounts.settle(request.bundle.accounts, prune=request.prune)
     parts.interrupts.check()
-    known = verify_accounts(request, parts.cluster)
-    parts.history.write(progress.record.number, accounts_name("after"), accounts_text(known))
+    verify_accounts(request, parts.cluster)
+    parts.history.write(progress.record.number, accounts_name("after"), accounts_text(accounts.read()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Set
 
-from hpctools.conf.accounts import AccountTree
 from hpctools.conf.apply.cluster import Cluster, Pause
 from hpctools.conf.apply.request import Request
 from hpctools.conf.plan.model import Need
@@ -51,17 +50,12 @@ def _troubles(request: Request, cluster: Cluster, sick: Set[str]) -> list[str]:
     return told
 
 
-def verify_accounts(request: Request, cluster: Cluster) -> AccountTree:
+def verify_accounts(request: Request, cluster: Cluster) -> None:
     """Read the accounts back.
-
-    Returns:
-        What slurmdbd knows.
 
     Raises:
         ApplyError: slurmdbd does not have what it was told.
     """
-    known = cluster.accounts.read()
-    left = cluster.accounts.left(request.bundle.accounts, known, prune=request.prune)
+    left = cluster.accounts.left(request.bundle.accounts, prune=request.prune)
     if left:
         raise ApplyError(f"slurmdbd did not take: {'; '.join(left[:_MOST_SHOWN])}", "see the log of slurmdbd")
-    return known

@@ -145,19 +145,19 @@ class StandIn:
     def bootstrap(self, wanted: AccountTree) -> None:
         self._told("bootstrap")
 
-    def add(self, wanted: AccountTree, known: AccountTree) -> None:
+    def add(self, wanted: AccountTree) -> None:
         for row in wanted.associations:
             self._told(f"add {row.user}")
             self._people({*self.people, row.user})
 
     def settle(self, wanted: AccountTree, *, prune: bool) -> None:
-        self.add(wanted, self.read())
+        self.add(wanted)
         if prune:
             for name in sorted(self.people - {row.user for row in wanted.associations}):
                 self._told(f"remove {name}")
                 self._people(self.people - {name})
 
-    def left(self, wanted: AccountTree, known: AccountTree, *, prune: bool) -> tuple[str, ...]:
+    def left(self, wanted: AccountTree, *, prune: bool) -> tuple[str, ...]:
         missing = {row.user for row in wanted.associations} - self.people
         return (*sorted(missing), *(["ghost"] if self.forgets else []))
 
