@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -12,8 +12,10 @@ import click
 
 from hpctools import conf
 from hpctools.errors import UsageError
-from hpctools.site import load, warnings
+from hpctools.site import Finding, load, warnings
 from hpctools.slurm.versions import Release, parse_release
+
+_MOST_WARNINGS = 5
 
 
 @click.command()
@@ -33,8 +35,7 @@ def render(
     facts = conf.Facts(slurm_version=_release(release), cgroup=cgroup)
     read = load(site)
     bundle = conf.compile(read, facts)
-    for warning in warnings(read):
-        click.echo(warning, err=True)
+    _warn(warnings(read), site)
     if out is None:
         click.echo(_bundle_json(bundle) if as_json else _texts(bundle), nl=as_json)
         return
@@ -42,6 +43,15 @@ def render(
     click.echo(
         json.dumps({"folder": str(out), "written": written}, indent=2) if as_json else _told(out, written)
     )
+
+
+def _warn(findings: Sequence[Finding], site: Path) -> None:
+    """Tell the first warnings beside the output; all of them are the business of `validate`."""
+    for finding in findings[:_MOST_WARNINGS]:
+        click.echo(finding, err=True)
+    if len(findings) > _MOST_WARNINGS:
+        more = len(findings) - _MOST_WARNINGS
+        click.echo(f"{site}: {more} more warnings; hpctools validate shows them", err=True)
 
 
 def _release(text: str | None) -> Release | None:

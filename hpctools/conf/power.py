@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hpctools.conf.text import Said, fold
 from hpctools.conf.topology import ComputeGroup
 from hpctools.site.model import Site
-from hpctools.slurm.versions import Release, tells_nodes_each_others_addresses
+from hpctools.slurm.versions import Release, hides_powered_down_nodes, tells_nodes_each_others_addresses
 
 _LOCATION = ("cluster", "power_saving")
 
@@ -35,7 +35,7 @@ def power_settings(site: Site, groups: Sequence[ComputeGroup], release: Release)
         # The nodes that are always there stay, however long they are idle.
         "SuspendExcNodes": fold(static) or None,
         # Nodes that are powered down are hidden otherwise, from administrators too.
-        "PrivateData": "cloud",
+        "PrivateData": "cloud" if hides_powered_down_nodes(release) else None,
         # Without each other's addresses nodes cannot pass messages on.
         "TreeWidth": None if tells_nodes_each_others_addresses(release) else _WIDEST_TREE,
     }

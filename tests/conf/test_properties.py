@@ -132,7 +132,7 @@ def test_slurm_reads_back_the_settings_that_the_site_states(data: dict, release:
     assert told.get("prologslurmctld") == scripts.get("prolog_slurmctld")
     assert told.get("healthcheckprogram") == scripts.get("health_check", {}).get("program")
     assert told.get("resumeprogram") == power.get("resume_program")
-    assert told.get("privatedata") == ("cloud" if power else None)
+    assert told.get("privatedata") == ("cloud" if power and release < (23, 2) else None)
     assert told.get("treewidth") == ("65533" if power and release < (23, 11) else None)
     container = "namespacetype" if release >= (25, 11) else "jobcontainertype"
     assert (container in told) == ("job_container" in cluster)

@@ -49,3 +49,20 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         invoke(str(REFERENCE), "--slurm", "new")
     with pytest.raises(InvalidSiteError):
         invoke(str(tmp_path / "none.yaml"))
+
+
+def test_warnings_stand_beside_the_output_and_only_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    people = "".join(f"  - {{name: d{number}, members: [u{number}]}}\n" for number in range(7))
+    path.write_text(
+        "cluster: {name: x, controllers: [a]}\n"
+        "node_groups: [{name: n, instance_type: m5.large, count: 1}]\n"
+        f"departments:\n{people}tiers: {{normal: {{priority: 1, default: true}}}}\n"
+    )
+    result = CliRunner().invoke(render, [str(path)], standalone_mode=False)
+    assert result.stdout.startswith("==> slurm.conf (0644) <==\n")
+    told = result.stderr.splitlines()
+    assert [line.partition(": warning: ")[0] for line in told[:5]] == [
+        f"{path}:{number + 4}: departments[{number}]" for number in range(5)
+    ]
+    assert told[5:] == [f"{path}: 2 more warnings; hpctools validate shows them"]
