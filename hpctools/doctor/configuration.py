@@ -16,6 +16,7 @@ from hpctools.slurm.versions import Release, outdated_settings, spell_release
 
 READ_BY_SLURMCTLD = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "topology.yaml")
 OTHERS = 0o077
+_IN_YAML = re.compile(r"^\s*(?:-\s+)?nodes:\s*[\"']?([^\"'\n#]+)", re.MULTILINE)
 _DIFFERS = re.compile(r"[Nn]ode (\S+) appears to have a different slurm\.conf")
 
 
@@ -136,26 +137,27 @@ def topology_has_every_node(
         )
         return
     plugin = config.get("TopologyPlugin", "")
-    if not plugin.endswith(("/tree", "/block")) or described is not None:
-        return
-    text = by_path["topology.conf"].text if "topology.conf" in by_path else ""
-    if text is None:
-        return
-    yield from _uncovered(plugin, text, nodes)
+    if described is not None:
+        yield from _uncovered(described, plugin, _IN_YAML.findall(described.text or ""), nodes)
+    elif plugin.endswith(("/tree", "/block")):
+        file = by_path.get("topology.conf", ConfFile("topology.conf", "", there=False))
+        named = [pairs["nodes"] for pairs in lines(file.text or "") if "nodes" in pairs]
+        yield from _uncovered(file, plugin, named, nodes)
 
 
-def _uncovered(plugin: str, text: str, nodes: tuple[Node, ...]) -> Iterator[Finding]:
-    covered = {name for pairs in lines(text) if "nodes" in pairs for name in unfold(pairs["nodes"])}
+def _uncovered(file: ConfFile, plugin: str, named: list[str], nodes: tuple[Node, ...]) -> Iterator[Finding]:
+    """The nodes that a topology file forgets; a topology.yaml that names none at all may be flat."""
+    covered = {name for names in named for name in unfold(names.strip())}
     missing = [node.name for node in nodes if node.name not in covered]
-    if missing:
-        yield Finding(
-            "topology.conf",
-            f"{plugin} is on, and no switch or block has {fold(missing)}"
-            if covered
-            else f"{plugin} is on without it",
-            "jobs that need these nodes together with others are rejected or wait for ever",
-            "add the nodes to topology.conf, then scontrol reconfigure",
-        )
+    if file.text is None or not missing or (file.path == "topology.yaml" and not covered):
+        return
+    said = f"no switch or block of it has {fold(missing)}" if covered else f"{plugin} is on without it"
+    yield Finding(
+        file.path,
+        said,
+        "jobs that need these nodes together with others are rejected or wait for ever",
+        f"add the nodes to {file.path}, then scontrol reconfigure",
+    )
 
 
 def settings_are_of_this_release(release: Release, files: tuple[ConfFile, ...]) -> Iterator[Finding]:

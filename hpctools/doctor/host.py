@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hpctools.doctor.conf_lines import includes
 from hpctools.doctor.installation import ConfFile, LocalDaemon, Secret, StateFolder
+from hpctools.errors import HpctoolsError
 
 SUFFIXES = (".conf", ".yaml", ".key")
 LOG_BYTES = 4 * 1024**2
@@ -32,7 +33,10 @@ def files(folder: Path) -> tuple[ConfFile, ...]:
 
     Raises:
         OSError: the folder is not there, or may not be entered.
+        HpctoolsError: it is not where the configuration is.
     """
+    if not (folder / "slurm.conf").exists():
+        raise HpctoolsError(f"{folder} holds no slurm.conf", "name the configuration's folder with --folder")
     found = {
         path.name: _file(path, path.name) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES
     }

@@ -9,6 +9,7 @@ from hpctools.doctor.installation import Accounting, Answer, ConfFile, LocalDaem
 from hpctools.slurm.types import Partition
 from tests.doctor.healthy import HEALTHY, NODES, NOW, config, files, node
 
+TREE = "- topology: t\n  tree:\n    switches:\n      - switch: s\n        nodes: reserved-[1-2]  # all\n"
 ACCOUNTING: Any = HEALTHY.accounting
 STATE: Any = HEALTHY.state
 LATE = NOW - 59.5  # a second after slurmctld read its files
@@ -64,6 +65,7 @@ SICK: list[tuple[str, dict[str, Any], str, str]] = [
     ("secrets-are-closed", files(ConfFile("db.conf", "StoragePass=x", mode=0o644)), "db.conf", "StoragePass"),
     ("topology-has-every-node", files(ConfFile("topology.conf", "SwitchName=s Nodes=shared-[1-2]")), "topology.conf", r"reserved-\[1-2\]"),
     ("topology-has-every-node", files(without="topology.conf"), "topology.conf", "is on without it"),
+    ("topology-has-every-node", files(ConfFile("topology.yaml", TREE)), "topology.yaml", r"has shared-\[1-2\]"),
     ("topology-has-every-node", files(ConfFile("topology.yaml", "\n")), "topology.yaml", "it is empty"),
     ("settings-are-of-this-release", files(ConfFile("cgroup.conf", "CgroupAutomount=yes\nConstrainDevices=yes")), "cgroup.conf", "cgroupautomount"),
     ("shared-gpus-have-records", files(ConfFile("gres.conf", "NodeName=shared-1 Name=gpu\nName=shard Count=16")), "shared-2", "no gpu record"),

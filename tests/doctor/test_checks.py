@@ -84,6 +84,8 @@ def test_nodes_with_one_reason_are_one_finding() -> None:
         {"adopts": (), **config(PrologFlags="(null)")},
         {"rdma": False, "daemons": (LocalDaemon("slurmd", 5, 65536, 65536),)},
         {"paths": {}},
+        files(ConfFile("topology.yaml", "- topology: flat\n  flat: true\n")),
+        files(ConfFile("topology.yaml", "    - block: b\n      nodes: 'reserved-[1-2],shared-[1-2]'\n")),
         accounting(default_accounts={**ACCOUNTING.default_accounts, "elsewhere": ""}),
     ],
 )
