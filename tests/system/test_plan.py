@@ -109,6 +109,21 @@ def test_a_node_comes(home: Rig) -> None:
     home.stop("slurmd-reserved-3")
 
 
+def test_nodes_change_what_they_have(home: Rig) -> None:
+    line = "    capacity: reserved\n    gpus: {type: a100, count: 8}\n"
+    other = "    capacity: reserved\n    gpus: {type: a100, count: 4}\n    features: [big]\n    weight: 7\n"
+    wanted = home.bundle((line, other))
+    plan = home.plan(wanted)
+    heavy = early(home, Need.RESTART_DAEMONS)
+    assert [row for row in told(plan) if row[0] == "node"] == [
+        ("node", "reserved-[1-2]", "Gres", "gpu:a100:8", "gpu:a100:4", heavy),
+        ("node", "reserved-[1-2]", "Feature", "reserved", "reserved,big", Need.RECONFIGURE),
+        ("node", "reserved-[1-2]", "Weight", "1", "7", Need.RECONFIGURE),
+    ]
+    assert [row[1:3] for row in told(plan) if row[0] == "gres"] == [("reserved-[1-2]", "gres.conf")]
+    home.obey(plan, wanted)
+
+
 def test_jobs_on_a_node_that_goes_are_named_and_end_first(home: Rig) -> None:
     job = home.cluster.submit("nlp1", "-pnlp", "-wreserved-2", "--time=10", "--wrap=sleep 300")
     until(lambda: home.cluster.job(job, "nlp1").state == "RUNNING")
