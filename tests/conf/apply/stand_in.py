@@ -16,6 +16,7 @@ from hpctools.conf.plan.model import Change, Need, Plan, Step
 from hpctools.errors import ApplyError, CommandError
 
 NAMES = ("cgroup.conf", "slurm.conf", "slurmdbd.conf")
+BOTH = ("n1", "n2")
 ADA = Who("ada", "ctl-1", "10.0.0.7")
 
 
@@ -113,7 +114,7 @@ class StandIn:
     def plan(self, wanted: Bundle, *, prune: bool = False) -> Plan:
         up = self.controller_answers()
         changes = [
-            Change("file", name, "text", self.loaded.get(name), text, self.needs, nodes=("n1", "n2"))
+            Change("file", name, "text", self.loaded.get(name), text, self.needs, nodes=BOTH, drains=BOTH)
             for name, text in texts(wanted).items()
             if up and self.loaded.get(name) != text
         ]
