@@ -90,11 +90,13 @@ class Applied:
 
 
 @pytest.fixture(scope="module")
-def applied(tmp_path_factory: pytest.TempPathFactory, site_file: Path) -> Iterator[Applied]:
+def applied(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[Applied]:
     """Two nodes, for all tests of this file."""
     sandbox = Sandbox(tmp_path_factory.mktemp("apply") / "state")
     try:
-        up(sandbox, site_file, 2, lambda name, seconds: None)
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
         yield Applied(Cluster(sandbox), site_file)
     finally:
         down(sandbox)

@@ -12,6 +12,7 @@ from hpctools.conf.apply.record import Phase
 from hpctools.conf.apply.verification import verify_accounts, verify_configuration
 from hpctools.conf.plan.model import Need, Step
 from hpctools.errors import ApplyError
+from hpctools.slurm.parse import unfold
 
 
 def forward(prepared: Prepared, parts: Parts, progress: Progress, sick: Set[str]) -> None:
@@ -47,8 +48,8 @@ def _stage(prepared: Prepared, parts: Parts, progress: Progress) -> None:
 
 
 def _drain(prepared: Prepared, parts: Parts, progress: Progress) -> None:
-    nodes = tuple(n for step in prepared.steps if step.need is Need.DRAIN for n in step.nodes)
-    if not nodes:
+    nodes = _to_be_free(prepared)
+    if not nodes or prepared.first_start:
         return
     parts.doing(f"draining {steps.fold(nodes)}")
     daemons = parts.cluster.daemons
@@ -61,6 +62,18 @@ def _drain(prepared: Prepared, parts: Parts, progress: Progress) -> None:
             f"jobs {', '.join(map(str, jobs))} still hold nodes that must be free",
             f"drain them and wait: scontrol update nodename={steps.fold(nodes)} state=drain reason=change",
         )
+
+
+def _to_be_free(prepared: Prepared) -> tuple[str, ...]:
+    """Nodes that must be free of jobs; those that go too, where a job may begin any moment."""
+    stated = [name for step in prepared.steps if step.need is Need.DRAIN for name in step.nodes]
+    gone = [
+        name
+        for change in prepared.plan.changes
+        if change.area == "node" and not change.key and change.after is None
+        for name in unfold(change.subject)
+    ]
+    return tuple(dict.fromkeys([*stated, *gone]))
 
 
 def _add(prepared: Prepared, parts: Parts, progress: Progress) -> None:
