@@ -83,10 +83,35 @@ _DEFAULTS = {
     "waittime": "0 sec",
 }
 
+# Nothing, unless it is stated.
+_NOTHING = """
+    accountingstoragebackuphost accountingstorageenforce accountingstorageexternalhost
+    accountingstorageparameters accountingstoreflags acctgatherenergytype acctgatherfilesystemtype
+    acctgatherinterconnecttype acctgatherprofiletype authaltparameters authalttypes authinfo
+    bcastparameters burstbuffertype certgenparameters certgentype certmgrparameters certmgrtype
+    clifilterparameters clifilterplugins communicationparameters corespecplugin dataparserparameters
+    debugflags dependencyparameters epilog epilogslurmctld extsensorstype federationparameters
+    grestypes healthcheckprogram httpparsertype jobacctgatherparams jobacctgathertype jobcompparams
+    jobcomptype jobcontainertype jobcredentialprivatekey jobcredentialpubliccertificate jobdefaults
+    jobsubmitplugins launchparameters licenseparameters licenses maildomain mcsparameters mcsplugin
+    metricsauthusers metricsparameters metricstype mpidefault mpiparams namespacetype
+    nodefeaturesplugins plugstackconfig powerparameters powerplugin preemptparameters prepparameters
+    priorityflags priorityparameters prioritysitefactorparameters prioritysitefactorplugin
+    priorityusageresetperiod priorityweighttres privatedata prolog prologflags prologslurmctld
+    propagateresourcelimitsexcept rebootprogram reconfigflags requeueexit requeueexithold
+    resumefailprogram resumeprogram resvepilog resvprolog schedulerparameters scronparameters
+    slurmctldhttpauthparameters slurmctldlogfile slurmctldparameters slurmctldplugstack
+    slurmctldprimaryoffprog slurmctldprimaryonprog slurmctldsyslogdebug slurmdhttpauthparameters
+    slurmdlogfile slurmdparameters slurmdsyslogdebug slurmschedlogfile srunepilog srunprolog
+    suspendexcnodes suspendexcparts suspendexcstates suspendprogram switchparameters switchtype
+    taskepilog taskplugin taskpluginparam taskprolog tlsparameters tlstype topologyparam
+    unkillablestepprogram urlparsertype x11parameters
+""".split()  # noqa: SIM905 (110 quoted words are no easier to read)
+
 
 def defaults(release: Release) -> dict[str, str]:
     """Values of settings that are not stated, by key in lower case."""
-    return {**_DEFAULTS, **changed_defaults(release)}
+    return {**dict.fromkeys(_NOTHING, ""), **_DEFAULTS, **changed_defaults(release)}
 
 
 # cgroup.conf(5), slurmdbd.conf(5) of 22.05 to 26.05.

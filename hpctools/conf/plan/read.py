@@ -86,12 +86,9 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple
 
     A ping first: the other commands try for half a minute to reach a slurmctld that is down.
     """
-    if not _answers(ask):
-        return (
-            None,
-            (),
-            ("what slurmctld runs and its jobs are not compared: it does not answer scontrol ping",),
-        )
+    down = _silence(ask)
+    if down:
+        return None, (), (f"what slurmctld runs and its jobs are not compared: {down}",)
     config = pool.submit(ask, ("scontrol", "show", "config"))
     nodes = pool.submit(ask, (*_SHOW, "node"))
     partitions = pool.submit(ask, (*_SHOW, "partition"))
@@ -104,11 +101,12 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple
     return shown, jobs or (), (*silence, *no_jobs)
 
 
-def _answers(ask: Ask) -> bool:
+def _silence(ask: Ask) -> str:
+    """Why slurmctld cannot be asked; "" when it answers, or its backup does."""
     try:
-        return "UP" in ask(("scontrol", "ping"))
-    except HpctoolsError:
-        return False
+        return "" if "UP" in ask(("scontrol", "ping")) else "it does not answer scontrol ping"
+    except CommandError as error:
+        return "it does not answer scontrol ping" if error.code else error.message
 
 
 def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk:

@@ -135,6 +135,17 @@ def test_three_sides() -> None:
     ]
 
 
+def test_what_is_loaded_and_nobody_states_any_more() -> None:
+    """The line is gone from the file, and slurmctld has not been told."""
+    there = replace(
+        live(bundle()), shown=running(bundle(extra_parameters={"HealthCheckProgram": "/opt/nhc"}))
+    )
+    plan = make_plan(bundle(), there, folder=FOLDER)
+    assert [(c.key, c.before, c.after, c.needs, c.effect) for c in plan.changes] == [
+        ("HealthCheckProgram", "/opt/nhc", None, Need.RECONFIGURE, "written, but not loaded")
+    ]
+
+
 def test_secrets_are_nowhere_in_a_plan() -> None:
     old, new = bundle(storage_password="first-one"), bundle(storage_password="second-one")
     plan = planned(old, new)
