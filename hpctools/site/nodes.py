@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -70,6 +70,11 @@ def _count_of(nodes: object) -> int:
         return 0
 
 
+@lru_cache(maxsize=256)  # of the arguments, not of a group: a copy with another count has other names
+def _names(group: str, nodes: str | None, most: int) -> tuple[str, ...]:
+    return expand(nodes) if nodes is not None else tuple(f"{group}-{n}" for n in range(1, most + 1))
+
+
 class NodeGroup(Model):
     """Nodes that are alike. They are named `<group>-1`, `<group>-2`, ... unless `nodes` says otherwise."""
 
@@ -103,12 +108,10 @@ class NodeGroup(Model):
     parameters: NodeParameters = Field(default_factory=dict)
     """More settings of the node lines, or other values for ours; an empty value leaves ours out."""
 
-    @cached_property
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of all nodes that the group can have: the first `min` are always there."""
-        if self.nodes is not None:
-            return expand(self.nodes)
-        return tuple(f"{self.name}-{number}" for number in range(1, self.count.max + 1))
+        return _names(self.name, self.nodes, self.count.max)
 
     def first_names(self, count: int) -> tuple[str, ...]:
         """The names of the group's first nodes; beyond its own they go on counting."""

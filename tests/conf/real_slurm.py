@@ -143,6 +143,7 @@ def boot(path: str) -> dict[str, Any]:
         return {
             "nodes": {row["NodeName"]: row.get("Gres", "") for row in show("node")},
             "partitions": {row["PartitionName"]: row for row in show("partition")},
+            "addresses": {row["NodeName"]: row["NodeAddr"] for row in show("node")},
             "states": {row["NodeName"]: row["State"] for row in show("node")},
             "switches": [] if site.cluster.topology is None else show("topology"),
             "settings": settings(),

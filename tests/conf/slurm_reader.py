@@ -54,9 +54,12 @@ def read(text: str) -> Meaning:
             assert name not in meaning.partitions
             meaning.partitions[name] = {**line, "nodes": set(NodeSet(line["nodes"]))}
         else:
-            (setting,) = line.items()
-            assert setting[0] not in meaning.settings
-            meaning.settings.update([setting])
+            ((key, value),) = line.items()
+            # Each controller has a line; the first is the primary one.
+            if key == "slurmctldhost" and key in meaning.settings:
+                value = f"{meaning.settings.pop(key)} {value}"
+            assert key not in meaning.settings
+            meaning.settings[key] = value
     return meaning
 
 

@@ -121,6 +121,13 @@ def test_nodes_that_come_and_go_are_seen_while_they_are_gone(seen: Any) -> None:
     assert (saw["settings"]["ResumeTimeout"], saw["settings"]["SuspendTime"]) == ("1200 sec", "300 sec")
 
 
+def test_each_node_has_its_address(seen: Any) -> None:
+    addresses = boot_of("host-lists", seen)["addresses"]
+    many = {f"m{number}": f"10.0.2.{100 + number}" for number in range(1, 6)}
+    gpus = {f"gpu{number:02}": f"10.0.0.{number}" for number in range(8, 12)} | {"Big7": "10.0.1.7"}
+    assert {name: addresses[name] for name in many | gpus} == many | gpus
+
+
 def test_switches_are_those_of_the_site(seen: Any) -> None:
     switches = {row["SwitchName"]: row for row in boot_of("tree", seen)["switches"]}
     assert {name: row["Nodes"] for name, row in switches.items()} == {

@@ -1,4 +1,4 @@
-"""Every golden site and every example before the real slurmctld of each release: no error, and all is there."""
+"""Every golden site and example before the real slurmctld of each release: no error, and all is there."""
 
 import re
 from pathlib import Path
