@@ -10,6 +10,7 @@ from hpctools.doctor.conf_lines import settings
 from hpctools.doctor.installation import ConfFile, LocalDaemon
 from hpctools.doctor.model import Finding, Severity
 from hpctools.slurm.types import Node
+from hpctools.slurm.versions import hides_powered_down_nodes, parse_release
 
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = (
     10,
@@ -41,7 +42,9 @@ def limits_are_enforced(config: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def sleeping_nodes_are_shown(config: Mapping[str, str], nodes: tuple[Node, ...]) -> Iterator[Finding]:
-    """Cloud nodes that sleep are hidden from everybody."""
+    """Cloud nodes that sleep are hidden from everybody, in releases that do that."""
+    if not hides_powered_down_nodes(parse_release(config["SLURM_VERSION"])):
+        return
     cloud = [node.name for node in nodes if "CLOUD" in node.flags]
     if cloud and "cloud" not in config.get("PrivateData", "").lower().split(","):
         yield Finding(

@@ -9,6 +9,11 @@ from hpctools.doctor.installation import Accounting, Answer, ConfFile, LocalDaem
 from hpctools.slurm.types import Partition
 from tests.doctor.healthy import HEALTHY, NODES, NOW, config, files, node
 
+OLD = {
+    "release": (22, 5, 8),
+    "slurmdbd": Slurmdbd("22.05.8", NOW, NOW, NOW),
+    "nodes": tuple(each for each in NODES if not each.version),
+}
 TREE = "- topology: t\n  tree:\n    switches:\n      - switch: s\n        nodes: reserved-[1-2]  # all\n"
 ACCOUNTING: Any = HEALTHY.accounting
 STATE: Any = HEALTHY.state
@@ -76,7 +81,7 @@ SICK: list[tuple[str, dict[str, Any], str, str]] = [
     ("limits-are-enforced", config(AccountingStorageEnforce="limits"), "AccountingStorageEnforce", "it lacks qos"),
     ("limits-are-enforced", config(AccountingStorageEnforce="none"), "AccountingStorageEnforce", "associations, limits, qos"),
     ("limits-are-enforced", config(AccountingStorageType="(null)"), "AccountingStorageType", "it is"),
-    ("sleeping-nodes-are-shown", config(PrivateData="jobs,usage"), "PrivateData", "shared-2 may be powered down"),
+    ("sleeping-nodes-are-shown", {**OLD, **config(SLURM_VERSION="22.05.8", PrivateData="jobs,usage")}, "PrivateData", "shared-2 may be powered down"),
     ("nodes-come-back-by-themselves", config(ReturnToService="1"), "ReturnToService", "it is 1, and there are cloud"),
     ("sessions-can-be-adopted", config(PrologFlags="Alloc"), "/etc/pam.d/sshd", "PrologFlags is Alloc"),
     ("job-containers-have-their-folder", {"paths": {"/var/lib/containers": False}}, "/var/lib/containers", "is not there"),

@@ -12,7 +12,7 @@ from hpctools.doctor.installation import ConfFile, Installation, LocalDaemon, Mi
 from hpctools.doctor.model import NotChecked, Report, Severity
 from hpctools.doctor.registry import CHECKS, diagnose
 from tests.doctor.healthy import FILES, HEALTHY, NODES, config, files
-from tests.doctor.illnesses import ACCOUNTING, LATE, SICK, accounting
+from tests.doctor.illnesses import ACCOUNTING, LATE, OLD, SICK, accounting
 
 
 def told(installation: Installation) -> list[tuple[str, str]]:
@@ -81,6 +81,8 @@ def test_nodes_with_one_reason_are_one_finding() -> None:
         {"nodes": (replace(NODES[3], flags=("CLOUD", "POWERING_UP", "NOT_RESPONDING")), *NODES[:3])},
         config(TopologyPlugin="topology/default", ReturnToService="2"),
         config(AccountingStorageEnforce="all"),
+        config(PrivateData="none"),  # from 23.02 on nobody is hidden
+        {**OLD, **config(SLURM_VERSION="22.05.8")},
         {"adopts": (), **config(PrologFlags="(null)")},
         {"rdma": False, "daemons": (LocalDaemon("slurmd", 5, 65536, 65536),)},
         {"paths": {}},

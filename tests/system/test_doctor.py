@@ -18,13 +18,15 @@ from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
 
+pytestmark = pytest.mark.releases
+
 
 @pytest.fixture(scope="module")
-def ill(tmp_path_factory: pytest.TempPathFactory, site_file: Path) -> Iterator[Cluster]:
+def ill(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[Cluster]:
     """A cluster to make ill: four nodes with whole GPUs and one with shards."""
     sandbox = Sandbox(tmp_path_factory.mktemp("doctor") / "state")
     try:
-        up(sandbox, site_file, 5, lambda name, seconds: None)
+        up(sandbox, site_file, 5, lambda name, seconds: None, slurm=slurm_release)
         yield Cluster(sandbox)
     finally:
         down(sandbox)
