@@ -99,8 +99,10 @@ class Call:
         argv: its arguments after `--immediate`.
         stdin: text for its standard input (`load file=/dev/stdin`); "" for none.
         changes: what it carries out.
+        together: whether it may be made at the same time as its neighbours that may.
     """
 
     argv: tuple[str, ...]
     stdin: str = ""
     changes: tuple[AccountChange, ...] = ()
+    together: bool = False

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 
 from hpctools.conf.account_changes import AccountDifference, Call, Kept
 from hpctools.conf.account_difference import difference, restoring
@@ -21,6 +24,8 @@ from hpctools.slurm import parse
 from hpctools.slurm.run import run
 from hpctools.slurm.types import Job
 
+_Answer = Callable[[], list[Kept]]
+
 Tell = Callable[[Sequence[str], str], str]
 """Runs a program with arguments and standard input, and returns its output; raises CommandError."""
 
@@ -31,6 +36,7 @@ _SILENCE = re.compile(
     r"Unable to connect to database|Connection timed out|Socket timed out|Broken pipe|Zero Bytes"
 )
 _DONE = re.compile("Nothing (new added|deleted|removed)")
+_TOGETHER = 8  # slurmdbd works on so many of a thousand small calls at once
 _IN_USE = re.compile(r"Job\(s\) active|running jobs", re.IGNORECASE)
 
 
@@ -157,14 +163,32 @@ class Slurmdbd:
             HpctoolsError: a call failed; of the same kind as what was raised, and says how far it came.
         """
         kept: list[Kept] = []
-        for number, call in enumerate(calls):
-            self._doing(_told(call))
-            try:
-                kept += self._carry_out(call)
-            except HpctoolsError as error:
-                _say_how_far(error, calls, number)
-                raise
+        for together, group in groupby(enumerate(calls), key=lambda each: each[1].together):
+            way = self._at_once if together else self._in_order
+            for place, answer in way(group):
+                try:
+                    kept += answer()
+                except HpctoolsError as error:
+                    _say_how_far(error, calls, place)
+                    raise
         return tuple(kept)
+
+    def _in_order(self, calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, _Answer]]:
+        for place, call in calls:
+            self._doing(_told(call))
+            yield place, partial(self._carry_out, call)
+
+    def _at_once(self, calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, _Answer]]:
+        """Each call waits a third of a second for acknowledgements that are late, not for slurmdbd."""
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            begun = []
+            for place, call in calls:
+                self._doing(_told(call))
+                begun.append((place, pool.submit(self._carry_out, call)))
+            try:
+                yield from ((place, future.result) for place, future in begun)
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _carry_out(self, call: Call) -> list[Kept]:
         try:

@@ -214,7 +214,8 @@ def _defaults(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
 def _new_coordinators(added: Sequence[AccountChange]) -> Iterator[Call]:
     for account, changes in _alike(added, lambda change: change.account):
         names = ",".join(change.name for change in changes)
-        yield Call(("add", "coordinator", f"account={account}", f"names={names}"), changes=changes)
+        argv = ("add", "coordinator", f"account={account}", f"names={names}")
+        yield Call(argv, changes=changes, together=True)
 
 
 def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterator[Call]:

@@ -373,3 +373,35 @@ def test_what_somebody_else_did_meanwhile_is_done(said: str) -> None:
 def test_any_other_refusal_is_an_error() -> None:
     with pytest.raises(CommandError, match="nothing was done"):
         Slurmdbd("uni", Sacctmgr(refusal("Unknown option"))).carry_out(CALLS)
+
+
+def test_after_a_call_that_failed_nothing_more_is_told() -> None:
+    sacctmgr = Sacctmgr("", refusal("Unknown option"), "", "")
+    with pytest.raises(CommandError):
+        Slurmdbd("uni", sacctmgr).carry_out((*CALLS, *CALLS))
+    assert len(sacctmgr.asked) == 2
+
+
+def test_coordinators_are_told_at_the_same_time_and_all_of_them() -> None:
+    calls = tuple(
+        Call(("add", "coordinator", f"account=a{n}", "names=ada"), together=True) for n in range(30)
+    )
+    sacctmgr = Sacctmgr()
+    assert Slurmdbd("uni", sacctmgr).carry_out((*CALLS, *calls)) == ()
+    assert [argv[:2] for argv in sacctmgr.asked[:3]] == [call.argv[:2] for call in CALLS]
+    assert sorted(sacctmgr.asked[3:]) == sorted(call.argv for call in calls)
+
+
+def test_one_of_those_at_the_same_time_fails() -> None:
+    calls = tuple(Call(("add", "coordinator", f"account=a{n}", "names=ada"), together=True) for n in range(3))
+    with pytest.raises(CommandError, match="while telling slurmdbd: add coordinator account=a"):
+        Slurmdbd("uni", Sacctmgr("", refusal("no"), "")).carry_out(calls)
+
+
+@pytest.mark.parametrize(("number", "loaded"), [(20, True), (21, False)])
+def test_many_coordinators_are_not_loaded(number: int, loaded: bool) -> None:
+    labs = [Account(f"lab{n}", "root", {}, (f"u{n}",)) for n in range(number)]
+    wanted = tree(*labs, people=tuple((f"u{n}", f"lab{n}") for n in range(number)))
+    load, *rest = additions(difference(wanted, tree()))
+    assert ("Coordinator=" in load.stdin) == loaded
+    assert [call.together for call in rest] == ([] if loaded else [True] * number)
