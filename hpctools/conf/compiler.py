@@ -8,7 +8,7 @@ from hpctools.conf.bundle import Bundle, File
 from hpctools.conf.daemons import slurmdbd_conf
 from hpctools.conf.fabric import topology_conf
 from hpctools.conf.facts import Facts
-from hpctools.conf.gres import gres_conf
+from hpctools.conf.gres import check_sharing, gres_conf
 from hpctools.conf.slurmconf import slurm_conf
 from hpctools.conf.surroundings import cgroup_conf, job_container_conf
 from hpctools.conf.topology import ComputeGroup, compute_groups
@@ -39,6 +39,7 @@ def compile(site: Site, facts: Facts | None = None) -> Bundle:
     groups = compute_groups(site, facts)
     if not groups:
         raise SiteError("no node group has a node that runs jobs", "raise a count in node_groups")
+    check_sharing(groups, release)
     files, accounts = tuple(_files(site, facts, groups, release)), account_tree(site)
     daemon = File("slurmdbd.conf", slurmdbd_conf(site, facts), 0o600)
     host = _slurmdbd_host(site, facts)

@@ -9,8 +9,15 @@ from typing import NamedTuple
 from hpctools.conf.facts import Facts
 from hpctools.conf.text import HEADER, line
 from hpctools.conf.topology import ComputeGroup
+from hpctools.errors import SiteError
 from hpctools.site.gpus import Gpus, MigDevice
-from hpctools.slurm.versions import Release, nvml_names_slices_by_profile
+from hpctools.slurm.versions import (
+    Release,
+    keeps_whole_gpus_from_shards,
+    knows_slices_beside_shares,
+    nvml_names_slices_by_profile,
+    spell_release,
+)
 
 
 class Gres(NamedTuple):
@@ -74,6 +81,23 @@ def tracked_gres(groups: Iterable[ComputeGroup]) -> tuple[str, ...]:
     return tuple(sorted([*gres_names(all_), *typed]))
 
 
+def check_sharing(groups: Iterable[ComputeGroup], release: Release) -> None:
+    """Refuse MIG slices beside shards or MPS where the release mixes them up.
+
+    Raises:
+        SiteError: the site has both, and the release cannot.
+    """
+    ways = {group.name: group.gpus for group in groups if group.gpus and group.gpus.share}
+    sliced = [name for name, gpus in ways.items() if gpus.layout]
+    others = [name for name in ways if name not in sliced]
+    if sliced and others and not knows_slices_beside_shares(release):
+        raise SiteError(
+            f"Slurm {spell_release(release)} loses the MIG slices of {', '.join(sliced)} beside the shards "
+            f"or MPS of {', '.join(others)}",
+            "keep one of both, or use Slurm 23.02.7 or later",
+        )
+
+
 def gres_conf(groups: Iterable[ComputeGroup], facts: Facts, release: Release) -> str:
     """Render gres.conf.
 
@@ -94,7 +118,7 @@ def _records(group: ComputeGroup, facts: Facts, release: Release) -> Iterator[st
         if group.gpus.mig_devices and group.gpus.detection != "nvml":
             yield from (_slice(nodes, group.gpus, device, facts) for device in group.gpus.mig_devices)
         elif not group.gpus.layout:
-            yield from _whole(nodes, group.gpus, facts)
+            yield from _whole(nodes, group.gpus, facts, release)
     for name, amount in group.gres.items():
         # Nothing but a number: without the flag Slurm looks for a plugin of this name (gres.conf(5)).
         yield line({"NodeName": nodes, "Name": name, "Count": amount, "Flags": "CountOnly"})
@@ -103,14 +127,16 @@ def _records(group: ComputeGroup, facts: Facts, release: Release) -> Iterator[st
 def _detected(nodes: str, gpus: Gpus, release: Release) -> Iterator[str]:
     if gpus.layout and not nvml_names_slices_by_profile(release):
         yield (
-            "# This release names slices by the memory that it measures (3g.39gb for 3g.40gb): compare with "
-            "`slurmd -G` on a node.\n"
+            "# This release names slices by the memory that it measures (3g.39gb for 3g.40gb): compare with\n"
+            "# `slurmd -G` on a node.\n"
         )
     yield line({"NodeName": nodes, "AutoDetect": "nvml"})
 
 
-def _whole(nodes: str, gpus: Gpus, facts: Facts) -> Iterator[str]:
+def _whole(nodes: str, gpus: Gpus, facts: Facts, release: Release) -> Iterator[str]:
     whole, *shared = node_gres(gpus)
+    if shared and not keeps_whole_gpus_from_shards(release):
+        yield "# This release may give a GPU whole while another job has a part of it: ask for parts only.\n"
     numbers = f"[0-{gpus.count - 1}]" if gpus.count > 1 else "0"
     # Beside nvml too: slurmctld detects nothing, and slurmd checks what it detects against this.
     yield line({"NodeName": nodes, "Name": "gpu", "Type": whole.type, "File": facts.gpu_device + numbers})

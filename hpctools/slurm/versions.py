@@ -175,3 +175,13 @@ def gives_whole_nodes(partition: Mapping[str, str]) -> bool:
     Exclusive=NODE` instead (measured).
     """
     return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE"
+
+
+def keeps_whole_gpus_from_shards(release: Release) -> bool:
+    """Whether a GPU of which a job has shards or MPS is never given whole to another (from 23.11.5).
+
+    CHANGELOG/slurm-23.11.md: "Fix issue where you could have a gpu allocated as well as a shard on that gpu
+    allocated at the same time". 22.05.8 frees the whole GPU when the first of several jobs on it ends
+    (measured); 24.11.5 does not (measured).
+    """
+    return release >= (23, 11, 5)

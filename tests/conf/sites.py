@@ -24,6 +24,7 @@ VALUE = st.one_of(
 )
 
 GPU_MACHINES = {"p4d.24xlarge": ("a100", 8), "g5.12xlarge": ("a10g", 4), "g5.xlarge": ("a10g", 1)}
+SLICES = ({"mig": {"1g.5gb": 7}}, {"mig": {"3g.20gb": 1, "1g.5gb": 4}}, {"mig": {"1g.10gb": 4}})
 LIMIT_KEYS = [key for key in Limits.model_fields if key not in ("max_time", "settings")]
 
 
@@ -36,6 +37,7 @@ def sites(draw: st.DrawFn) -> dict[str, Any]:
     groups = [draw(_group(next(names), place)) for place in range(draw(st.integers(1, 4)))]
     # A cluster has a node that is always there.
     groups[0]["count"] = groups[0]["count"] if least(groups[0]) else max(1, most(groups[0]))
+    _apart(groups)
     departments = [
         draw(_department(names, [g["name"] for g in groups])) for _ in range(draw(st.integers(1, 3)))
     ]
@@ -132,6 +134,15 @@ def _tree(draw: st.DrawFn, groups: list[dict[str, Any]], names: Any) -> dict[str
     return {"kind": "tree", "switches": draw(st.permutations([top, *leaves]))}
 
 
+def _apart(groups: list[dict[str, Any]]) -> None:
+    """Leave slices only where nothing else is shared and no node comes and goes: no release refuses that."""
+    shares = [group["gpus"]["share"] for group in groups if "share" in group.get("gpus", {})]
+    for group in groups:
+        share = group.get("gpus", {}).get("share", {})
+        if "mig" in share and (isinstance(group["count"], dict) or any("mig" not in each for each in shares)):
+            del group["gpus"]["share"]
+
+
 @st.composite
 def _group(draw: st.DrawFn, name: str, place: int) -> dict[str, Any]:
     machine = draw(st.sampled_from([*GPU_MACHINES, "m5.large"]))
@@ -148,7 +159,7 @@ def _group(draw: st.DrawFn, name: str, place: int) -> dict[str, Any]:
     if machine in GPU_MACHINES:
         kind, count = GPU_MACHINES[machine]
         group["gpus"] = {"type": kind, "count": count}
-        share = draw(st.sampled_from([None, {"shards_per_gpu": 4}, {"mps": 100}, {"mig": {"1g.5gb": 7}}]))
+        share = draw(st.sampled_from([None, {"shards_per_gpu": 4}, {"mps": 100}, *map(dict, SLICES)]))
         if share and ("mig" not in share or kind == "a100"):
             group["gpus"]["share"] = share
     words = {

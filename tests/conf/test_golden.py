@@ -53,6 +53,8 @@ CASES = {
         Facts(slurm_version=(26, 5), cgroup="none", storage_password="s3cret"),
     ),
     "shared-gpus": (GOLDEN / "shared-gpus/site.yaml", Facts(slurm_version=(25, 11))),
+    "every-kind-of-gpu": (GOLDEN / "every-kind-of-gpu/site.yaml", Facts(slurm_version=(22, 5, 8))),
+    "mig-slices": (GOLDEN / "mig-slices/site.yaml", Facts(slurm_version=(22, 5, 8))),
     "burst-only-department": (GOLDEN / "burst-only-department/site.yaml", Facts()),
     "shared-partitions": (GOLDEN / "shared-partitions/site.yaml", Facts()),
     "tree": (GOLDEN / "tree/site.yaml", Facts(slurm_version=(22, 5, 8), node_counts={"fat": 5, "thin": 0})),
