@@ -14,6 +14,7 @@ import pytest
 from hpctools import conf
 from hpctools.cli import main as cli
 from hpctools.cli.drift import last_applied
+from hpctools.conf.apply.record import Kind, Record, Side
 from hpctools.conf.facts_file import dump_facts
 from hpctools.conf.plan import Live, Plan
 from tests.conf.plan.stage import EARLY, REFERENCE, bundle, live
@@ -147,5 +148,24 @@ def test_without_a_site_or_with_a_wrong_one(command: Command, folder: Path) -> N
     assert command("plan", str(REFERENCE), "--facts", str(folder / "no-facts.yaml"))[0] == 1
 
 
-def test_nothing_applied_yet(tmp_path: Path) -> None:
+def test_drift_compares_with_what_was_applied_last(tmp_path: Path) -> None:
+    """Change 2 is in force, 3 was taken back; 4 brought 1 back."""
     assert last_applied(tmp_path / "none") is None
+    first, second = applied(tmp_path, 1), applied(tmp_path, 2)
+    applied(tmp_path, 3, in_force="before")
+    assert last_applied(tmp_path) == second
+    applied(tmp_path, 4, back_to=1)
+    assert last_applied(tmp_path) == first
+
+
+def applied(state: Path, number: int, *, in_force: Side = "after", back_to: int | None = None) -> Path:
+    """A change as apply remembers it; return the site that it was made from."""
+    folder = state / "history" / str(number)
+    folder.mkdir(parents=True)
+    kind: Kind = "apply" if back_to is None else "rollback"
+    who = ("c", "22.05.8", "/etc/slurm", "root", "ctl-1", "", "hpctools apply")
+    record = Record(number, kind, *who, began=1.0, in_force=in_force, back_to=back_to)
+    (folder / "record.json").write_text(record.to_json())
+    if back_to is None:
+        (folder / "site.yaml").write_text("")
+    return folder / "site.yaml"
