@@ -126,6 +126,24 @@ def test_who_moves_while_a_job_runs_keeps_the_old_association_until_it_has_ended
     assert accounts.past(job) == [f"{job}|dl2|dl-lab-a|medium|{old}|CANCELLED"]
 
 
+def test_who_leaves_altogether(accounts: Accounts) -> None:
+    """nlp-cv1 has two accounts: newer releases refuse to remove the default one while there is another."""
+    accounts.sync(prune=True)
+    told = accounts.sync(
+        ("members: [nlp3, nlp-cv1]", "members: [nlp3]"),
+        ("members: [cv1, cv2, nlp-cv1]", "members: [cv1, cv2]"),
+        ("default_accounts:\n  nlp-cv1: nlp-lab-b\n", ""),
+        prune=True,
+    )
+    assert told == [
+        "delete user where name=nlp-cv1 account=cv-lab-a cluster=uni-gpu",
+        "delete user where name=nlp-cv1 account=nlp-lab-b cluster=uni-gpu",
+    ]
+    assert accounts.default("nlp-cv1") == []
+    accounts.sync(prune=True)
+    assert accounts.default("nlp-cv1") == ["nlp-lab-b"]
+
+
 def test_nothing_is_removed_unless_asked(accounts: Accounts) -> None:
     accounts.sync(prune=True)
     assert not [line for line in accounts.sync(*DL2_MOVES) if "delete" in line]
@@ -300,8 +318,7 @@ def test_strange_names_in_slurmdbd_are_left_alone(accounts: Accounts) -> None:
             accounts.tell(("sacctmgr", "--immediate", "delete", "account", "where", f"name={name}"), "")
 
 
-def test_a_sandbox_of_its_own_name(accounts: Accounts) -> None:
-    """Another cluster in the same slurmdbd keeps its accounts, people and QoS, whatever is pruned here."""
+def test_another_cluster_in_the_same_slurmdbd_keeps_all_of_its_own(accounts: Accounts) -> None:
     accounts.sync(prune=True)
     for words in (
         ("add", "cluster", "other"),
