@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -12,13 +13,29 @@ from typing import TypeVar
 from hpctools.doctor import ask, host
 from hpctools.doctor.ask import see
 from hpctools.doctor.conf_lines import includes, settings, with_includes
-from hpctools.doctor.installation import Answer, ConfFile, Installation, Missing, Seen
+from hpctools.doctor.installation import Accounting, Answer, ConfFile, Installation, Missing, Seen, Slurmdbd
 from hpctools.slurm.cli import CommandClient
-from hpctools.slurm.types import Node
-from hpctools.slurm.versions import parse_release, reconfigure_starts_anew
+from hpctools.slurm.types import Node, Partition
+from hpctools.slurm.versions import Release, parse_release, reconfigure_starts_anew
 
 _Value = TypeVar("_Value")
 _Other = TypeVar("_Other")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the daemons said; the fields are those of Installation."""
+
+    controllers: Seen[tuple[Answer, ...]]
+    release: Seen[Release]
+    config: Seen[Mapping[str, str]]
+    nodes: Seen[list[Node]]
+    partitions: Seen[list[Partition]]
+    jobs: Seen[frozenset[int]]
+    unended: Seen[frozenset[int]]
+    slurmdbd: Seen[Slurmdbd]
+    accounting: Seen[Accounting]
+    credential: Seen[str]
 
 
 def read(folder: Path) -> Installation:
@@ -29,61 +46,69 @@ def read(folder: Path) -> Installation:
     """
     files = see(lambda: host.files(folder))
     text = {} if isinstance(files, Missing) else settings(files, "slurm.conf")
-    stuck = _stuck(files)
+    told = _ask(_stuck(files), text)
+    daemons = host.daemons()
+    place = then(_setting(told.config, text, "StateSaveLocation"), Path)
+    log = then(_setting(told.config, text, "SlurmctldLogFile"), lambda path: host.log(Path(path)))
+    return Installation(
+        now=int(time.time()),
+        folder=str(folder),
+        release=told.release,
+        controllers=told.controllers,
+        config=told.config,
+        nodes=then(told.nodes, tuple),
+        partitions=then(told.partitions, tuple),
+        jobs=told.jobs,
+        unended=told.unended,
+        slurmdbd=told.slurmdbd,
+        accounting=told.accounting,
+        credential=told.credential,
+        files=files,
+        secrets=see(host.secrets),
+        state=then(place, host.state),
+        state_of=then(place, host.state_of),
+        unresolved=then(told.nodes, lambda nodes: host.unresolved(_addresses(nodes))),
+        read_at=_read_at(log, told.config),
+        log=log,
+        daemons=daemons,
+        adopts=see(host.adopts),
+        strangers=then(told.accounting, lambda known: host.strangers(user for user, _ in known.members)),
+        paths=then(files, lambda found: host.paths(_places(found), daemons)),
+        rdma=see(host.rdma),
+    )
+
+
+def _ask(stuck: Missing | None, text: Mapping[str, str]) -> _Told:
+    """Ask the daemons, all at the same time where no answer is needed for another question."""
     controllers = see(ask.controllers) if stuck is None else stuck
     silent = _silence(controllers)
     client = CommandClient()
     with ThreadPoolExecutor() as pool:
 
-        def of_slurmctld(question: Callable[[], _Value]) -> Future[Seen[_Value]]:
-            return pool.submit(lambda: see(question) if silent is None else silent)
+        def unless(hindrance: Missing | None, question: Callable[[], _Value]) -> Future[Seen[_Value]]:
+            return pool.submit(lambda: see(question) if hindrance is None else hindrance)
 
-        def by_commands(question: Callable[[], _Value]) -> Future[Seen[_Value]]:
-            return pool.submit(lambda: see(question) if stuck is None else stuck)
-
-        asked = of_slurmctld(client.config)
-        nodes, partitions = of_slurmctld(client.nodes), of_slurmctld(client.partitions)
-        slurmdbd = by_commands(ask.slurmdbd)
-        release = by_commands(lambda: client.release)
+        config, nodes = unless(silent, client.config), unless(silent, client.nodes)
+        partitions = unless(silent, client.partitions)
+        slurmdbd, release = unless(stuck, ask.slurmdbd), unless(stuck, lambda: client.release)
         auth = text.get("authtype", ""), text.get("authinfo", "")
-        credential = pool.submit(lambda: see(lambda: ask.credential(*auth)))
-        config = asked.result()
-        cluster = ask.cluster_name(config, text) if stuck is None else stuck
+        credential = unless(None, lambda: ask.credential(*auth))
+        cluster = ask.cluster_name(config.result(), text) if stuck is None else stuck
         accounting = pool.submit(lambda: then(cluster, ask.accounting))
         unended = then(cluster, ask.unended)
         # Asked after slurmdbd: a job that ends meanwhile is still known, for MinJobAge.
-        jobs = of_slurmctld(lambda: frozenset(job.id for job in client.jobs()))
-    daemons = host.daemons()
-    place = _setting(config, text, "StateSaveLocation")
-    log = then(_setting(config, text, "SlurmctldLogFile"), lambda path: host.log(Path(path)))
-    return Installation(
-        now=int(time.time()),
-        folder=str(folder),
-        release=release.result(),
+        jobs = unless(silent, lambda: frozenset(job.id for job in client.jobs()))
+    return _Told(
         controllers=controllers,
-        config=config,
-        nodes=then(nodes.result(), tuple),
-        partitions=then(partitions.result(), tuple),
+        release=release.result(),
+        config=config.result(),
+        nodes=nodes.result(),
+        partitions=partitions.result(),
         jobs=jobs.result(),
         unended=unended,
         slurmdbd=slurmdbd.result(),
         accounting=accounting.result(),
         credential=credential.result(),
-        files=files,
-        secrets=see(host.secrets),
-        state=then(place, lambda path: host.state(Path(path))),
-        state_of=then(place, lambda path: host.state_of(Path(path))),
-        unresolved=then(nodes.result(), lambda found: host.unresolved(_addresses(found))),
-        read_at=_read_at(log, config),
-        log=log,
-        daemons=daemons,
-        adopts=see(host.adopts),
-        strangers=then(accounting.result(), lambda known: host.strangers(user for user, _ in known.members)),
-        paths=then(
-            files,
-            lambda found: host.paths([settings(found, "job_container.conf").get("basepath", "")], daemons),
-        ),
-        rdma=see(host.rdma),
     )
 
 
@@ -112,6 +137,11 @@ def _silence(controllers: Seen[tuple[Answer, ...]]) -> Missing | None:
         return None
     names = ", ".join(answer.host for answer in controllers)
     return Missing(f"no slurmctld answers (asked {names})", unreachable=True)
+
+
+def _places(files: tuple[ConfFile, ...]) -> list[str]:
+    """Folders that compute nodes need."""
+    return [settings(files, "job_container.conf").get("basepath", "")]
 
 
 def _addresses(nodes: list[Node]) -> list[str]:
