@@ -35,9 +35,12 @@ def controllers() -> tuple[Answer, ...]:
     """Which slurmctlds answer.
 
     Raises:
-        UnreachableError: none is configured that we could ask.
+        UnreachableError: none is configured that we could ask, or there is no scontrol to ask with.
     """
-    done = run(["scontrol", "ping"], timeout=ASK_SECONDS, check=False)
+    try:
+        done = run(["scontrol", "ping"], timeout=ASK_SECONDS, check=False)
+    except CommandError as error:
+        raise UnreachableError(f"slurmctld cannot be asked: {error.message}", error.remedy) from None
     found = tuple(
         Answer(f"slurmctld ({role})", host, up == "UP") for role, host, up in _PING.findall(done.stdout)
     )
