@@ -155,7 +155,7 @@ def _tasks(plan: Plan) -> list[str]:
 
 
 def _task(step: Step) -> str:
-    return _DOING[step.need].format(nodes=fold(step.nodes) if step.nodes else "the nodes of its jobs")
+    return _DOING[step.need].format(nodes=fold(step.nodes) if step.nodes else "")
 
 
 def _jobs(plan: Plan, writer: _Writer) -> Iterator[str]:

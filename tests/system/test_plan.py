@@ -55,6 +55,20 @@ def test_a_fresh_cluster_is_what_its_site_wants(rig: Rig) -> None:
     assert (told(plan), plan.files, plan.jobs, plan.warnings, plan.unknown) == ([], (), (), (), ())
 
 
+def test_the_commands_inside_find_site_and_facts_by_themselves(home: Rig) -> None:
+    plan = home.cluster.inside("hpctools", "plan", "--check")
+    assert plan.stdout.splitlines()[0].endswith("/etc/slurm): no changes")
+    assert home.cluster.inside("hpctools", "drift").stdout == ""
+    home.cluster.inside("scontrol", "update", "partition=cv", "MaxTime=60")
+    drift = home.cluster.inside("hpctools", "drift", check=False)
+    line = "partition cv: MaxTime is 01:00:00, not 3-00:00:00 (reconfigure)\n"
+    assert (drift.code, drift.stdout, drift.stderr) == (1, line, "")
+    assert home.cluster.inside("hpctools", "plan", "--check", check=False).code == 1
+    # Nobody's: what only root may read is not compared, and that is said.
+    theirs = home.cluster.inside("hpctools", "plan", user="nlp1", check=False)
+    assert (theirs.code, "/etc/slurm/slurmdbd.conf cannot be read" in theirs.stdout) == (3, True)
+
+
 def test_a_limit_of_a_partition_is_reconfigured_and_a_tier_told_to_slurmdbd(home: Rig) -> None:
     wanted = home.bundle(("max_time: 2-00:00:00", "max_time: 1-12:00:00"), ("priority: 500", "priority: 400"))
     changes = [

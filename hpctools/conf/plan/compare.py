@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hpctools.conf.account_changes import Kept
 from hpctools.conf.account_difference import difference
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan import effects
@@ -21,6 +22,7 @@ from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import OLDEST, Release, spell_release
 
 _SLURM_CONF = "slurm.conf"
+_MOST_NAMED = 5
 
 
 def make_plan(
@@ -92,7 +94,7 @@ class _Found:
         for change, jobs in account_changes(found, live.jobs):
             self.changes.append(change)
             self.jobs.update({job.id: job for job in jobs})
-        return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in found.kept) if prune else ()
+        return _kept(found.kept, prune=prune)
 
     def _take(self, changes: Iterator[Change], sides: Sides) -> None:
         for change in changes:
@@ -105,6 +107,15 @@ def _ended(change: Change, sides: Sides) -> Mapping[int, DisturbedJob]:
     why = f"{what if change.key else f'{change.subject} goes'}, and jobs there must end first"
     jobs = sides.jobs_on(change.drains)
     return {job.id: effects.disturbed(job, why) for job in jobs}
+
+
+def _kept(kept: Sequence[Kept], *, prune: bool) -> tuple[str, ...]:
+    """What the site does not name and stays: with the reason where it was to go, else as a hint."""
+    if prune or not kept:
+        return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in kept)
+    names = [f"{each.kind} {each.subject}" for each in kept[:_MOST_NAMED]]
+    more = f" and {len(kept) - _MOST_NAMED} more" if len(kept) > _MOST_NAMED else ""
+    return (f"slurmdbd has what the site does not name: {', '.join(names)}{more}; --prune removes it",)
 
 
 def _new_cluster(sides: Sides) -> Change:

@@ -233,9 +233,8 @@ def _steps(changes: Iterable[Change], anew: bool) -> tuple[Step, ...]:
         for need in (part for each in needs for part in _PARTS.get(each, (each,))):
             named = change.drains if need is Need.DRAIN else change.nodes
             nodes.setdefault(need, {}).update(dict.fromkeys(named))
-    return tuple(
-        Step(need, tuple(nodes[need]) if need in _BY_NODE else ()) for need in _ORDER if need in nodes
-    )
+    due = (need for need in _ORDER if need in nodes and (nodes[need] or need not in _BY_NODE))
+    return tuple(Step(need, tuple(nodes[need]) if need in _BY_NODE else ()) for need in due)
 
 
 def _plain(value: Any) -> Any:

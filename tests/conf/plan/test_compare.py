@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from hpctools.cli.plan_text import plan_text
 from hpctools.conf import AccountTree, Facts, compile
-from hpctools.conf.plan import Live, Need, OnDisk, Plan, make_plan
+from hpctools.conf.plan import Live, Need, OnDisk, Plan, Step, make_plan
 from hpctools.errors import SiteError
 from hpctools.site import InvalidSiteError, loads
 from tests.conf.plan.stage import EARLY, FOLDER, LATE, ROOT, bundle, job, live, planned, running
@@ -166,3 +166,36 @@ def test_another_live_state_has_another_digest_and_jobs_are_no_part_of_it() -> N
         replace(one, disk=OnDisk({**one.disk.files, "gres.conf": "# by hand\n"})),
     ]
     assert len({one.digest, *(other.digest for other in others)}) == 4
+
+
+def test_no_slurmd_is_restarted_where_none_runs() -> None:
+    """Powered-down nodes read their files when they come back."""
+    old, new = bundle(), bundle(constrain_devices=False)
+    there = live(old)
+    assert there.shown is not None
+    down = {
+        name: replace(status, state="IDLE+CLOUD+POWERED_DOWN") for name, status in there.shown.status.items()
+    }
+    plan = make_plan(new, replace(there, shown=replace(there.shown, status=down)), folder=FOLDER)
+    assert [(c.key, c.needs, c.nodes) for c in plan.changes] == [
+        ("ConstrainDevices", Need.RESTART_SLURMDS, ())
+    ]
+    assert plan.steps == ()
+    assert planned(old, new).steps == (
+        Step(
+            Need.RESTART_SLURMDS,
+            ("reserved-1", "reserved-2", "reserved-3", "reserved-4", "shared-1", "shared-2"),
+        ),
+    )
+
+
+def test_people_whom_the_site_does_not_name_stay_unless_asked() -> None:
+    wanted = bundle(("members: [dl1, dl2]", "members: [dl1]"))
+    plan = planned(bundle(), wanted)
+    hint = "slurmdbd has what the site does not name: association dl2 in dl-lab-a; --prune removes it"
+    assert (plan.changes, plan.warnings) == ((), (hint,))
+    busy = job(7, "dl2", "dl", account="dl-lab-a", nodes=("reserved-1",))
+    pruned = planned(bundle(), wanted, prune=True)
+    assert [(c.subject, c.after, c.needs) for c in pruned.changes] == [("dl2 in dl-lab-a", None, Need.LIVE)]
+    kept = planned(bundle(), wanted, busy, prune=True)
+    assert (kept.changes, kept.warnings) == ((), ("association dl2 in dl-lab-a stays: 1 job running",))
