@@ -31,6 +31,7 @@ PACKAGES = (
 VARIABLE = "HPCTOOLS_RELEASES"
 MARK = ".hpctools-release"
 MAKING = ".making-"
+PROGRAMS = "/usr/sbin:/usr/bin:/sbin:/bin"
 ASK_SECONDS = 20.0
 BUILD_SECONDS = 1500.0
 # All that debootstrap starts ends with us, and what it mounts is seen by nobody else.
@@ -147,7 +148,7 @@ def _make(name: str) -> None:
 
 def _bootstrap(suite: str, folder: Path) -> None:
     argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", suite, str(folder)]
-    settings = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **_proxies()}
+    settings = {"PATH": PROGRAMS, "LANG": "C.UTF-8", **_proxies()}
     run.run([*APART, *argv, *_mirror()], timeout=BUILD_SECONDS, env=settings)
 
 
