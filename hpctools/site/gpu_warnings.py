@@ -43,7 +43,7 @@ def limits_do_not_count_shards(site: Site) -> Iterator[Finding]:
             yield site.source.warning(
                 ("departments", index, "limits"),
                 f"limits on GPUs, which jobs with shards or MPS on {', '.join(here)} escape",
-                "AccountSettings such as GrpTRES=gres/shard=N beside them where that matters",
+                "settings: {GrpTRES: gres/shard=N} of the account beside them, where that matters",
             )
 
 
