@@ -57,8 +57,7 @@ def test_a_node_is_for_the_budget_what_it_is_for_slurm() -> None:
 
 
 def test_a_mig_slice_is_what_slurm_counts_as_a_gpu() -> None:
-    text = UNIVERSITY.read_text().replace(
-        "share: {shards_per_gpu: 4}", "share: {mig: {1g.5gb: 5, 2g.10gb: 1}}"
-    )
+    text = UNIVERSITY.read_text().replace("ml.g5.12xlarge", "ml.p4d.24xlarge").replace("a10g", "a100")
+    text = text.replace("share: {shards_per_gpu: 4}", "share: {mig: {1g.5gb: 5, 2g.10gb: 1}}")
     shared = budget_site(loads(text)).groups["shared"]
     assert (shared.gpus, shared.shards) == (24, 0)
