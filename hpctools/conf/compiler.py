@@ -49,7 +49,7 @@ def compile(site: Site, facts: Facts | None = None) -> Bundle:
 
 
 def _slurmdbd_host(site: Site, facts: Facts) -> str | None:
-    """The host of a slurmdbd that does not run on a controller; facts that say where it listens are of here."""
+    """The host of a slurmdbd that runs on no controller; facts that say where it listens are of here."""
     host = site.cluster.accounting.host
     here = host in (None, *site.cluster.controllers) or facts.slurmdbd_endpoint is not None
     return None if here else host

@@ -63,8 +63,8 @@ def reconfigure_starts_anew(release: Release) -> bool:
     Before, some settings need a restart, and an added or removed node ends slurmctld there (22.05.8: "fatal:
     MaxNodeCount has changed during reconfig, slurmctld must be restarted", measured).
 
-    A slurmctld in the foreground (`-D`) has no old one to keep: what it refuses ends it on every release, while
-    scontrol exits with 0 (measured).
+    A slurmctld in the foreground (`-D`) has no old one to keep: what it refuses ends it on every release,
+    while scontrol exits with 0 (measured).
     """
     return release >= (23, 11)
 
