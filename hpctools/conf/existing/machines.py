@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.conf.existing.gpus import gpu_words
+from hpctools.conf.existing.gpus import gres_words
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Node, Raw, expand
@@ -117,7 +117,7 @@ def _group(
     addresses = [nodes[name].address or name for name in ordered]
     if addresses != list(ordered) and not all(name in placed for name in ordered):
         words["addresses"] = ",".join(addresses)
-    words |= gpu_words(shape.get("gres", ""))
+    words |= gres_words(shape.get("gres", ""))
     words["hardware"] = _hardware(shape)
     if shape.get("weight", "1") != "1" and shape["weight"].isdecimal():
         words["weight"] = int(shape["weight"])
