@@ -20,6 +20,8 @@ from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.releases
+
 
 class Applied:
     """A cluster that applies are made of; site files and programs are put into root's reach inside.
@@ -347,7 +349,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools import conf
-from hpctools.conf.apply import Cluster, Generations, History, Request, change
+from hpctools.conf.apply import Boot, Cluster, Generations, History, Request, change
 from hpctools.conf.apply.live_planner import LivePlanner
 from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
@@ -360,7 +362,7 @@ from hpctools.site import load
 
 class Wrong(LivePlanner):
     def preflight(self, wanted):
-        return ()
+        return Boot()
 
     def plan(self, wanted, *, prune):
         plan = super().plan(wanted, prune=prune)
@@ -370,8 +372,8 @@ class Wrong(LivePlanner):
 folder = Path("/etc/slurm")
 facts = load_facts(folder / "facts.yaml")
 bundle = conf.compile(load(folder / "site.yaml"), facts)
-GHOST = "NodeName=ghost NodeAddr=127.0.0.1 Port=9\\n"
-files = [replace(file, text=file.text + GHOST * (file.path == "slurm.conf")) for file in bundle.files]
+LINE = sys.argv[1] + "\\n"
+files = [replace(file, text=file.text + LINE * (file.path == "slurm.conf")) for file in bundle.files]
 cluster = Cluster(Wrong(folder, None), Slurmdbd("uni-gpu"), SlurmDaemons(facts.daemons, 2))
 request = Request(replace(bundle, files=tuple(files)), 2, "slurm", me(), "a wrong plan")
 try:
@@ -384,15 +386,20 @@ except ApplyError as error:
 """
 
 
-def test_a_slurmctld_that_dies_of_a_reconfigure_is_started_with_the_old_files(box: Applied) -> None:
-    """22.05 ends when it is reconfigured with more nodes; plans know that, so this one lies."""
-    if box.cluster.sandbox.running().slurm > "23.11":
-        pytest.skip("from 23.11 on a reconfigure starts slurmctld anew, and a bad one leaves the old running")
+def test_a_reconfigure_that_slurmctld_cannot_survive_or_take_is_rolled_back(box: Applied) -> None:
+    """Plan and preflight know better, so this plan lies and there is no preflight.
+
+    22.05 ends when it is reconfigured with more nodes. From 23.11 on a reconfigure starts slurmctld anew; the
+    old one lives on when the files cannot be read, but not when a plugin is not there.
+    """
+    early = box.cluster.sandbox.running().slurm < "23.11"
+    line = "NodeName=ghost NodeAddr=127.0.0.1 Port=9" if early else "SchedulerType=sched/none-such"
     job = box.running_job()
     old = box.read("/etc/slurm/slurm.conf")
     program = box.give("wrong_plan.py", WRONG_PLAN)
-    told = box.cluster.inside("env", f"PYTHONPATH={ROOT}", sys.executable, program, timeout=90).stdout
-    assert "slurmctld ended over the new configuration" in told
+    told = box.cluster.inside("env", f"PYTHONPATH={ROOT}", sys.executable, program, line, timeout=110).stdout
+    assert ("slurmctld ended over the new configuration" in told) == early
+    assert ("slurmctld does not answer after it was reconfigured" in told) != early
     assert "restart slurmctld, with the old files" in told
     assert "everything is as before" in told
     assert box.read("/etc/slurm/slurm.conf") == old
@@ -405,7 +412,7 @@ EMPTY_MACHINE = """
 kill -9 $(pidof slurmctld slurmdbd slurmd)
 mkdir /home/kept && cp /etc/slurm/site.yaml /etc/slurm/facts.yaml /home/kept/
 rm -rf /etc/slurm/* /var/spool/slurmctld/*
-mariadb --no-defaults -e 'drop database slurm_acct_db'
+mariadb --no-defaults -e 'drop database slurm_acct_db; create database slurm_acct_db'
 """
 
 

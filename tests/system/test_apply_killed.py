@@ -13,6 +13,7 @@ from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
 POINTS, AT_RANDOM, WHOLE = 170, 40, 6
+ELSEWHERE = 40, 10, 2  # on releases that are not this machine's own
 SEED = 7
 
 
@@ -46,27 +47,29 @@ def judge(row: dict[str, Any]) -> None:
     assert (row["completed"], row["closed"], row["left"]) == (True, True, False), row
 
 
+@pytest.mark.releases
 @pytest.mark.timeout(900)
 def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
-    small: Cluster, sites: dict[str, str]
+    small: Cluster, sites: dict[str, str], slurm_release: str
 ) -> None:
+    points, at_random, whole_points = ELSEWHERE if slurm_release else (POINTS, AT_RANDOM, WHOLE)
     job = small.submit("nlp1", "-p", "nlp", "--wrap", "sleep 3000")
     until(lambda: small.job(job, "nlp1").state == "RUNNING")
     began = small.job(job, "nlp1").started
     accounts = small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout
 
-    found = kill(small, sites["base"], sites["files"], POINTS, AT_RANDOM)
-    assert len(found["rows"]) == POINTS + AT_RANDOM
+    found = kill(small, sites["base"], sites["files"], points, at_random)
+    assert len(found["rows"]) == points + at_random
     for row in found["rows"]:
         judge(row)
     # Kills hit before the switch, between switch and load, and after it.
     states = {(row["files_new"], row["runs_new"]) for row in found["rows"]}
     assert states == {(False, False), (True, False), (True, True)}
-    assert sum(row["killed"] for row in found["rows"]) >= 200
+    assert sum(row["killed"] for row in found["rows"]) >= (points + at_random) * 0.95
     assert small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout == accounts
 
     # The same with everything that an apply does: preflight, people who come and go.
-    whole = kill(small, sites["base"], sites["people"], WHOLE, 0, "whole")
+    whole = kill(small, sites["base"], sites["people"], whole_points, 0, "whole")
     for row in whole["rows"]:
         assert row.pop("people"), row
         assert row.pop("missing") == [], row

@@ -1,6 +1,6 @@
 """Apply: one change of a live cluster, as a transaction with a history."""
 
-from hpctools.conf.apply.cluster import Accounts, Cluster, Daemons, Planner
+from hpctools.conf.apply.cluster import Accounts, Boot, Cluster, Daemons, Planner
 from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import History
 from hpctools.conf.apply.lock import LockedError
@@ -12,6 +12,7 @@ from hpctools.conf.apply.who import Who
 
 __all__ = [
     "Accounts",
+    "Boot",
     "Cluster",
     "Daemons",
     "Generations",

@@ -17,6 +17,19 @@ Pause = Callable[[float], None]
 """Waits that many seconds; may raise instead when somebody asked us to end."""
 
 
+@dataclass(frozen=True)
+class Boot:
+    """What came of booting a configuration beside the real one.
+
+    Attributes:
+        problems: what keeps it from a live cluster, a line each; none when it boots.
+        lost_jobs: ids of live jobs that a slurmctld with it could not keep.
+    """
+
+    problems: tuple[str, ...] = ()
+    lost_jobs: tuple[int, ...] = ()
+
+
 class Planner(Protocol):
     """Tells what a configuration would change, and whether it would boot."""
 
@@ -24,8 +37,8 @@ class Planner(Protocol):
         """What separates the cluster from a bundle, read now."""
         ...
 
-    def preflight(self, wanted: Bundle) -> tuple[str, ...]:
-        """What keeps the bundle from a live cluster, a line each; none when it boots."""
+    def preflight(self, wanted: Bundle) -> Boot:
+        """Boot a bundle beside the real slurmctld, with what that knows of jobs."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpctools.conf.apply.cluster import Boot
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live
@@ -33,7 +34,7 @@ class LivePlanner:
         self._live = read(self._folder, cluster, paths=[file.path for file in wanted.files], ask=self._ask)
         return make_plan(wanted, self._live, folder=self._folder, release=self._release, prune=prune)
 
-    def preflight(self, wanted: Bundle) -> tuple[str, ...]:
+    def preflight(self, wanted: Bundle) -> Boot:
         """See Planner."""
         from hpctools.conf.preflight import preflight
 
@@ -44,10 +45,8 @@ class LivePlanner:
             state=self._state(),
             coming=_names(wanted),
         )
-        return tuple(
-            f"{problem.meaning}" + (f" ({problem.said})" if problem.said else "")
-            for problem in verdict.problems
-        )
+        told = (each.meaning + (f" ({each.said})" if each.said else "") for each in verdict.problems)
+        return Boot(tuple(told), verdict.lost_jobs)
 
     def _state(self) -> Path | None:
         """slurmctld's state folder, as it says itself."""

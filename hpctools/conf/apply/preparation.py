@@ -56,11 +56,14 @@ class Prepared:
         """Whether there is nothing to do."""
         return not (self.switches or self.steps or self.plan.changes)
 
-    @property
-    def prospect(self) -> Prospect:
-        """What a person is to agree to."""
+    def prospect(self, lost: tuple[int, ...] = ()) -> Prospect:
+        """What a person is to agree to.
+
+        Args:
+            lost: jobs that slurmctld could not keep with the new files.
+        """
         by_hand = tuple(self.before) if self.last is None and self.switches else ()
-        why = concerns(self.plan, self.steps, by_hand, first_start=self.first_start)
+        why = concerns(self.plan, self.steps, by_hand, lost=lost, first_start=self.first_start)
         return Prospect(self.plan, self.steps, why)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hpctools.conf.apply.record import Record
 from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle
+from hpctools.conf.plan.effects import count
 from hpctools.conf.plan.model import Need, Plan, Step
 
 
@@ -80,20 +81,27 @@ _DISTURBING = {
     Need.DRAIN: "nodes are drained, and must be free of jobs",
     Need.RESTART_SLURMDBD: "slurmdbd is restarted: accounts do not answer for some seconds; jobs go on",
     Need.RESTART_SLURMCTLD: "slurmctld is restarted: nothing can be submitted for some seconds; jobs go on",
-    Need.RESTART_SLURMDS: "slurmd is restarted on {count} nodes; jobs go on",
+    Need.RESTART_SLURMDS: "slurmd is restarted on {nodes}; jobs go on",
 }
 
 
 def concerns(
-    plan: Plan, steps: tuple[Step, ...], found: tuple[str, ...], *, first_start: bool = False
+    plan: Plan,
+    steps: tuple[Step, ...],
+    found: tuple[str, ...],
+    *,
+    lost: tuple[int, ...] = (),
+    first_start: bool = False,
 ) -> tuple[str, ...]:
     """Why a person should agree first: jobs, restarts, the folder's first time, what could not be compared.
 
     Args:
         found: files that were written by hand and are about to be taken over.
+        lost: jobs that slurmctld could not keep with the new files.
         first_start: slurmctld does not answer.
     """
-    told = [f"{len(plan.jobs)} jobs are disturbed"] if plan.jobs else []
+    told = [f"jobs are disturbed: {len(plan.jobs)}"] if plan.jobs else []
+    told += _losses(plan, lost)
     told += [_disturbance(step, first_start) for step in steps if step.need in _DISTURBING]
     told += _removals(plan)
     if found:
@@ -105,12 +113,23 @@ def concerns(
 def _disturbance(step: Step, first_start: bool) -> str:
     if first_start and step.need is Need.RESTART_SLURMCTLD:
         return "slurmctld does not answer: it is started"
-    return _DISTURBING[step.need].format(count=len(step.nodes))
+    return _DISTURBING[step.need].format(nodes=count(len(step.nodes), "node"))
+
+
+def _losses(plan: Plan, lost: tuple[int, ...]) -> list[str]:
+    """Lost jobs that the plan did not foresee: a boot knows all of Slurm's rules, a plan those it names."""
+    named = {job.id for job in plan.jobs}
+    unforeseen = [str(job) for job in lost if job not in named]
+    return (
+        [f"slurmctld would lose jobs that the plan does not name: {_some(unforeseen)}"] if unforeseen else []
+    )
 
 
 def _removals(plan: Plan) -> list[str]:
     gone = [each.subject for each in plan.changes if each.needs is Need.LIVE and each.mark == "-"]
-    if not gone:
-        return []
-    more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
-    return [f"accounts, people or QoS are removed: {', '.join(gone[:_MOST_NAMED])}{more}"]
+    return [f"accounts, people or QoS are removed: {_some(gone)}"] if gone else []
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

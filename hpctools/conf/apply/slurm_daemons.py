@@ -49,6 +49,7 @@ class SlurmDaemons:
     def __init__(self, commands: DaemonCommands, nodes: int) -> None:
         self._commands = commands
         self._limit = 60 + nodes * 0.05
+        self._controller_limit = 20 + nodes * 0.02
 
     def controller_answers(self) -> bool:
         """See Daemons."""
@@ -80,17 +81,20 @@ class SlurmDaemons:
             if not self.controller_answers():
                 raise ApplyError(f"slurmctld ended over the new configuration ({error.message})") from error
             raise
-        # 22.05 answers before it has read the files, and ends when it cannot.
-        self._until(self.controller_answers, "slurmctld does not answer after it was reconfigured", pause)
+        # From 23.11 on the command succeeds, and slurmctld may still end when it loads its plugins (measured).
+        what = "slurmctld does not answer after it was reconfigured"
+        self._until(self.controller_answers, what, pause, self._controller_limit)
 
     def _restart_controller(self, step: Step, pause: Pause) -> None:
         began = int(time.time())
         self._tell(self._commands.restart_slurmctld, step)
-        self._until(lambda: _booted() >= began, "slurmctld does not answer after its restart", pause)
+        what = "slurmctld does not answer after its restart"
+        self._until(lambda: _booted() >= began, what, pause, self._controller_limit)
 
     def _restart_accounting(self, step: Step, pause: Pause) -> None:
         self._tell(self._commands.restart_slurmdbd, step)
-        self._until(self.accounting_answers, "slurmdbd does not answer after its restart", pause)
+        what = "slurmdbd does not answer after its restart"
+        self._until(self.accounting_answers, what, pause, self._limit)
 
     def _restart_nodes(self, step: Step, pause: Pause) -> None:
         """Nodes that were not there before are restarted too, but nobody waits for them."""
@@ -105,7 +109,7 @@ class SlurmDaemons:
             return not late
 
         try:
-            self._until(registered, "slurmds do not register again", pause)
+            self._until(registered, "slurmds do not register again", pause, self._limit)
         except ApplyError as error:
             raise ApplyError(f"{error.message}: {fold(late)}", error.remedy) from None
 
@@ -142,11 +146,11 @@ class SlurmDaemons:
             said = f": {error.stderr_tail}" if error.stderr_tail else ""
             raise ApplyError(f"{told(step)} failed: {error.message}{said}", error.remedy) from error
 
-    def _until(self, true: Callable[[], bool], what: str, pause: Pause) -> None:
-        end = time.monotonic() + self._limit
+    def _until(self, true: Callable[[], bool], what: str, pause: Pause, limit: float) -> None:
+        end = time.monotonic() + limit
         while not true():
             if time.monotonic() >= end:
-                raise ApplyError(f"{what} within {self._limit:.0f} s", "see its log")
+                raise ApplyError(f"{what} within {limit:.0f} s", "see its log")
             pause(_PAUSE_SECONDS)
 
 

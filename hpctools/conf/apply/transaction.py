@@ -62,21 +62,23 @@ def change(
         if prepared.idle:
             return Outcome(None, prepared.plan)
         parts = Parts(generations, history, cluster, interrupts, tell)
-        _preflight(prepared, parts)
-        agree(prepared.prospect)
+        lost = _preflight(prepared, parts)
+        agree(prepared.prospect(lost))
         return _carry_out(prepared, parts)
 
 
-def _preflight(prepared: Prepared, parts: Parts) -> None:
+def _preflight(prepared: Prepared, parts: Parts) -> tuple[int, ...]:
+    """Boot the new files; return the jobs that would be lost."""
     if not prepared.switches:
-        return
+        return ()
     parts.doing("booting the new configuration beside the real one")
-    problems = parts.cluster.planner.preflight(prepared.request.bundle)
-    if problems:
+    boot = parts.cluster.planner.preflight(prepared.request.bundle)
+    if boot.problems:
         raise ApplyError(
-            "the new configuration does not boot; nothing has changed:\n  " + "\n  ".join(problems),
+            "the new configuration does not boot; nothing has changed:\n  " + "\n  ".join(boot.problems),
             "correct the site file; `hpctools preflight` tells more",
         )
+    return boot.lost_jobs
 
 
 def _carry_out(prepared: Prepared, parts: Parts) -> Outcome:
