@@ -32,6 +32,8 @@ OF_THE_PAST = (
     r"has vanished from configuration",
     r"lookup failure for node|invalid node specified",
     r"JobId=\d+",
+    r"Killing job \d+: ",  # what it holds is less with the new files: lost, not wrong
+    r"build_cg_bitmap: node_bitmap is NULL",  # a pending job that ended together with its partition
     r"getpwuid failed",
 )
 HOPELESS = "retrying in 1sec up to"
@@ -39,7 +41,9 @@ HOPELESS = "retrying in 1sec up to"
 # Not marked as an error, and still one: what should have written the file did not.
 _EMPTY = re.compile(r'file "([^"]+)" is empty')
 _UNKNOWN_NODE = re.compile(r'lookup failure for node "?([^"\s]+)"?')
-_LOST = re.compile(r"(?:Invalid nodes? .*|Invalid partition .*|Node count mismatch .*)JobId=(\d+)")
+_LOST = re.compile(
+    r"(?:(?:Invalid nodes? .*|Invalid partition .*|Node count mismatch .*)JobId=|Killing job )(\d+)"
+)
 
 
 @dataclass(frozen=True)
