@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools import conf
-from hpctools.conf.apply import Cluster, Generations, History, Request, change, fileset, unfinished
+from hpctools.conf.apply import Boot, Cluster, Generations, History, Request, change, fileset, unfinished
 from hpctools.conf.apply.live_planner import LivePlanner
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.apply.who import me
@@ -51,8 +51,8 @@ def ask(argv: Sequence[str]) -> str:
 
 
 class Planner(LivePlanner):
-    def preflight(self, wanted: conf.Bundle) -> tuple[str, ...]:
-        return super().preflight(wanted) if WHOLE else ()
+    def preflight(self, wanted: conf.Bundle) -> Boot:
+        return super().preflight(wanted) if WHOLE else Boot()
 
 
 PLANNER = Planner(FOLDER, None, ask)

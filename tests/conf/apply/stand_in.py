@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpctools.conf.accounts import AccountTree, Association
-from hpctools.conf.apply import Cluster, Generations, History, Outcome, Prospect, Request, change
+from hpctools.conf.apply import Boot, Cluster, Generations, History, Outcome, Prospect, Request, change
 from hpctools.conf.apply.cluster import Pause
 from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle, File
@@ -51,6 +51,7 @@ class StandIn:
     deadly: bool = False
     forgets: bool = False
     problems: tuple[str, ...] = ()
+    lost: tuple[int, ...] = ()
     jobs: tuple[int, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
@@ -131,9 +132,9 @@ class StandIn:
         digest = str(hash((tuple(sorted(self.loaded.items())), tuple(sorted(self.people)))))
         return Plan("c", "22.05.8", str(self.etc), tuple(changes), unknown=unknown, digest=digest)
 
-    def preflight(self, wanted: Bundle) -> tuple[str, ...]:
+    def preflight(self, wanted: Bundle) -> Boot:
         self._told("preflight")
-        return self.problems
+        return Boot(self.problems, self.lost)
 
     # -- Accounts
 

@@ -13,8 +13,10 @@ from hpctools.conf.apply import LockedError, Prospect, Record
 from hpctools.conf.apply.interrupt import InterruptedChange
 from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.record import Phase
-from hpctools.conf.plan.model import Need, Step
+from hpctools.conf.apply.request import concerns
+from hpctools.conf.plan.model import DisturbedJob, Need, Plan, Step
 from hpctools.errors import ApplyError, HpctoolsError, UnreachableError
+from hpctools.slurm.run import run
 from tests.conf.apply.killing import killed_at
 from tests.conf.apply.stand_in import ADA, StandIn, bundle, refuse, texts
 
@@ -173,6 +175,27 @@ def test_who_does_not_agree_has_changed_nothing(cluster: StandIn) -> None:
         cluster.apply(bundle("new", "tom"), no)
     assert (cluster.files, cluster.people) == (texts(bundle("old")), {"eva"})
     assert cluster.history.last() is None
+
+
+def test_jobs_that_a_boot_loses_and_the_plan_does_not_name_are_agreed_to_first(cluster: StandIn) -> None:
+    """A plan knows the rules that it names; slurmctld, given the live jobs, knows all of them."""
+    cluster.lost = (5, 6, 7, 8, 9, 10)
+    seen: list[str] = []
+
+    def no(prospect: Prospect) -> None:
+        seen.extend(prospect.concerns)
+        raise ApplyError("not agreed")
+
+    with pytest.raises(ApplyError, match="not agreed"):
+        cluster.apply(bundle("new"), no)
+    assert seen[0] == "slurmctld would lose jobs that the plan does not name: 5, 6, 7, 8, 9 and 1 more"
+    assert cluster.files == texts(bundle("old"))
+
+
+def test_lost_jobs_that_the_plan_names_are_told_once() -> None:
+    named = DisturbedJob(5, "eva", "lab", "RUNNING", "n1", "the partition goes")
+    plan = Plan("c", "22.05.8", "/etc/slurm", (), jobs=(named,))
+    assert concerns(plan, (), (), lost=(5,)) == ("jobs are disturbed: 1",)
 
 
 def rolled_back(cluster: StandIn, reason: str) -> None:
@@ -336,6 +359,27 @@ def test_a_file_below_the_folder_and_an_unknown_account_are_refused(cluster: Sta
         cluster.apply(bundle("new", names=["sub/slurm.conf"]))
     with pytest.raises(HpctoolsError, match="no Unix account 'nobody-here'"):
         cluster.apply(bundle("new"), slurm_user="nobody-here")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("free", range(0, 100, 12))
+def test_a_full_disk_under_the_history_is_told_and_changes_nothing(free: int, cluster: StandIn) -> None:
+    """Too full to remember what there was; or just full enough to go through, and then all of it is there."""
+    state = cluster.root / "state"
+    state.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", f"size={free + 4}k", "tmpfs", str(state)], timeout=5)
+    try:
+        cluster.apply(bundle("new", "eva", "tom"))
+        assert cluster.files == cluster.loaded == texts(bundle("new"))
+        assert newest(cluster).result == "applied"
+    except HpctoolsError as error:
+        assert "No space left on device" in str(error)
+        assert cluster.files == cluster.loaded == texts(bundle("old"))
+        assert cluster.people == {"eva"}
+    finally:
+        run(["umount", str(state)], timeout=5)
+    cluster.apply(bundle("new", "eva", "tom"))
+    assert cluster.files == cluster.loaded == texts(bundle("new"))
 
 
 def interrupting(where: str, times: int = 1) -> Callable[[str], None]:
