@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpctools.cli.places import SITE_VARIABLE, usual_site
 from hpctools.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from hpctools.site.model import Site
     from hpctools.slurm.versions import Release
 
-USUAL_FOLDER = Path("/etc/slurm")
 STATE_FOLDER = Path(os.environ.get("HPCTOOLS_STATE") or "/var/lib/hpctools")
-SITE_VARIABLE = "HPCTOOLS_SITE"
 
 
 @dataclass(frozen=True)
@@ -82,11 +81,8 @@ def find_target(site_file: Path | None, folder: Path | None, facts_file: Path | 
 
 
 def _usual_site(folder: Path | None) -> Path:
-    named = os.environ.get(SITE_VARIABLE)
-    if named:
-        return Path(named)
-    path = (folder or USUAL_FOLDER) / "site.yaml"
-    if not path.exists():
+    path = usual_site(os.environ, folder)
+    if not os.environ.get(SITE_VARIABLE) and not path.exists():
         raise UsageError(
             f"no site file is named, and there is no {path}", f"name one, or set {SITE_VARIABLE}"
         )

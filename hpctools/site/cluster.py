@@ -86,7 +86,8 @@ class Cluster(Model):
     slurm_user: UserName = "slurm"
     """The Unix account that slurmctld and slurmdbd run as."""
     slurm_client: Literal["auto", "commands", "pyslurm"] = "auto"
-    """How hpctools asks Slurm: by its commands, by pyslurm, or by pyslurm where that is there and fits."""
+    """How hp-submit, hp-status and hp-cancel ask Slurm: by its commands, by pyslurm, or by pyslurm where that
+    is there and fits."""
     accounting: Accounting = Accounting()
     """Where jobs are accounted."""
     priority: Priority = Priority()
