@@ -8,6 +8,8 @@ import pytest
 
 from tests.system.harness import Cluster, until
 
+pytestmark = pytest.mark.releases
+
 # What an administrator of ten years has done, where a site file has no words for all of it.
 EDITS = """
 set -e

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hpctools.errors import HpctoolsError
 
-_LINE = re.compile(r"(Cluster|Parent|Account|User) - '([^']*)'(?::(.*))?")
+_LINE = re.compile(r"(Cluster|Parent|Account|User|QOS) - '([^']*)'(?::(.*))?")
 _OPTION = re.compile(r"([A-Za-z]+)=('[^']*'|[^:']*)(?::|$)")
 
 
@@ -65,7 +65,8 @@ def parse_dump(text: str) -> Dump:
             cluster, defaults = name, settings
         elif kind == "Parent":
             parent = name
-        else:
+        # 26.05 writes QoS as well; they are read in full from `sacctmgr show qos` on every release.
+        elif kind != "QOS":
             (accounts if kind == "Account" else users).append(Row(name, parent, settings))
     if not cluster:
         raise HpctoolsError("the dump names no cluster", "make it with `sacctmgr dump CLUSTER file=FILE`")

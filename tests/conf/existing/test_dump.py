@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.conf.existing.dump import Row, parse_dump
+from hpctools.conf.existing.dump import Dump, Row, parse_dump
 from hpctools.errors import HpctoolsError
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -35,6 +35,12 @@ def test_a_recorded_dump() -> None:
         "nlp-lead-b",
         "nlp3",
     ]
+
+
+def test_qos_among_the_lines_are_left_aside() -> None:
+    """As 26.05 writes them."""
+    text = "QOS - 'high':Description='a':Preempt='elastic,low':Priority=500\nCluster - 'c':Fairshare=1\n"
+    assert parse_dump(text) == Dump("c", {"Fairshare": "1"}, (), ())
 
 
 def test_values_with_everything_that_slurmdbd_keeps() -> None:
