@@ -12,11 +12,39 @@ from hpctools.slurm.types import Job, Partition
 ROW = ["7", "my job", "nlp1", "nlp-lab-a", "nlp", "medium", "RUNNING", "None", "reserved-[1-2]", "hp-run:x"]
 
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "22.05.8"
+RECORDED = Path(__file__).parents[1] / "recorded"
+RELEASES = ("22.05.8", "24.11.5", "26.05.5")
 
 
-def test_what_the_real_daemons_of_22_05_8_print() -> None:
-    seen = jobs((RECORDED / "squeue.txt").read_text())
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_says_the_same_of_the_same_jobs(release: str) -> None:
+    seen = {job.id: job for job in jobs((RECORDED / release / "squeue-jobs.txt").read_text())}
+    assert {number: job.state for number, job in seen.items()} == {
+        **dict.fromkeys((1, 3, 4, 5), "COMPLETED"),
+        **dict.fromkeys((6, 7), "RUNNING"),
+        **dict.fromkeys((9, 10, 11), "PENDING"),
+        2: "FAILED",
+        8: "CANCELLED",
+    }
+    assert (seen[1].name, seen[1].comment) == ("with steps", "a comment, with: marks")
+    assert (seen[6].nodes, seen[6].time_limit) == (("reserved-1", "reserved-2"), 60)
+    assert [seen[number].started for number in (9, 10, 11)] == [None, None, None]
+    assert (seen[11].reason, seen[11].time_limit) == ("JobHeldUser", 2 * 24 * 60)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_says_the_same_of_the_same_partitions(release: str) -> None:
+    every = (*(f"reserved-{n}" for n in range(1, 5)), "shared-1", "shared-2")
+    tiers = ("critical", "high", "medium", "low", "preemptible", "elastic")
+    labs = {"nlp": ("nlp-lab-a", "nlp-lab-b"), "cv": ("cv-lab-a",), "dl": ("dl-lab-a",)}
+    assert partitions((RECORDED / release / "scontrol-show-partition.txt").read_text()) == [
+        Partition(name, 6, None, False, "UP", every, (name, *below), tiers[name == "dl" :])
+        for name, below in labs.items()
+    ]
+
+
+def test_a_queue_with_a_name_of_many_signs() -> None:
+    seen = jobs((RECORDED / "22.05.8/squeue.txt").read_text())
     assert [(j.id, j.name, j.state, j.reason, j.started) for j in seen] == [
         (1, "odd|name, x", "PENDING", "Resources", None),
         (3, "wrap", "PENDING", "Priority", None),
@@ -24,7 +52,7 @@ def test_what_the_real_daemons_of_22_05_8_print() -> None:
     ]
     assert seen[0].comment == "hp-run:x"
     assert seen[2].nodes == (*(f"reserved-{n}" for n in range(1, 5)), "shared-1", "shared-2")
-    found = partitions((RECORDED / "scontrol-partition.txt").read_text())
+    found = partitions((RECORDED / "22.05.8/scontrol-partition.txt").read_text())
     assert [(p.name, p.total_nodes, p.max_nodes, p.is_default, p.state) for p in found] == [
         (name, 6, None, False, "UP") for name in ("nlp", "cv", "dl")
     ]
