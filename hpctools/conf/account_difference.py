@@ -44,7 +44,7 @@ def difference(
         *_associations(target, live),
         *_default_accounts(target, live),
         *_coordinators(target, live),
-        *closed(target, live, {(change.kind, change.name) for change in removals}),
+        *closed(target, live, {(change.kind, change.name) for change in removals}, busy),
         *removals,
     ]
     new = {change.name for change in changes if (change.kind, change.action) == ("association", "add")}

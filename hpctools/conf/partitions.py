@@ -34,10 +34,17 @@ def partition_lines(site: Site, groups: Iterable[ComputeGroup]) -> str:
 
 
 def _accounts(site: Site) -> dict[str, list[str]]:
-    """The accounts of each department: its own and those of all labs below it."""
+    """The accounts of each department: its own and those of all labs below it, then their old names.
+
+    Jobs still wait under the old names. AllowQos cannot do the same for tiers: slurmctld 26.05 ends at a QoS
+    that slurmdbd does not know, while it only tells of such an account.
+    """
     found: dict[str, list[str]] = {}
     for account in site.accounts():
         found.setdefault(account.department.name, []).append(account.name)
+    for account in site.accounts():
+        if account.owner.renamed_from:
+            found[account.department.name].append(account.owner.renamed_from)
     return found
 
 

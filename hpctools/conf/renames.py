@@ -6,12 +6,13 @@ and goes when pruning finds it free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hpctools.conf.account_changes import AccountChange
 from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.vocabulary import names_of
+from hpctools.slurm.types import Job
 
 
 def renamed_accounts(wanted: AccountTree, live: AccountTree) -> Mapping[str, str]:
@@ -62,26 +63,35 @@ def _keeping(key: str, wanted: Settings, there: Settings | None, old: Set[str]) 
     return {**wanted, key: ",".join(sorted(names_of(wanted.get(key, "")) | stays))}
 
 
-def closed(wanted: AccountTree, live: AccountTree, gone: Set[tuple[str, str]]) -> Iterator[AccountChange]:
+def closed(
+    wanted: AccountTree, live: AccountTree, gone: Set[tuple[str, str]], busy: Sequence[Job]
+) -> Iterator[AccountChange]:
     """Old accounts and QoS take no more jobs, or what they allow would count twice.
 
     Args:
         gone: kind and name of what is removed this time.
+        busy: the jobs in the queue.
     """
     accounts, qos = renamed_accounts(wanted, live), renamed_qos(wanted, live)
     for account in live.accounts:
         if account.name in accounts and ("account", account.name) not in gone:
             change = AccountChange("account", "set", account.name, key="GrpSubmitJobs", late=True)
-            yield from _close(change, account.settings, accounts[account.name])
+            why = f"renamed to {accounts[account.name]}: its jobs go on, new ones are refused"
+            yield from _close(change, account.settings, why)
     for each in live.qos:
         if each.name in qos and ("qos", each.name) not in gone:
             change = AccountChange("qos", "set", each.name, key="GrpSubmitJobs", late=True)
-            yield from _close(change, each.settings, qos[each.name])
+            why = f"renamed to {qos[each.name]}: jobs that run go on, new ones are refused"
+            yield from _close(change, each.settings, why + _moved(each.name, qos[each.name], busy))
 
 
-def _close(change: AccountChange, there: Settings, new: str) -> Iterator[AccountChange]:
+def _moved(old: str, new: str, busy: Sequence[Job]) -> str:
+    """What to do for jobs that wait under an old tier, which partitions allow no more."""
+    waiting = ",".join(str(job.id) for job in busy if job.qos == old and job.state == "PENDING")
+    return f"; for those that wait: scontrol update jobid={waiting} qos={new}" if waiting else ""
+
+
+def _close(change: AccountChange, there: Settings, why: str) -> Iterator[AccountChange]:
     before = there.get("GrpSubmitJobs", "")
     if before != "0":
-        yield replace(
-            change, before=before, after="0", why=f"renamed to {new}: its jobs go on, new ones are refused"
-        )
+        yield replace(change, before=before, after="0", why=why)

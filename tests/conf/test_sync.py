@@ -310,6 +310,20 @@ def test_a_new_name_comes_beside_the_old_one_which_is_closed() -> None:
     assert [kept.why for kept in found.kept][-1] == "renamed to new; pruning removes it"
 
 
+def test_jobs_that_wait_under_an_old_tier_are_named() -> None:
+    wanted = tree(qos=(Qos("usual", {}, renamed_from="low"),))
+    jobs = (
+        job(1, "ada", "lab"),
+        job(2, "ada", "lab", state="PENDING"),
+        job(3, "bob", "lab", state="PENDING"),
+    )
+    closed = difference(wanted, tree(), busy=jobs).changes[-1]
+    assert closed.why == (
+        "renamed to usual: jobs that run go on, new ones are refused; "
+        "for those that wait: scontrol update jobid=2,3 qos=usual"
+    )
+
+
 def test_a_person_left_with_another_account_gets_it_as_default() -> None:
     """Deleting a default account would leave the person without any, and jobs without --account refused."""
     a, b = Account("a", "root", {}), Account("b", "root", {})
