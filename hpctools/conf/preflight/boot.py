@@ -104,7 +104,7 @@ def _booted(seen: Mapping[str, Any]) -> Booted:
             f"the throwaway slurmctld could not be arranged: {seen['failed']}", "see docs/preflight.md"
         )
     nodes = {name: SeenNode(**row) for name, row in seen["nodes"].items()}
-    lists = {key: tuple(seen[key]) for key in ("lines", "ended_jobs")}
+    lists = {key: tuple(seen[key]) for key in ("lines", "ended_jobs", "past_jobs")}
     return Booted(**{**seen, **lists, "nodes": nodes})
 
 

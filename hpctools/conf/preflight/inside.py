@@ -39,6 +39,7 @@ _MEMORIES = (
     "job_state",
     "resv_state",
 )
+_JOB = ("JobState", "EndTime")
 _UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED")
 _RUNNING_LINE = "Running as primary controller"
 _ASK_SECONDS = 30.0
@@ -202,12 +203,13 @@ class Inside:
         show = ("scontrol", "--all", "--oneliner", "show")
         nodes = _fields(self._run(*show, "node").stdout, "NodeName", ("State", "Gres"))
         partitions = _fields(self._run(*show, "partition").stdout, "PartitionName", ("Nodes",))
-        jobs = self._run(*show, "job").stdout if self.order["state"] else ""
+        jobs = _fields(self._run(*show, "job").stdout if self.order["state"] else "", "JobId", _JOB)
         return replace(
             booted,
             nodes={name: SeenNode(*row) for name, row in nodes.items()},
             partitions={name: row[0] for name, row in partitions.items()},
-            ended_jobs=_ended(jobs, self.order["now"]),
+            ended_jobs=tuple(int(job) for job, row in jobs.items() if _over(row) >= self.order["now"]),
+            past_jobs=tuple(int(job) for job, row in jobs.items() if "" < _over(row) < self.order["now"]),
         )
 
 
@@ -221,10 +223,10 @@ def _fields(text: str, name: str, keys: tuple[str, ...]) -> dict[str, list[str]]
     return found
 
 
-def _ended(text: str, now: str) -> tuple[int, ...]:
-    """Jobs that are over and were not yet when we began, so that this slurmctld ended them."""
-    rows = _fields(text, "JobId", ("JobState", "EndTime"))
-    return tuple(int(i) for i, (state, end) in rows.items() if state not in _UNFINISHED and end >= now)
+def _over(row: list[str]) -> str:
+    """When a job ended; "" while it has not."""
+    state, end = row
+    return "" if state in _UNFINISHED else end
 
 
 def _account(name: str, root: Path) -> tuple[int, int]:

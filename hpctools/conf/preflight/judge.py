@@ -28,9 +28,9 @@ def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple
 
 
 def lost_jobs(seen: Booted) -> tuple[int, ...]:
-    """The live jobs that did not survive it."""
+    """The live jobs that did not survive it; it complains of those, too, that were over before."""
     told = {job for job in map(lost_job, seen.lines) if job is not None}
-    return tuple(sorted(told | set(seen.ended_jobs)))
+    return tuple(sorted((told - set(seen.past_jobs)) | set(seen.ended_jobs)))
 
 
 def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:

@@ -69,6 +69,7 @@ class Booted:
         nodes: by name.
         partitions: each one's folded host list, by name.
         ended_jobs: jobs that were unfinished in its state and are ended now.
+        past_jobs: jobs that were over before; slurmctld remembers them for `MinJobAge`.
         seconds: how long each phase took.
     """
 
@@ -79,4 +80,5 @@ class Booted:
     nodes: Mapping[str, SeenNode] = field(default_factory=dict)
     partitions: Mapping[str, str] = field(default_factory=dict)
     ended_jobs: tuple[int, ...] = ()
+    past_jobs: tuple[int, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)

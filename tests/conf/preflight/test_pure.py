@@ -204,8 +204,9 @@ def test_jobs_that_a_configuration_loses_are_told_apart_from_its_faults() -> Non
         "error: Invalid partition (nlp) for JobId=8",
         "error: _validate_node_gres_cnt: Killing job 6: gres/gpu count mismatch on node reserved-1 (8 != 4)",
         "error: build_cg_bitmap: node_bitmap is NULL",
+        "error: Invalid partition (nlp) for JobId=5",
     )
-    seen = Booted("22.05.8", lines, True, None, ended_jobs=(9,))
+    seen = Booted("22.05.8", lines, True, None, ended_jobs=(9,), past_jobs=(4, 5))
     assert judge(Expected(), seen, "/etc/slurm", past=True) == ()
     assert lost_jobs(seen) == (6, 7, 8, 9)
 
