@@ -59,18 +59,15 @@ def drift(
 def last_applied(state: Path) -> Path | None:
     """The site file of the change that is in force; None when nothing was applied, or we may not read it."""
     from hpctools.conf.apply.history import SITE, History
+    from hpctools.conf.apply.return_to import trail
 
     history = History(state)
     try:
-        records = [record for record in history.records() if record.in_force == "after"]
+        made = trail(history.records())
     except (HpctoolsError, OSError):
         return None
-    if not records:
-        return None
-    newest = records[-1]
-    number = newest.number if newest.back_to is None else newest.back_to
-    path = history.folder / str(number) / SITE
-    return path if path.exists() else None
+    path = history.folder / str(made[-1].number) / SITE if made else None
+    return path if path and path.exists() else None
 
 
 def metrics(made: Plan, now: float) -> str:

@@ -156,6 +156,9 @@ def test_drift_compares_with_what_was_applied_last(tmp_path: Path) -> None:
     assert last_applied(tmp_path) == second
     applied(tmp_path, 4, back_to=1)
     assert last_applied(tmp_path) == first
+    applied(tmp_path, 5)
+    applied(tmp_path, 6, back_to=4)
+    assert last_applied(tmp_path) == first
 
 
 def applied(state: Path, number: int, *, in_force: Side = "after", back_to: int | None = None) -> Path:

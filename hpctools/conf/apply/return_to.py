@@ -38,12 +38,36 @@ def chosen(records: Sequence[Record], number: int | None) -> Record:
 
 def _before_the_last(records: Sequence[Record]) -> Record:
     """Going back twice goes further back, not forth again."""
-    applied = [record for record in records if record.in_force == "after"]
-    now = applied[-1].number if applied[-1].back_to is None else applied[-1].back_to
-    earlier = [record for record in applied if record.number < now and record.back_to is None]
+    *earlier, now = trail(records)
     if not earlier:
-        raise ApplyError(f"there is nothing before change {now}", "see `hpctools history`")
+        raise ApplyError(f"there is nothing before change {now.number}", "see `hpctools history`")
     return earlier[-1]
+
+
+def trail(records: Sequence[Record]) -> list[Record]:
+    """The changes whose configurations lie behind each other; the last one's is in force.
+
+    What somebody went back from is no part of it: going back once more must not bring that up.
+
+    Args:
+        records: all changes, the oldest first.
+    """
+    found: list[Record] = []
+    for record in (each for each in records if each.in_force == "after"):
+        made = _made_by(records, record)
+        if made in found:
+            del found[found.index(made) + 1 :]
+        else:
+            found.append(made)
+    return found
+
+
+def _made_by(records: Sequence[Record], record: Record) -> Record:
+    """The change that made a configuration: a rollback only brings it back."""
+    by_number = {each.number: each for each in records}
+    while record.back_to in by_number:
+        record = by_number[record.back_to]
+    return record
 
 
 def configuration(history: History, record: Record, present: Callable[[], AccountTree]) -> Bundle:
