@@ -15,6 +15,7 @@ import pytest
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
+from hpctools.sandbox.status import status
 from hpctools.slurm.run import Completed, Process, start
 from tests.system.harness import Cluster, until
 
@@ -148,6 +149,7 @@ def test_a_job_survives_every_kind_of_apply(box: Applied) -> None:
     steps = [[step["need"] for step in each["steps"]] for each in box.history()[-3:]]
     assert steps[0] == steps[1] == ["reconfigure"]
     assert "restart slurmctld" in steps[2] or box.cluster.sandbox.running().slurm > "23.11"
+    assert status(box.cluster.sandbox).state == "running"  # also with daemons that were restarted from inside
     assert "Restarts=0" in box.cluster.inside("scontrol", "show", "job", str(job)).stdout
     box.cluster.inside("scontrol", "update", f"jobid={job}", "timelimit=1")
     box.cluster.inside("scancel", "--signal=TERM", "--full", str(job), user="nlp1")

@@ -11,6 +11,7 @@ from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.effects import count
 from hpctools.conf.plan.model import Need, Plan, Step
+from hpctools.site.gpus import Gpus
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Request:
         documents: what the history keeps beside the change, by name (`site.yaml`).
         back_to: the change whose configuration a rollback brings back.
         wait: seconds to wait for another change to end.
+        gpus: what the site says of the GPUs of each node that has any; explains why a node is refused.
     """
 
     bundle: Bundle
@@ -44,6 +46,7 @@ class Request:
     documents: Mapping[str, str] = field(default_factory=dict)
     back_to: int | None = None
     wait: float = 0.0
+    gpus: Mapping[str, Gpus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class SlurmDaemons:
             if not self.controller_answers():
                 raise ApplyError(f"slurmctld ended over the new configuration ({error.message})") from error
             raise
-        # From 23.11 on the command succeeds, and slurmctld may still end when it loads its plugins (measured).
+        # From 23.11 on the command succeeds though slurmctld may end when it loads its plugins (measured).
         what = "slurmctld does not answer after it was reconfigured"
         self._until(self.controller_answers, what, pause, self._controller_limit)
 

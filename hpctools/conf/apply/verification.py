@@ -7,6 +7,7 @@ from collections.abc import Set
 
 from hpctools.conf.apply.cluster import Cluster, Pause
 from hpctools.conf.apply.request import Request
+from hpctools.conf.gres_check import explain
 from hpctools.conf.plan.model import Need
 from hpctools.errors import ApplyError
 
@@ -44,10 +45,13 @@ def _troubles(request: Request, cluster: Cluster, sick: Set[str]) -> list[str]:
         for change in plan.changes
         if change.needs is not Need.LIVE
     ]
-    told += [
-        f"node {name} is refused: {why}" for name, why in cluster.daemons.sick().items() if name not in sick
-    ]
-    return told
+    refused = {name: why for name, why in cluster.daemons.sick().items() if name not in sick}
+    return told + [_refusal(name, why, request) for name, why in refused.items()]
+
+
+def _refusal(name: str, why: str, request: Request) -> str:
+    found = explain(name, why, request.gpus.get(name))
+    return f"node {name} is refused: {why}" + (f" ({found.message}: {found.remedy})" if found else "")
 
 
 def verify_accounts(request: Request, cluster: Cluster) -> None:

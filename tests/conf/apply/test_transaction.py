@@ -14,8 +14,10 @@ from hpctools.conf.apply.interrupt import InterruptedChange
 from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.record import Phase
 from hpctools.conf.apply.request import concerns
+from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.model import DisturbedJob, Need, Plan, Step
 from hpctools.errors import ApplyError, HpctoolsError, UnreachableError
+from hpctools.site.gpus import Gpus
 from hpctools.slurm.run import run
 from tests.conf.apply.killing import killed_at
 from tests.conf.apply.stand_in import ADA, StandIn, bundle, refuse, texts
@@ -242,6 +244,17 @@ def test_a_node_that_is_refused_afterwards_rolls_back(cluster: StandIn) -> None:
     rolled_back(cluster, "reported lower than configured")
 
 
+def test_why_a_node_lacks_gpus_is_explained_from_the_site(cluster: StandIn) -> None:
+    cluster.at = lambda what: setattr(
+        cluster, "refused", {"n1": "gpu:a100 count too low (3 < 4)"} if what == "reconfigure" else {}
+    )
+    gpus = {"n1": Gpus(type="a100", count=4)}
+    with pytest.raises(
+        ApplyError, match=r"n1 has 3 of the 4 GPUs .*: the site says gpu:a100:4; compare with"
+    ):
+        cluster.apply(bundle("new"), gpus=gpus)
+
+
 def test_accounts_that_are_not_taken_roll_back(cluster: StandIn) -> None:
     cluster.forgets = True
     with pytest.raises(ApplyError, match="slurmdbd did not take: ghost"):
@@ -361,21 +374,29 @@ def test_a_file_below_the_folder_and_an_unknown_account_are_refused(cluster: Sta
         cluster.apply(bundle("new"), slurm_user="nobody-here")
 
 
+def said(cluster: StandIn, wanted: Bundle) -> str:
+    """What an apply ends with; empty when it is done."""
+    try:
+        cluster.apply(wanted)
+    except HpctoolsError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.system
-@pytest.mark.parametrize("free", range(0, 100, 12))
-def test_a_full_disk_under_the_history_is_told_and_changes_nothing(free: int, cluster: StandIn) -> None:
-    """Too full to remember what there was; or just full enough to go through, and then all of it is there."""
+@pytest.mark.parametrize(("kilobytes", "enough"), [*((size, False) for size in range(4, 53, 8)), (200, True)])
+def test_a_full_disk_under_the_history_is_told_and_changes_nothing(
+    kilobytes: int, enough: bool, cluster: StandIn
+) -> None:
+    """Nothing is done that cannot be remembered."""
     state = cluster.root / "state"
     state.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", f"size={free + 4}k", "tmpfs", str(state)], timeout=5)
+    run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(state)], timeout=5)
     try:
-        cluster.apply(bundle("new", "eva", "tom"))
-        assert cluster.files == cluster.loaded == texts(bundle("new"))
-        assert newest(cluster).result == "applied"
-    except HpctoolsError as error:
-        assert "No space left on device" in str(error)
-        assert cluster.files == cluster.loaded == texts(bundle("old"))
-        assert cluster.people == {"eva"}
+        found = said(cluster, bundle("new", "eva", "tom"))
+        assert ("No space left on device" in found) != enough
+        assert cluster.files == cluster.loaded == texts(bundle("new" if enough else "old"))
+        assert cluster.people == ({"eva", "tom"} if enough else {"eva"})
     finally:
         run(["umount", str(state)], timeout=5)
     cluster.apply(bundle("new", "eva", "tom"))
