@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hpctools.conf.apply.record import Record, Side
+from hpctools.conf.apply.record import Kind, Record, Side
 from hpctools.conf.apply.return_to import chosen, trail
 from hpctools.errors import ApplyError
 
 
 def record(number: int, *, back_to: int | None = None, in_force: Side = "after") -> Record:
-    kind = "rollback" if back_to is not None else "apply" if number else "as found"
+    kind: Kind = "rollback" if back_to is not None else "apply" if number else "as found"
     return Record(
         number,
         kind,
