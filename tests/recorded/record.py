@@ -46,7 +46,6 @@ COMMANDS = {
     "sacct-steps.txt": f"env TZ=UTC {SACCT} --parsable2 --format={STEP_FIELDS}",
     "sacct.json": f"{SACCT} --json",
     "sacctmgr-dump-university.txt": "sacctmgr dump uni-gpu file=/dev/stdout",
-    "sacctmgr-show-tres.txt": "sacctmgr -nP show tres",
     "sacctmgr-show-qos.json": "sacctmgr show qos --json",
     "sacctmgr-show-association.json": "sacctmgr show association --json",
     "sdiag.txt": "sdiag",
