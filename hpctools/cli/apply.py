@@ -83,6 +83,7 @@ def _request(
         expected=expected,
         documents={SITE: target.site_file.read_text(), FACTS: dump_facts(target.facts)},
         wait=wait,
+        gpus={name: group.gpus for group in target.site.node_groups if group.gpus for name in group.names},
     )
 
 

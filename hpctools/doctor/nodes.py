@@ -27,7 +27,8 @@ def _cause(words: str, why: str, remedy: str) -> Cause:
 # Words: slurmctld/node_mgr.c and slurmctld/power_save.c, 22.05 to 26.05; capacity: AWS's resume programs.
 CAUSES = (
     _cause(
-        r"gres/\S+ count (too low|reported lower)",
+        # The kind stands there as `gres/gpu` or, of one type, as `gpu:a100_1g.5gb`.
+        r"(gres/|gpu:|shard)\S* count (too low|reported lower)",
         "the node has fewer of these GPUs, shards or MIG slices than its Gres= says, so Slurm takes it out",
         "look at `nvidia-smi -L` and `slurmd -G` on the node: repair it, or lower its count and reconfigure",
     ),

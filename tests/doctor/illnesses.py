@@ -49,6 +49,7 @@ SICK: list[tuple[str, dict[str, Any], str, str]] = [
     ("releases-go-together", node("IDLE", version="22.05.8"), "reserved-2", "slurmd is 22.05.8"),
     ("daemons-may-open-enough-files", {"daemons": (LocalDaemon("slurmdbd", 5, 1024, None),)}, "slurmdbd (pid 5)", "1024 files"),
     ("nodes-are-valid", node("IDLE", ("DRAIN", "INVALID_REG"), "gres/gpu count reported lower than configured (4 < 8)"), "reserved-2", r"4 < 8"),
+    ("nodes-are-valid", node("DOWN", ("INVALID_REG",), "gpu:a100_1g.5gb count too low (3 < 4)"), "reserved-2", r"3 < 4"),
     ("nodes-are-valid", node("DOWN", ("INVALID_REG",), "Low RealMemory"), "reserved-2", "Low RealMemory"),
     ("nodes-are-up", node("DOWN", ("CLOUD",), "InsufficientInstanceCapacity"), "reserved-2", "is down: Insuff"),
     ("nodes-are-up", node("DOWN", (), "ResumeTimeout reached"), "reserved-2", "ResumeTimeout"),

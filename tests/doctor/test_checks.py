@@ -11,7 +11,7 @@ import pytest
 from hpctools.doctor.installation import ConfFile, Installation, LocalDaemon, Missing
 from hpctools.doctor.model import NotChecked, Report, Severity
 from hpctools.doctor.registry import CHECKS, diagnose
-from tests.doctor.healthy import FILES, HEALTHY, NODES, config, files
+from tests.doctor.healthy import FILES, HEALTHY, NODES, config, files, node
 from tests.doctor.illnesses import ACCOUNTING, LATE, OLD, SICK, accounting
 
 
@@ -37,6 +37,19 @@ def test_an_illness_is_told_by_its_check_alone(
     assert finding.remedy
     assert check not in report.passed
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "gres/gpu count reported lower than configured (4 < 8) [slurm@2026-11-21T15:38:20]",
+        "gpu:a100_1g.5gb count too low (3 < 4)",
+        "gres/shard count too low (1 < 4)",
+    ],
+)
+def test_missing_gpus_and_slices_are_known_by_all_words_of_slurmctld(reason: str) -> None:
+    (found,) = diagnose(replace(HEALTHY, **node("DOWN", ("INVALID_REG",), reason))).findings
+    assert "nvidia-smi -L" in found[1].remedy
 
 
 def test_each_check_has_an_illness_here() -> None:

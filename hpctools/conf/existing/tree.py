@@ -11,8 +11,6 @@ from hpctools.errors import HpctoolsError
 
 # The dump has these in minutes (dump_print in sacctmgr's file_functions.c), where `show` prints times.
 _MINUTES = {"maxwalldurationperjob": "MaxWall", "grpwall": "GrpWall"}
-# Words of the dump that are no limits, and have a place of their own.
-_NO_SETTINGS = {"description", "organization", "coordinator", "defaultaccount", "partition"}
 _PARENT_SHARE = "2147483647"  # slurm.h SLURMDB_FS_USE_PARENT
 # Columns of `sacctmgr show qos` that are spelled shorter than the words which set them.
 _SHORT_COLUMNS = {
@@ -63,12 +61,6 @@ def association_settings(row: Row) -> dict[str, str]:
         if known is not None:
             settings[known] = _canonical(known, word, value)
     return settings
-
-
-def unknown_words(row: Row) -> tuple[str, ...]:
-    """Return the words of a row that a site cannot say, such as AdminLevel."""
-    known = (word for word in row.settings if word.lower() not in _NO_SETTINGS)
-    return tuple(word for word in known if _word(ASSOCIATION_SETTINGS, word) is None)
 
 
 def _word(known: Mapping[str, Setting], word: str) -> str | None:
