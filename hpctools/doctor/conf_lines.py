@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hpctools.doctor.installation import ConfFile
-
-_PAIR = re.compile(r"(\w+)\s*=\s*(\"[^\"]*\"|\S*)")
+from hpctools.slurm.conf_text import included, logical_lines, pairs
 
 
 def lines(text: str) -> Iterator[dict[str, str]]:
-    """Each line's settings by key in lower case; comments are gone and continued lines put together."""
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        pairs = {key.lower(): value.strip('"') for key, value in _PAIR.findall(line.partition("#")[0])}
-        if pairs:
-            yield pairs
+    """Each line's settings by key in lower case."""
+    for _, line in logical_lines(text):
+        found = {key.lower(): value for key, value in pairs(line)}
+        if found:
+            yield found
 
 
 def includes(file: ConfFile) -> tuple[str, ...]:
@@ -25,15 +23,16 @@ def includes(file: ConfFile) -> tuple[str, ...]:
     """
     if file.path == "plugstack.conf":
         return ()
-    return tuple(re.findall(r"^\s*include\s+(\S+)", file.text or "", re.IGNORECASE | re.MULTILINE))
+    found = (included(line) for _, line in logical_lines(file.text or ""))
+    return tuple(path for path in found if path)
 
 
 def settings(files: Sequence[ConfFile], path: str) -> Mapping[str, str]:
     """The settings of a file with all that it includes, by key in lower case; the last one counts."""
     found: dict[str, str] = {}
     for file in with_includes(files, path):
-        for pairs in lines(file.text or ""):
-            found.update(pairs)
+        for line in lines(file.text or ""):
+            found.update(line)
     return found
 
 

@@ -9,9 +9,10 @@ from pathlib import PurePosixPath
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning
-from hpctools.conf.plan.slurmfile import Pair, parse_lines
+from hpctools.conf.plan.slurmfile import parse_lines
 from hpctools.conf.plan.values import account, seconds
 from hpctools.site.scalars import spell_duration
+from hpctools.slurm.conf_text import Pair
 
 _SCRIPTS = {
     "prolog": "prolog",

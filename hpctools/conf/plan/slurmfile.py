@@ -1,28 +1,13 @@
-"""Slurm's configuration files, read as slurmctld reads them: pure.
-
-slurm.conf(5): keys in any case, `key=value` pairs between blanks, values perhaps in double quotes, comments
-from `#`, lines that go on after a backslash, and Include.
-"""
+"""Slurm's configuration files with what they include: pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.conf_text import Pair, included, logical_lines, pairs
 
-_PAIR = re.compile(r'([A-Za-z0-9_]+)\s*[-+*/]?=\s*("[^"]*"|\S*)')
-_INCLUDE = re.compile(r"include\s+(\S.*)", re.IGNORECASE)
 _DEEPEST = 8
-
-
-class Pair(NamedTuple):
-    """A key as it is written, and its value without quotes."""
-
-    key: str
-    value: str
-
 
 Line = tuple[Pair, ...]
 
@@ -43,7 +28,7 @@ def parse_lines(files: Mapping[str, str], path: str, cluster: str = "") -> Itera
 
 def included_paths(text: str, cluster: str = "") -> tuple[str, ...]:
     """Return the paths that a file includes itself, in order."""
-    found = (_included(line, cluster) for line in _logical(text))
+    found = (_included(line, cluster) for _, line in logical_lines(text))
     return tuple(path for path in found if path)
 
 
@@ -54,37 +39,16 @@ def _lines(files: Mapping[str, str], path: str, cluster: str, depth: int) -> Ite
         )
     if depth == 0:
         raise HpctoolsError(f"{path} is included by itself", "take out the Include")
-    for line in _logical(files[path]):
+    for _, line in logical_lines(files[path]):
         inner = _included(line, cluster)
         if inner:
             yield from _lines(files, inner, cluster, depth - 1)
         else:
-            pairs = tuple(Pair(key, value.strip('"')) for key, value in _PAIR.findall(line))
-            if pairs:
-                yield pairs
-
-
-def _logical(text: str) -> Iterator[str]:
-    """Lines without comments and with what follows a backslash."""
-    begun = ""
-    for raw in text.splitlines():
-        line = _without_comment(raw) if "#" in raw else raw
-        if line.endswith("\\"):
-            begun += line[:-1]  # and nothing between: slurmctld reads `a,\` and `b` as `a,b` (measured)
-            continue
-        whole = (begun + line).strip()
-        begun = ""
-        if whole:
-            yield whole
-    if begun.strip():
-        yield begun.strip()
-
-
-def _without_comment(line: str) -> str:
-    # A `\#` is a plain `#`.
-    return re.split(r"(?<!\\)#", line, maxsplit=1)[0].replace("\\#", "#")
+            found = pairs(line)
+            if found:
+                yield found
 
 
 def _included(line: str, cluster: str) -> str | None:
-    found = _INCLUDE.fullmatch(line)
-    return found.group(1).strip().strip('"').replace("%c", cluster) if found else None
+    found = included(line)
+    return found.replace("%c", cluster) if found else None

@@ -1,7 +1,6 @@
 """The statements of Slurm's configuration files, with the place of each: pure.
 
-Formats: slurm.conf(5): `key=value` words, several on a line, `#` begins a comment, a backslash at the end
-continues a line, and `Include` takes in another file, its path relative to the folder of slurm.conf.
+An Include's path is relative to the folder of slurm.conf.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_WORD = re.compile(r"""([A-Za-z_][\w]*)\s*=\s*("[^"]*"|'[^']*'|\S*)""")
-_INCLUDE = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
-_COMMENT = re.compile(r"(?<!\\)#.*")
+from hpctools.slurm.conf_text import included, logical_lines, pairs
+
 _CLUSTER = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _DEEPEST = 8
 OUTSIDE = "outside-of-the-folder"
@@ -71,35 +69,22 @@ def cluster_name(files: Mapping[str, str]) -> str:
 
 
 def _statements(files: Mapping[str, str], folder: Folder, name: str, depth: int) -> Iterator[Statement]:
-    for number, text in _logical_lines(files.get(name, "")):
-        included = _INCLUDE.match(text)
-        if included and depth < _DEEPEST:
-            yield from _statements(files, folder, folder.staged(included[1]), depth + 1)
-        elif not included:
-            words = {key.lower(): value.strip("\"'") for key, value in _WORD.findall(text)}
+    for number, text in logical_lines(files.get(name, "")):
+        path = included(text)
+        if path and depth < _DEEPEST:
+            yield from _statements(files, folder, folder.staged(path), depth + 1)
+        elif not path:
+            words = {key.lower(): value for key, value in pairs(text)}
             if words:
                 yield Statement(name, number, words)
 
 
 def includes(text: str, folder: Folder) -> Iterator[str]:
     """The staged paths of the files that a file includes."""
-    for _, line in _logical_lines(text):
-        included = _INCLUDE.match(line)
-        if included:
-            yield folder.staged(included[1])
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    begun, parts = 0, list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        bare = _COMMENT.sub("", line).rstrip()
-        begun = begun or number
-        parts.append(bare.removesuffix("\\"))
-        if not bare.endswith("\\"):
-            yield begun, " ".join(parts)
-            begun, parts = 0, []
-    if parts:
-        yield begun, " ".join(parts)
+    for _, line in logical_lines(text):
+        path = included(line)
+        if path:
+            yield folder.staged(path)
 
 
 def first(found: list[Statement], key: str, default: str = "") -> str:
