@@ -125,7 +125,7 @@ def _told(outcome: Outcome, commands: DaemonCommands) -> str:
     seconds = (record.ended or record.began) - record.began
     lines = [f"change {record.number} applied in {seconds:.1f} s"]
     if outcome.later:
-        from hpctools.conf.apply.steps import fold
+        from hpctools.conf.text import fold
         from hpctools.site.daemons import NODES
 
         nodes = fold(outcome.later)

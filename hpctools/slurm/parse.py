@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hpctools.slurm.types import Job, Partition
 from hpctools.slurm.versions import gives_whole_nodes
@@ -42,6 +43,7 @@ def _job(fields: list[str]) -> Job:
     )
 
 
+@lru_cache(maxsize=4096)  # many jobs are on the same nodes: 10,000 on 301 took 2.6 s
 def unfold(folded: str) -> tuple[str, ...]:
     """The names of a folded host list, in its order: `gpu-[1-2]` gives `gpu-1`, `gpu-2`."""
     if not folded or folded == "(null)":

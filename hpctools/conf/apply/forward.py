@@ -11,6 +11,7 @@ from hpctools.conf.apply.progress import Parts, Progress
 from hpctools.conf.apply.record import Phase
 from hpctools.conf.apply.verification import verify_accounts, verify_configuration
 from hpctools.conf.plan.model import Need, Step
+from hpctools.conf.text import fold
 from hpctools.errors import ApplyError
 from hpctools.slurm.parse import unfold
 
@@ -51,7 +52,7 @@ def _drain(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     nodes = _to_be_free(prepared)
     if not nodes or prepared.first_start:
         return
-    parts.doing(f"draining {steps.fold(nodes)}")
+    parts.doing(f"draining {fold(nodes)}")
     daemons = parts.cluster.daemons
     taking = daemons.taking_jobs(nodes)
     progress.note(parts.history, drained=taking)
@@ -60,7 +61,7 @@ def _drain(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     if jobs:
         raise ApplyError(
             f"jobs {', '.join(map(str, jobs))} still hold nodes that must be free",
-            f"drain them and wait: scontrol update nodename={steps.fold(nodes)} state=drain reason=change",
+            f"drain them and wait: scontrol update nodename={fold(nodes)} state=drain reason=change",
         )
 
 

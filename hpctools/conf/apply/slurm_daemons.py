@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hpctools.conf.apply.cluster import Pause
-from hpctools.conf.apply.steps import fold, told
+from hpctools.conf.apply.steps import told
 from hpctools.conf.plan.model import Need, Step
+from hpctools.conf.text import fold
 from hpctools.errors import ApplyError, CommandError, UnreachableError
 from hpctools.site.daemons import NODES, DaemonCommands
 from hpctools.slurm import run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hpctools.conf.plan.model import Need, Step
+from hpctools.conf.text import fold
 
 _ORDER = (
     Need.DRAIN,
@@ -56,13 +57,6 @@ def back(tried: Iterable[Step], *, controller: bool) -> tuple[Step, ...]:
         kept = (step for step in loading if step.need is not Need.RECONFIGURE)
         return merged(kept, [Step(Need.RESTART_SLURMCTLD)])
     return merged(loading)
-
-
-def fold(nodes: Iterable[str]) -> str:
-    """A folded host list: `gpu-[1-3]`."""
-    from ClusterShell.NodeSet import NodeSet  # slow to import, and rarely needed
-
-    return str(NodeSet.fromlist(list(nodes)))
 
 
 def told(step: Step) -> str:

@@ -13,8 +13,7 @@ from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
-from hpctools.slurm import run
-from hpctools.slurm.parse import minutes, unfold
+from hpctools.slurm import parse, run
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, parse_release
 
@@ -35,8 +34,6 @@ KNOWN_FILES = (
     "job_container.conf",
     "acct_gather.conf",
 )
-_FIELD, _RECORD = "\x1f", "\x1e"
-_JOB = _FIELD.join(("%A", "%u", "%a", "%P", "%q", "%T", "%l", "%N")) + _RECORD
 _DEEPEST = 8
 _SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
 
@@ -92,12 +89,12 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple
     config = pool.submit(ask, ("scontrol", "show", "config"))
     nodes = pool.submit(ask, (*_SHOW, "node"))
     partitions = pool.submit(ask, (*_SHOW, "partition"))
-    queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={_JOB}"))
+    queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"))
     shown, silence = _answer(
         lambda: read_shown(config.result(), nodes.result(), partitions.result()),
         "what slurmctld runs is not compared",
     )
-    jobs, no_jobs = _answer(lambda: read_jobs(queue.result()), "jobs are not looked at")
+    jobs, no_jobs = _answer(lambda: tuple(parse.jobs(queue.result())), "jobs are not looked at")
     return shown, jobs or (), (*silence, *no_jobs)
 
 
@@ -129,30 +126,6 @@ def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk
             more = included_paths(files[path], cluster)
             waiting += [(each, depth + 1) for each in more if each not in files]
     return OnDisk(files, written, tuple(unreadable))
-
-
-def read_jobs(text: str) -> tuple[Job, ...]:
-    """Read `squeue --noheader` in our format."""
-    unfolded: dict[str, tuple[str, ...]] = {}
-    jobs = []
-    for record in text.split(_RECORD)[:-1]:
-        number, user, account, partition, qos, state, limit, nodes = record.strip("\n").split(_FIELD)
-        if nodes not in unfolded:
-            unfolded[nodes] = unfold(nodes)
-        jobs.append(
-            Job(
-                id=int(number),
-                name="",
-                user=user,
-                account=account,
-                partition=partition,
-                qos=qos,
-                state=state,
-                nodes=unfolded[nodes],
-                time_limit=minutes(limit),
-            )
-        )
-    return tuple(jobs)
 
 
 def _answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, tuple[str, ...]]:
