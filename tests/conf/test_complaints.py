@@ -192,6 +192,16 @@ def test_mig_is_supported() -> None:
     assert "reserved-[1-4]" in bundle.file("gres.conf").text
 
 
+def test_custom_resources_are_supported() -> None:
+    """aws-parallelcluster #6388: a kind that only the site knows is declared, counted and asked for by name."""
+    bundle = compile(site(reserved={"gres": {"matlab": 2}}))
+    lines = bundle.file("slurm.conf").text.splitlines()
+    assert "matlab" in settings(bundle)["grestypes"].split(",")
+    (reserved,) = (line for line in lines if line.startswith("NodeName=reserved-"))
+    assert re.search(r"Gres=\S*matlab:2\b", reserved)
+    assert re.search(r"(?m)^NodeName=reserved-\S+ Name=matlab Count=2\b", bundle.file("gres.conf").text)
+
+
 @pytest.mark.parametrize("release", RELEASES, ids=spell_release)
 def test_srun_fails_after_growth_because_slurmds_were_not_told(release: Release) -> None:
     """aws-parallelcluster #5538: new nodes take at least a reconfigure, and before 23.11 new daemons."""
