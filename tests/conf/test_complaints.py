@@ -238,7 +238,8 @@ def test_a_dump_of_sacctmgr_can_be_imported() -> None:
 def test_a_second_run_changes_nothing(path: Path) -> None:
     """ansible-slurm-appliance PR #185: no second restart, since nothing is left to do."""
     found = loads(path.read_text(encoding="utf-8"), str(path))
-    for release in RELEASES[1:]:
+    blocks = found.cluster.topology is not None and found.cluster.topology.kind == "block"
+    for release in RELEASES[blocks:]:  # 22.05 has no such topology
         plan = planned(found, found, release)
         assert (plan.changes, [file.path for file in plan.files]) == ((), [])
 
