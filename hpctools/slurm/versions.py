@@ -115,6 +115,11 @@ def knows_block_sizes(release: Release) -> bool:
     return release >= (24, 5)
 
 
+def reads_topology_yaml(release: Release) -> bool:
+    """Whether a topology.yaml counts, instead of topology.conf and TopologyPlugin (25.05; 26.05.5 measured)."""
+    return release >= (25, 5)
+
+
 _RELEASES: tuple[Release, ...] = (
     *((22, 5), (23, 2), (23, 11)),
     *((24, 5), (24, 11), (25, 5), (25, 11), (26, 5)),

@@ -2,7 +2,13 @@
 
 import pytest
 
-from hpctools.slurm.versions import outdated_settings, parse_release, spell_release, talks_to_older
+from hpctools.slurm.versions import (
+    outdated_settings,
+    parse_release,
+    reads_topology_yaml,
+    spell_release,
+    talks_to_older,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,10 @@ def test_how_far_back_a_daemon_understands(
     daemon: tuple[int, ...], older: tuple[int, ...], talks: bool
 ) -> None:
     assert talks_to_older(daemon, older) is talks
+
+
+def test_topology_yaml_counts_from_25_05_on() -> None:
+    assert [reads_topology_yaml(each) for each in ((24, 11, 5), (25, 5), (26, 5, 5))] == [False, True, True]
 
 
 def test_settings_grow_old_with_the_releases() -> None:

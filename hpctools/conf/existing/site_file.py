@@ -15,7 +15,7 @@ from hpctools.conf.existing.people import names_of, people
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Raw, read_meaning
-from hpctools.slurm.versions import Release, spell_release
+from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
 _SECTIONS = (
     "cluster",
@@ -83,7 +83,14 @@ def draft(existing: Existing, facts: Facts) -> Draft:
     }
     words["departments"] = [_ordered(entry) for entry in persons.departments]
     groups = {group.words["name"]: group.nodes for group in found.groups}
-    return Draft({key: words[key] for key in _SECTIONS if words[key]}, groups, persons.left_out)
+    left_out = (*persons.left_out, *_not_read(existing))
+    return Draft({key: words[key] for key in _SECTIONS if words[key]}, groups, left_out)
+
+
+def _not_read(existing: Existing) -> Iterator[str]:
+    """Files that count, and that no site file makes."""
+    if "topology.yaml" in existing.files and reads_topology_yaml(existing.release or OLDEST):
+        yield "topology.yaml: it goes on to say which nodes are close to each other"
 
 
 _LAST = ("partition", "tiers", "limits", "members", "members_limits", "settings", "labs")

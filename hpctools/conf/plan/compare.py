@@ -11,7 +11,7 @@ from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan import effects
 from hpctools.conf.plan.accounts import account_changes
 from hpctools.conf.plan.files import file_changes, file_texts
-from hpctools.conf.plan.live import Live
+from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.meaning import Meaning, read_meaning
 from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
 from hpctools.conf.plan.nodes import node_changes
@@ -19,7 +19,7 @@ from hpctools.conf.plan.partitions import partition_changes
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
 from hpctools.errors import HpctoolsError
-from hpctools.slurm.versions import OLDEST, Release, spell_release
+from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
 _SLURM_CONF = "slurm.conf"
 _MOST_NAMED = 5
@@ -57,7 +57,7 @@ def make_plan(
         changes=tuple(found.changes),
         files=tuple(file_texts(wanted, live.disk, found.meant)),
         jobs=tuple(found.jobs.values()),
-        warnings=(*trouble, *_warnings(sides), *kept),
+        warnings=(*trouble, *_warnings(sides), *_other_topology(live.disk, release), *kept),
         unknown=live.unknown,
         digest=live.digest,
     )
@@ -139,6 +139,15 @@ def _disk(live: Live, cluster: str) -> tuple[Meaning | None, tuple[str, ...]]:
         return read_meaning(live.disk.files, _SLURM_CONF, cluster), ()
     except HpctoolsError as error:
         return None, (f"slurm.conf as it stands there cannot be understood: {error}",)
+
+
+def _other_topology(disk: OnDisk, release: Release) -> Iterator[str]:
+    """A file that no site makes, and that slurmctld prefers to ours without a word."""
+    if "topology.yaml" in disk.files and reads_topology_yaml(release):
+        yield (
+            f"topology.yaml is in the folder, and Slurm {spell_release(release)} reads it instead of "
+            "topology.conf and TopologyPlugin; for the site to count, move it away and restart slurmctld"
+        )
 
 
 def _warnings(sides: Sides) -> Iterator[str]:

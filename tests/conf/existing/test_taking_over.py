@@ -1,6 +1,7 @@
 """Whole clusters as they are found, and the site files that come of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,11 @@ def test_its_plan_is_empty(name: str) -> None:
     live = Live(OnDisk(there.files), None, there.accounts, (), (22, 5, 8))
     changes = make_plan(bundle, live, folder=Path("/etc/slurm")).changes
     assert [(c.area, c.subject, c.key, c.before, c.after) for c in changes] == []
+
+
+def test_a_topology_yaml_is_left_as_it_is_and_that_is_said() -> None:
+    there = existing("physics")
+    told = "topology.yaml: it goes on to say which nodes are close to each other"
+    there = replace(there, files={**there.files, "topology.yaml": "- topology: flat\n"})
+    assert told not in take_over(there, FACTS, "").left_out
+    assert told in take_over(replace(there, release=(26, 5, 5)), FACTS, "").left_out

@@ -111,6 +111,16 @@ def test_comments_order_and_folding_are_no_change() -> None:
     assert [(file.path, file.meaning) for file in plan.files] == [("slurm.conf", False), ("gres.conf", False)]
 
 
+@pytest.mark.parametrize(("release", "told"), [(EARLY, 0), (LATE, 0), ((26, 5, 5), 1)])
+def test_a_topology_yaml_that_slurmctld_prefers_is_told(release: Any, told: int) -> None:
+    wanted = bundle(release=release)
+    there = live(wanted, release=release)
+    disk = OnDisk({**there.disk.files, "topology.yaml": "- topology: flat\n"})
+    plan = make_plan(wanted, replace(there, disk=disk), folder=FOLDER)
+    assert plan.changes == ()
+    assert sum("topology.yaml is in the folder" in each for each in plan.warnings) == told
+
+
 def test_three_sides() -> None:
     """Written and not loaded, loaded and not written, neither: one change each, and what it takes."""
     old, new = bundle(), bundle(extra_parameters={"KillWait": "60", "MaxJobCount": "5000"})
