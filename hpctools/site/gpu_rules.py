@@ -36,12 +36,25 @@ def shared_gpus_are_not_in_whole_nodes(site: Site) -> Iterator[Finding]:
     shared = {group.name for group in site.node_groups if group.gpus and group.gpus.share}
     for place, terms in partitions_of(site):
         clash = [name for name in terms.node_groups if name in shared]
-        if terms.over_subscribe == "exclusive" and clash:
+        key = _whole_nodes(terms)
+        if key and clash:
             yield site.source.finding(
-                (*place, "over_subscribe"),
+                (*place, key),
                 f"exclusive, with the shared GPUs of {', '.join(clash)}",
                 "another value: one job would have the whole node, and nobody could share its GPUs",
             )
+
+
+def _whole_nodes(terms: PartitionTerms) -> str | None:
+    """The key by which a partition gives out whole nodes, also in Slurm's own words; or None."""
+    stated = {key.lower(): value.lower() for key, value in terms.parameters.items()}
+    if (
+        "exclusive" in (stated.get("oversubscribe"), stated.get("shared"))
+        or stated.get("exclusive") == "node"
+    ):
+        return "parameters"
+    ours = terms.over_subscribe == "exclusive" and "oversubscribe" not in stated
+    return "over_subscribe" if ours else None
 
 
 def mig_layouts_exist(site: Site) -> Iterator[Finding]:

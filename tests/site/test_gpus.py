@@ -159,6 +159,31 @@ def test_whole_nodes_and_shared_gpus(share: dict[str, Any]) -> None:
     assert "over_subscribe: found exclusive, with the shared GPUs of g" in refused(yaml.safe_dump(data))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"OverSubscribe": "EXCLUSIVE"},
+        {"oversubscribe": "exclusive"},
+        {"Shared": "Exclusive"},
+        {"Exclusive": "NODE"},
+    ],
+)
+def test_whole_nodes_in_slurms_own_words_are_refused_too(words: dict[str, str]) -> None:
+    data = yaml.safe_load(text({"type": "a100", "count": 1, "share": {"shards_per_gpu": 2}}))
+    partition = data["departments"][0]["partition"]
+    partition["parameters"] = words
+    assert "partition.parameters: found exclusive, with the shared GPUs of g" in refused(yaml.safe_dump(data))
+    partition["parameters"] = dict.fromkeys(words, "NO")
+    assert loads(yaml.safe_dump(data)).group("g").gpus
+
+
+def test_slurms_own_words_count_instead_of_the_sites() -> None:
+    data = yaml.safe_load(text({"type": "a100", "count": 1, "share": {"shards_per_gpu": 2}}))
+    terms = {"over_subscribe": "exclusive", "parameters": {"OverSubscribe": "NO"}}
+    data["departments"][0]["partition"] |= terms
+    assert loads(yaml.safe_dump(data)).group("g").gpus
+
+
 def test_nvml_on_nodes_that_come_and_go() -> None:
     data = yaml.safe_load(
         text({"type": "a100", "count": 1, "detection": "nvml"}, {"count": {"min": 0, "max": 2}})
