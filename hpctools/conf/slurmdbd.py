@@ -6,7 +6,6 @@ on from there, since it starts from what slurmdbd knows then.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from hpctools.conf.live import read_live
 from hpctools.conf.sync import additions, bootstrap, removals
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
 from hpctools.slurm import parse
+from hpctools.slurm.environment import asking
 from hpctools.slurm.run import run
 from hpctools.slurm.types import Job
 
@@ -49,20 +49,13 @@ def tell(argv: Sequence[str], stdin: str) -> str:
     """
     limit = _LOAD_SECONDS if stdin else _ASK_SECONDS
     try:
-        return run(argv, timeout=limit, stdin=stdin, env=_environment(), new_session=True).stdout
+        return run(argv, timeout=limit, stdin=stdin, env=asking("%s"), new_session=True).stdout
     except CommandTimeout as error:
         raise UnreachableError(error.message, _remedy(argv[0])) from error
     except CommandError as error:
         if _SILENCE.search(f"{error.message}\n{error.stderr_tail}"):
             raise UnreachableError(f"{_daemon(argv[0])} does not answer", _remedy(argv[0])) from error
         raise
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without what changes the output of Slurm's commands."""
-    changing = ("SQUEUE_", "SACCTMGR_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(changing)}
-    return {**kept, "SLURM_TIME_FORMAT": "%s"}
 
 
 def _daemon(program: str) -> str:

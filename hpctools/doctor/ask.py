@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from hpctools.doctor.installation import Accounting, Answer, Missing, Seen, Slurmdbd
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
+from hpctools.slurm.environment import asking
 from hpctools.slurm.run import run
 
 ASK_SECONDS = 20.0
@@ -38,7 +39,7 @@ def controllers() -> tuple[Answer, ...]:
         UnreachableError: none is configured that we could ask, or there is no scontrol to ask with.
     """
     try:
-        done = run(["scontrol", "ping"], timeout=ASK_SECONDS, check=False)
+        done = run(["scontrol", "ping"], timeout=ASK_SECONDS, check=False, env=asking())
     except CommandError as error:
         raise UnreachableError(f"slurmctld cannot be asked: {error.message}", error.remedy) from None
     found = tuple(
@@ -149,7 +150,7 @@ def sacctmgr(*words: str) -> str:
 
 def _ask(argv: list[str]) -> str:
     try:
-        return run(argv, timeout=ASK_SECONDS).stdout
+        return run(argv, timeout=ASK_SECONDS, env=asking()).stdout
     except CommandError as error:
         if isinstance(error, CommandTimeout) or _AWAY.search(error.stderr_tail):
             raise UnreachableError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from hpctools.errors import BudgetError, CommandError, UnreachableError
+from hpctools.slurm.environment import asking
 from hpctools.slurm.run import run
 
 FEW_JOBS = 20_000  # in one answer; sacct prints about 300 bytes a job
@@ -172,7 +172,7 @@ def tres(text: str) -> dict[str, int]:
 
 
 def _query(first: date, end: date, sacct: Path | str, timeout: float) -> str:
-    environment = dict(os.environ) | {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    environment = asking() | {"TZ": "UTC"}
     try:
         return run(arguments(first, end, sacct), timeout=timeout, env=environment).stdout
     except CommandError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from hpctools.errors import CommandError, CommandTimeout, NotAllowedError, ReleaseError, UnreachableError
 from hpctools.slurm import accounting, parse, parse_nodes, run
 from hpctools.slurm.client import check_node_change
+from hpctools.slurm.environment import asking
 from hpctools.slurm.types import Job, Node, Partition, PastJob
 from hpctools.slurm.versions import Release, parse_release, prints_nodes_as_json
 
@@ -60,7 +61,7 @@ class CommandClient:
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
         try:
-            found = parse.jobs(_run(argv, ASK_SECONDS, {**os.environ, "SLURM_TIME_FORMAT": "%s"}).stdout)
+            found = parse.jobs(_run(argv, ASK_SECONDS, asking("%s")).stdout)
         except CommandError as error:
             # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
             if "Invalid job id" in error.stderr_tail:
@@ -140,7 +141,7 @@ def _outside() -> dict[str, str]:
 
 def _run(argv: list[str], seconds: float, env: Mapping[str, str] | None = None) -> run.Completed:
     try:
-        return run.run(argv, timeout=seconds, env=env)
+        return run.run(argv, timeout=seconds, env=asking() if env is None else env)
     except CommandTimeout:
         raise _unreachable(argv[0], f"no answer within {seconds:g} s") from None
     except CommandError as error:

@@ -116,7 +116,7 @@ def knows_block_sizes(release: Release) -> bool:
 
 
 def reads_topology_yaml(release: Release) -> bool:
-    """Whether a topology.yaml counts, instead of topology.conf and TopologyPlugin (25.05; 26.05.5 measured)."""
+    """Whether a topology.yaml counts, instead of topology.conf and TopologyPlugin (25.05, measured)."""
     return release >= (25, 5)
 
 

@@ -15,6 +15,7 @@ from hpctools.conf.text import fold
 from hpctools.errors import ApplyError, CommandError, UnreachableError
 from hpctools.site.daemons import NODES, DaemonCommands
 from hpctools.slurm import run
+from hpctools.slurm.environment import asking
 from hpctools.slurm.parse import unfold
 
 _ASK_SECONDS = 15.0
@@ -156,7 +157,7 @@ class SlurmDaemons:
 
 
 def _ask(*argv: str, check: bool = True) -> str:
-    return run.run(argv, timeout=_ASK_SECONDS, check=check, new_session=True).stdout
+    return run.run(argv, timeout=_ASK_SECONDS, check=check, env=asking(), new_session=True).stdout
 
 
 def _booted() -> float:

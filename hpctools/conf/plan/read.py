@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
 from hpctools.slurm import parse, run
+from hpctools.slurm.environment import asking
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, parse_release
 
@@ -44,14 +44,7 @@ def ask_commands(argv: Sequence[str]) -> str:
     Raises:
         CommandError: it failed, or did not answer in time.
     """
-    return run.run(argv, timeout=ASK_SECONDS, env=_environment()).stdout
-
-
-def _environment() -> dict[str, str]:
-    """Ours without what a person set for other questions: filters of squeue, formats of times."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SACCTMGR_"))}
-    kept.pop("SLURM_CLUSTERS", None)
-    return {**kept, "SLURM_TIME_FORMAT": "standard"}
+    return run.run(argv, timeout=ASK_SECONDS, env=asking()).stdout
 
 
 def read(folder: Path, cluster: str, *, paths: Sequence[str] = (), ask: Ask = ask_commands) -> Live:
