@@ -116,7 +116,10 @@ def knows_block_sizes(release: Release) -> bool:
 
 
 def reads_topology_yaml(release: Release) -> bool:
-    """Whether a topology.yaml counts, instead of topology.conf and TopologyPlugin (25.05, measured)."""
+    """Whether a topology.yaml counts, instead of topology.conf and TopologyPlugin (topology.yaml(5), 25.05).
+
+    26.05.5 does, without a word and with topology/flat in `show config`; 24.11.5 does not (measured).
+    """
     return release >= (25, 5)
 
 

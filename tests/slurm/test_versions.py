@@ -1,7 +1,11 @@
 """What differs between Slurm releases."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from hpctools.slurm import versions
 from hpctools.slurm.versions import (
     outdated_settings,
     parse_release,
@@ -58,3 +62,17 @@ def test_settings_grow_old_with_the_releases() -> None:
     assert outdated_settings((22, 5, 8)) == frozenset()
     assert "launchtype" in outdated_settings((24, 11, 5)) < outdated_settings((26, 5, 5))
     assert "jobcontainertype" not in outdated_settings((24, 11, 5))
+
+
+def test_the_page_names_every_difference() -> None:
+    """docs/slurm-releases.md says of each function from when on what is done."""
+    page = (Path(__file__).parents[2] / "docs/slurm-releases.md").read_text()
+    named = set(re.findall(r"(?m)^\| `(\w+)` \| \d", page))
+    own = {
+        name
+        for name, value in vars(versions).items()
+        if getattr(value, "__module__", "") == versions.__name__
+    }
+    assert named == {name for name in own if not name.startswith("_")} - {
+        *("Release", "parse_release", "spell_release", "releases_between"),
+    }
