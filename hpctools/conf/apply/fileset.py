@@ -6,7 +6,7 @@ import difflib
 import pwd
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpctools.conf.bundle import Bundle, File
@@ -25,8 +25,8 @@ class StoredFile:
         content: its bytes; may hold a password, so it is kept out of `repr`.
         mode: permission bits.
         owner: uid and gid.
-        modified: when this content was written, nanoseconds since 1970; None for a new one. Daemons that
-            started since know it: a later generation with the same content must not look newer.
+        modified: when what it says was written, nanoseconds since 1970; None for a new one. Daemons that
+            started since know it: a later generation that says the same must not look newer.
     """
 
     name: str
@@ -86,6 +86,28 @@ def _wanted(file: File, present: StoredFile | None, slurm_user: str) -> StoredFi
         return StoredFile(file.path, content, file.mode, _account(slurm_user), modified)
     mode, owner = (present.mode, present.owner) if present is not None else (file.mode, (0, 0))
     return StoredFile(file.path, content, mode, owner, modified)
+
+
+def left(files: FileSet, present: FileSet, known: FileSet, names: Iterable[str]) -> dict[str, StoredFile]:
+    """Files to be, of which some say in other words (comments, order) what the present ones say.
+
+    Those of us stay as they are: slurmctld and slurmds compare hashes of slurm.conf with its comments. Those
+    that somebody edited get our words, and look as old as they were, since daemons have read what they say.
+
+    Args:
+        present: the files there are.
+        known: the files that the last change left in force.
+        names: the files whose meaning stays.
+    """
+    same = {name: present[name] for name in names if name in present and name in files}
+    return {
+        **files,
+        **{name: _left(files[name], there, known.get(name) == there) for name, there in same.items()},
+    }
+
+
+def _left(file: StoredFile, there: StoredFile, ours: bool) -> StoredFile:
+    return replace(file, modified=there.modified, content=there.content if ours else file.content)
 
 
 def _account(name: str) -> tuple[int, int]:

@@ -83,10 +83,13 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     if not request.discard_edits:
         refuse_edits(known, before, after)
     plan = cluster.planner.plan(request.bundle, prune=request.prune)
+    after = fileset.left(after, before, known, [each.path for each in plan.files if not each.meaning])
     if request.expected is not None:
         refuse_stale(request.expected, plan)
     controller = cluster.daemons.controller_answers()
     due = _steps(plan, last, cluster, controller=controller)
+    if last is None and controller and not due and "slurm.conf" in fileset.differing(before, after):
+        due = (Step(Need.RECONFIGURE),)  # nothing else changes, but daemons compare hashes, comments and all
     later = tuple(n for step in due if step.need is Need.RESTART_SLURMDS for n in step.nodes)
     if controller or before:
         return Prepared(request, plan, before, after, last, due, not controller)

@@ -12,7 +12,7 @@ from hpctools.conf.apply import Boot, Cluster, Generations, History, Outcome, Pr
 from hpctools.conf.apply.cluster import Pause
 from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle, File
-from hpctools.conf.plan.model import Change, Need, Plan, Step
+from hpctools.conf.plan.model import Change, FileChange, Need, Plan, Step
 from hpctools.errors import ApplyError, CommandError
 
 NAMES = ("cgroup.conf", "slurm.conf", "slurmdbd.conf")
@@ -42,6 +42,7 @@ class StandIn:
         needs: what a change of a file takes.
         poison: a word over which slurmctld stumbles; `deadly` whether it ends then.
         seen: what it was told, in order.
+        same: files whose new text means what the old one means.
         at: called before each thing that it is told, with its name; may raise or kill.
     """
 
@@ -54,6 +55,7 @@ class StandIn:
     lost: tuple[int, ...] = ()
     jobs: tuple[int, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    same: tuple[str, ...] = ()
     seen: list[str] = field(default_factory=list)
     at: Callable[[str], None] = lambda what: None
 
@@ -117,7 +119,7 @@ class StandIn:
         changes = [
             Change("file", name, "text", self.loaded.get(name), text, self.needs, nodes=BOTH, drains=BOTH)
             for name, text in texts(wanted).items()
-            if up and self.loaded.get(name) != text
+            if up and self.loaded.get(name) != text and name not in self.same
         ]
         changes += [
             Change("association", name, "", None, "lab", Need.LIVE)
@@ -130,7 +132,8 @@ class StandIn:
             ]
         unknown = () if up else ("slurmctld does not answer",)
         digest = str(hash((tuple(sorted(self.loaded.items())), tuple(sorted(self.people)))))
-        return Plan("c", "22.05.8", str(self.etc), tuple(changes), unknown=unknown, digest=digest)
+        files = tuple(FileChange(name, "", "", meaning=False) for name in self.same)
+        return Plan("c", "22.05.8", str(self.etc), tuple(changes), files, unknown=unknown, digest=digest)
 
     def preflight(self, wanted: Bundle) -> Boot:
         self._told("preflight")

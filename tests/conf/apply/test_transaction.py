@@ -20,7 +20,7 @@ from hpctools.errors import ApplyError, HpctoolsError, UnreachableError
 from hpctools.site.gpus import Gpus
 from hpctools.slurm.run import run
 from tests.conf.apply.killing import killed_at
-from tests.conf.apply.stand_in import ADA, StandIn, bundle, refuse, texts
+from tests.conf.apply.stand_in import ADA, NAMES, StandIn, bundle, refuse, texts
 
 
 @pytest.fixture
@@ -81,6 +81,40 @@ def test_nothing_to_do_touches_nothing(cluster: StandIn) -> None:
 def test_a_folder_that_is_right_already_is_not_taken_over(cluster: StandIn) -> None:
     assert cluster.apply(bundle("old", "eva")).record is None
     assert not (cluster.etc / ".hpctools").exists()
+
+
+def test_a_file_that_says_the_same_in_other_words_is_left(cluster: StandIn) -> None:
+    """Slurm compares hashes with comments, and slurmds that started since it was written have read it."""
+    cluster.apply(bundle("new"))
+    cluster.same = NAMES
+    assert cluster.apply(bundle("new  # the same")).record is None
+    cluster.same = ("cgroup.conf",)
+    before = {name: (cluster.etc / name).stat().st_mtime_ns for name in NAMES}
+    cluster.apply(bundle("newer"))
+    assert cluster.files == {**texts(bundle("newer")), "cgroup.conf": texts(bundle("new"))["cgroup.conf"]}
+    after = {name: (cluster.etc / name).stat().st_mtime_ns for name in NAMES}
+    assert [name for name in NAMES if after[name] == before[name]] == ["cgroup.conf"]
+
+
+def test_taking_over_a_folder_that_says_the_same_has_slurmctld_read_the_new_words(cluster: StandIn) -> None:
+    cluster.same = NAMES
+    cluster.apply(bundle("old  # in our words"))
+    assert cluster.files == cluster.loaded == texts(bundle("old  # in our words"))
+    assert cluster.seen == ["preflight", "reconfigure"]
+
+
+def test_a_comment_that_somebody_wrote_is_thrown_away_when_asked_and_the_file_looks_as_old(
+    cluster: StandIn,
+) -> None:
+    cluster.apply(bundle("new"))
+    path, cluster.same = cluster.etc / "cgroup.conf", ("cgroup.conf",)
+    path.write_text(path.read_text() + "# mine\n")
+    with pytest.raises(ApplyError, match=r"cgroup\.conf changed since the last apply"):
+        cluster.apply(bundle("new"))
+    edited = path.stat().st_mtime_ns
+    cluster.apply(bundle("new"), discard_edits=True)
+    assert cluster.files == texts(bundle("new"))
+    assert path.stat().st_mtime_ns == edited
 
 
 def test_only_people_leave_the_files_alone(cluster: StandIn) -> None:
