@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.spec import RunSpec
-from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.plan import run_comment
 
@@ -27,21 +24,12 @@ def is_over(job: _HasState) -> bool:
     return job.state.split()[0] in _OVER.split()
 
 
-def jobs_of_run(folder: RunFolder, spec: RunSpec, client: SlurmClient) -> list[Job]:
-    """All jobs of the run that the controller still knows, in order of their ids.
+def of_run(queue: Iterable[Job], run_id: str, recorded: set[int]) -> list[Job]:
+    """Those of a user's jobs that belong to a run.
 
     Found by the run's comment, so also when recording them failed; and by their recorded ids, unless another
     job has such an id by now.
-
-    Raises:
-        UnreachableError: the controller does not answer.
     """
-    recorded = {record.job_id for record in folder.jobs()}
-    return of_run(client.jobs(user=spec.user), spec.id, recorded)
-
-
-def of_run(queue: Iterable[Job], run_id: str, recorded: set[int]) -> list[Job]:
-    """Those of a user's jobs that belong to a run."""
     comment = run_comment(run_id)
     mine = (job for job in queue if job.comment == comment or (job.id in recorded and not job.comment))
     return sorted(mine, key=lambda job: job.id)
