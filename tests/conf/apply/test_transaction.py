@@ -437,6 +437,19 @@ def test_a_full_disk_under_the_history_is_told_and_changes_nothing(
     assert cluster.files == cluster.loaded == texts(bundle("new"))
 
 
+@pytest.mark.system
+def test_a_folder_that_became_read_only_is_as_before_and_nothing_else_is_said(cluster: StandIn) -> None:
+    cluster.apply(bundle("new", "eva"))
+    etc = str(cluster.etc)
+    run(["mount", "-o", "bind,ro", etc, etc], timeout=5)
+    try:
+        found = said(cluster, bundle("newer", "eva"))
+    finally:
+        run(["umount", etc], timeout=5)
+    assert "Read-only file system; everything is as before (change 2 was rolled back); check" in found
+    assert (newest(cluster).result, newest(cluster).in_force) == ("rolled back", "before")
+
+
 def interrupting(where: str, times: int = 1) -> Callable[[str], None]:
     def at(told: str) -> None:
         if told == where:
