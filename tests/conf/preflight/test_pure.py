@@ -91,7 +91,7 @@ def test_an_include_of_itself_ends() -> None:
 
 
 def test_statements_have_the_line_that_they_begin_in() -> None:
-    text = "# one\nNodeName=a \\\n  CPUs=2 # two\nPartitionName=p Nodes=\"a\"\n"
+    text = '# one\nNodeName=a \\\n  CPUs=2 # two\nPartitionName=p Nodes="a"\n'
     found = [(each.line, dict(each.words)) for each in statements({"slurm.conf": text}, "/etc/slurm")]
     assert found == [(2, {"nodename": "a", "cpus": "2"}), (4, {"partitionname": "p", "nodes": "a"})]
 
