@@ -81,7 +81,7 @@ def _request(
         prune=prune,
         discard_edits=discard_edits,
         expected=expected,
-        documents={SITE: target.site_file.read_text(), FACTS: dump_facts(target.facts)},
+        documents={SITE: target.site_file.read_text(encoding="utf-8"), FACTS: dump_facts(target.facts)},
         wait=wait,
         gpus={name: group.gpus for group in target.site.node_groups if group.gpus for name in group.names},
     )
@@ -93,7 +93,7 @@ def _plan(path: Path | None) -> Plan | None:
     if path is None:
         return None
     try:
-        return Plan.from_json(path.read_text())
+        return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(

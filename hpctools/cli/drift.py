@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpctools.cli.changing import state_option
 from hpctools.cli.plan import plan_for
-from hpctools.cli.target import STATE_FOLDER, find_target, target_options
+from hpctools.cli.target import find_target, target_options
 from hpctools.errors import HpctoolsError
 
 if TYPE_CHECKING:
@@ -18,13 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @target_options
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    default=STATE_FOLDER,
-    show_default=True,
-    help="Where apply remembers what it did.",
-)
+@state_option
 @click.option(
     "--prometheus", type=click.Path(path_type=Path), help="Write metrics here (textfile collector)."
 )

@@ -33,10 +33,12 @@ def history(number: int | None, diff: bool, state: Path, as_json: bool) -> None:
     remembered = History(state)
     if number is None:
         _show_all(remembered.records(), as_json=as_json)
-    elif diff:
+        return
+    record = remembered.record(number)
+    if diff:
         _show_diff(remembered, number)
     else:
-        _show_one(remembered, remembered.record(number), as_json=as_json)
+        _show_one(remembered, record, as_json=as_json)
 
 
 def _show_all(records: list[Record], *, as_json: bool) -> None:

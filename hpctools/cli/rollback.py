@@ -61,7 +61,7 @@ def _request(
     kept = documents(history, record)
     with tempfile.TemporaryDirectory(prefix="hpctools-") as folder:
         for name, text in kept.items():
-            Path(folder, name).write_text(text)
+            Path(folder, name).write_text(text, encoding="utf-8")
         site, facts = load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
     request = Request(
         bundle=configuration(history, record, Slurmdbd(record.cluster).read),

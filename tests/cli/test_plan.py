@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from collections.abc import Callable
@@ -159,6 +160,15 @@ def test_drift_compares_with_what_was_applied_last(tmp_path: Path) -> None:
     applied(tmp_path, 5)
     applied(tmp_path, 6, back_to=4)
     assert last_applied(tmp_path) == first
+
+
+def test_drift_of_somebody_who_may_not_read_the_history_compares_with_the_site(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "state").mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, *rest: "state" not in str(path) and access(path, *rest))
+    assert command("drift", "--state", str(folder / "state")) == (0, "", "")
 
 
 def applied(state: Path, number: int, *, in_force: Side = "after", back_to: int | None = None) -> Path:

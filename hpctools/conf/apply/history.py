@@ -79,7 +79,7 @@ class History:
             HpctoolsError: there is none of that number.
         """
         try:
-            return Record.from_json((self.folder / str(number) / RECORD).read_text())
+            return Record.from_json((self.folder / str(number) / RECORD).read_text(encoding="utf-8"))
         except FileNotFoundError:
             known = self.numbers()
             there = f"there are {known[0]} to {known[-1]}" if known else "nothing has been applied yet"
@@ -140,7 +140,7 @@ class History:
     def files(self, number: int, side: Side) -> dict[str, StoredFile]:
         """One of a change's two file sets."""
         folder = self.folder / str(number) / side
-        rows = json.loads((folder.with_name(f"{side}.json")).read_text())
+        rows = json.loads((folder.with_name(f"{side}.json")).read_text(encoding="utf-8"))
         return {
             name: StoredFile(name, (folder / name).read_bytes(), row["mode"], (row["uid"], row["gid"]))
             for name, row in rows.items()
@@ -149,7 +149,7 @@ class History:
     def document(self, number: int, name: str) -> str | None:
         """A document beside a change's record; None when it has none."""
         try:
-            return (self.folder / str(number) / name).read_text()
+            return (self.folder / str(number) / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
 
