@@ -68,6 +68,11 @@ def test_jobs_that_a_configuration_would_lose_are_named_and_run_on(cluster: Clus
     assert until(lambda: preflight(cluster, folder)["lost_jobs"] == [])
 
 
+def test_fewer_gpus_than_slurmctld_remembers_are_no_fault(cluster: Cluster) -> None:
+    verdict = preflight(cluster, edited(cluster, "fewer", "gpu:a100:8", "gpu:a100:4"))
+    assert (verdict["ok"], verdict["problems"]) == (True, [])
+
+
 def test_a_configuration_that_would_kill_the_live_slurmctld_does_not(cluster: Cluster) -> None:
     folder = edited(cluster, "deadly", "PartitionName=nlp Nodes=", "PartitionName=nlp Nodes=nowhere-1,")
     verdict = preflight(cluster, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpctools.conf.apply.cluster import Boot
 from hpctools.conf.bundle import Bundle
@@ -11,6 +12,9 @@ from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
 from hpctools.conf.plan.read import Ask, ask_commands, read
 from hpctools.slurm.versions import Release
+
+if TYPE_CHECKING:
+    from hpctools.conf.preflight.model import Problem
 
 
 class LivePlanner:
@@ -45,14 +49,18 @@ class LivePlanner:
             state=self._state(),
             coming=_names(wanted),
         )
-        told = (each.meaning + (f" ({each.said})" if each.said else "") for each in verdict.problems)
-        return Boot(tuple(told), verdict.lost_jobs)
+        return Boot(tuple(_told(problem) for problem in verdict.problems), verdict.lost_jobs)
 
     def _state(self) -> Path | None:
         """slurmctld's state folder, as it says itself."""
         running = self._live.running if self._live else None
         place = running.settings.get("statesavelocation") if running else None
         return Path(place.value) if place else None
+
+
+def _told(problem: Problem) -> str:
+    said = f" ({problem.said})" if problem.said else ""
+    return f"{problem.meaning}{said}" + (f": {problem.remedy}" if problem.remedy else "")
 
 
 def _names(wanted: Bundle) -> frozenset[str]:

@@ -35,6 +35,7 @@ OF_THE_PAST = (
     r"Killing job \d+: ",  # what it holds is less with the new files: lost, not wrong
     r"build_cg_bitmap: node_bitmap is NULL",  # a pending job that ended together with its partition
     r"getpwuid failed",
+    r"Reservation \S+ has ",  # what becomes of it is told by the line about its record
 )
 HOPELESS = "retrying in 1sec up to"
 """A file is missing that slurmctld waits a minute for, in vain here."""
@@ -144,6 +145,11 @@ _MEANINGS: tuple[_Meaning, ...] = (
         r"(\S+) value \(?\"?([^\")]*)\"?\)? is not a valid number",
         r"\1 is set to \2, which is no number",
         "write a number",
+    ),
+    _means(
+        r"Purging invalid reservation record (\S+)",
+        r"Slurm would delete the reservation \1, since what it is for goes: nodes, a partition or accounts",
+        r"delete or change it first: scontrol delete reservationname=\1",
     ),
     _means(
         r"CLUSTER NAME MISMATCH",

@@ -211,6 +211,26 @@ def test_jobs_that_a_configuration_loses_are_told_apart_from_its_faults() -> Non
     assert lost_jobs(seen) == (6, 7, 8, 9)
 
 
+def test_nodes_that_slurmctld_remembers_show_their_former_gpus_until_they_register() -> None:
+    wanted = Expected(nodes={"gpu-1": "gpu:a100:4"})
+    seen = Booted("24.11.5", (), True, None, nodes={"gpu-1": SeenNode("IDLE", "gpu:a100:8")})
+    assert judge(wanted, seen, "/etc/slurm", past=True) == ()
+    assert [each.meaning for each in judge(wanted, seen, "/etc/slurm", past=False)] == [
+        "node gpu-1 has Gres=gpu:a100:4 in its line, and slurmctld has gpu:a100:8"
+    ]
+
+
+def test_a_reservation_that_would_go_is_told_once_and_with_what_to_do() -> None:
+    lines = (
+        "error: _validate_one_reservation: Reservation r1 has no nodes left, deleting it",
+        "error: Purging invalid reservation record r1",
+    )
+    seen = Booted("24.11.5", lines, True, None)
+    assert [(each.said, each.remedy) for each in judge(Expected(), seen, "/etc/slurm", past=True)] == [
+        (lines[1], "delete or change it first: scontrol delete reservationname=r1")
+    ]
+
+
 def question(name: str, kind: int) -> bytes:
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     return struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", kind, 1)
