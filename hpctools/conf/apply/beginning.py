@@ -50,10 +50,8 @@ def _accounts(prepared: Prepared, parts: Parts) -> AccountTree | None:
 
 def _as_found(prepared: Prepared, parts: Parts, accounts: AccountTree | None) -> Record:
     """Change 0: what there was before the first."""
-    now = time.time()
-    found = replace(
-        _blank(prepared, parts, "as found"), phase=Phase.DONE, result="applied", in_force="after", ended=now
-    )
+    blank = _blank(prepared, parts, "as found")
+    found = replace(blank, phase=Phase.DONE, result="applied", in_force="after", ended=blank.began)
     documents = {} if accounts is None else {accounts_name("after"): accounts_text(accounts)}
     return parts.history.begin(found, {}, prepared.before, documents)
 
