@@ -34,17 +34,26 @@ def mps_serves_one_user(site: Site) -> Iterator[Finding]:
 
 
 def limits_do_not_count_shards(site: Site) -> Iterator[Finding]:
-    """Limits on gres/gpu count whole GPUs and slices only: a job with shards passes them (measured)."""
+    """Limits on gres/gpu count whole GPUs and slices only: a job with shards passes them (measured).
+
+    Told once, at the first department that it is about.
+    """
     shared = {g.name for g in site.node_groups if g.gpus and g.gpus.share and not g.gpus.layout}
     reach = _reach(site)
-    for index, department in enumerate(site.departments):
-        here = [name for name in reach.get(department.name, ()) if name in shared]
-        if here and any(getattr(department.limits, key) is not None for key in _GPU_LIMITS):
-            yield site.source.warning(
-                ("departments", index, "limits"),
-                f"limits on GPUs, which jobs with shards or MPS on {', '.join(here)} escape",
-                "settings: {GrpTRES: gres/shard=N} of the account beside them, where that matters",
-            )
+    found = {
+        index: [name for name in reach.get(department.name, ()) if name in shared]
+        for index, department in enumerate(site.departments)
+        if any(getattr(department.limits, key) is not None for key in _GPU_LIMITS)
+    }
+    concerned = [index for index, groups in found.items() if groups]
+    if concerned:
+        groups = dict.fromkeys(name for index in concerned for name in found[index])
+        others = f", here and for {len(concerned) - 1} more," if len(concerned) > 1 else ","
+        yield site.source.warning(
+            ("departments", concerned[0], "limits"),
+            f"limits on GPUs{others} which jobs with shards or MPS on {', '.join(groups)} escape",
+            "settings: {GrpTRES: gres/shard=N} of the account beside them, where that matters",
+        )
 
 
 _GPU_LIMITS = ("gpus", "gpus_per_user", "gpus_per_job")

@@ -200,8 +200,9 @@ class Plan:
             data.pop("steps")
             plan = _read(data) if known else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise HpctoolsError(
-                f"this is no plan: {error}", "make one with `hpctools plan --out FILE`"
+                f"this is no plan: {why}", "make one with `hpctools plan --out FILE`"
             ) from None
         if plan is None:
             raise HpctoolsError("this plan was made by another version of hpctools", "make a new one")
