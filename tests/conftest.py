@@ -7,6 +7,7 @@ last lines of the output as NOT TESTED; its tests are not counted at all, least 
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 
 import pytest
@@ -44,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whoever starts us in the background may have us ignore Ctrl-C, and tests of it need Python's own answer.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
 
