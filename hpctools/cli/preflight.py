@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from hpctools.cli.target import find_target, target_options
-from hpctools.errors import UsageError
+from hpctools.errors import HpctoolsError, UsageError
 
 if TYPE_CHECKING:
     from hpctools.conf.preflight import Verdict
@@ -58,8 +58,23 @@ def preflight(
     verdict = preflight(
         subject.files, folder=subject.folder, state=found, coming=subject.coming, root=slurm_root.resolve()
     )
+    verdict = replace(verdict, lost_jobs=_unfinished(verdict.lost_jobs))
     click.echo(_json(verdict) if as_json else "\n".join(_text(verdict)))
     return 0 if verdict.ok else 1
+
+
+def _unfinished(jobs: tuple[int, ...]) -> tuple[int, ...]:
+    """Those that can be lost: slurmctld remembers jobs for minutes after their end, and ends them again."""
+    from hpctools.conf.preflight.model import UNFINISHED
+    from hpctools.slurm.cli import CommandClient
+
+    if not jobs:
+        return ()
+    try:
+        over = {job.id for job in CommandClient().jobs(ids=jobs) if job.state not in UNFINISHED}
+    except HpctoolsError:
+        return jobs  # nobody tells: rather named than missed
+    return tuple(job for job in jobs if job not in over)
 
 
 def _subject(site_file: Path | None, folder: Path | None, facts_file: Path | None) -> _Subject:

@@ -40,16 +40,18 @@ class LivePlanner:
 
     def preflight(self, wanted: Bundle) -> Boot:
         """See Planner."""
-        from hpctools.conf.preflight import preflight
+        from hpctools.conf.preflight import bundle_files, preflight
 
-        there = dict(self._live.disk.files) if self._live else {}
         verdict = preflight(
-            {**there, **{file.path: file.text for file in wanted.files}},
+            bundle_files(wanted, self._folder),
             folder=self._folder,
             state=self._state(),
             coming=_names(wanted),
         )
-        return Boot(tuple(_told(problem) for problem in verdict.problems), verdict.lost_jobs)
+        # slurmctld remembers jobs for minutes after their end, and from 24.11 on ends them once more.
+        unfinished = {job.id for job in self._live.jobs} if self._live else set()
+        lost = tuple(job for job in verdict.lost_jobs if job in unfinished)
+        return Boot(tuple(_told(problem) for problem in verdict.problems), lost)
 
     def _state(self) -> Path | None:
         """slurmctld's state folder, as it says itself."""

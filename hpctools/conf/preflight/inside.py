@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.conf.preflight import isolation, resolver, tres_cache
-from hpctools.conf.preflight.model import Booted, SeenNode
+from hpctools.conf.preflight.model import UNFINISHED, Booted, SeenNode
 from hpctools.conf.preflight.staging import CONF, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
 from hpctools.conf.preflight.wording import HOPELESS
 from hpctools.errors import CommandError
@@ -40,7 +40,6 @@ _MEMORIES = (
     "resv_state",
 )
 _JOB = ("JobState", "EndTime")
-_UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED")
 _RUNNING_LINE = "Running as primary controller"
 _ASK_SECONDS = 30.0
 _LAST_SECONDS = 5.0
@@ -226,7 +225,7 @@ def _fields(text: str, name: str, keys: tuple[str, ...]) -> dict[str, list[str]]
 def _over(row: list[str]) -> str:
     """When a job ended; "" while it has not."""
     state, end = row
-    return "" if state in _UNFINISHED else end
+    return "" if state in UNFINISHED else end
 
 
 def _account(name: str, root: Path) -> tuple[int, int]:
