@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from hpctools.errors import UnreachableError, UsageError
 
 _BUSY_MS = 60_000
 _CONNECT_SECONDS = 10
+_PAUSE_SECONDS = 0.01
 
 # Any constant will do; it names our lock among the advisory locks of the database.
 _LOCK = 0x68706374
@@ -130,9 +133,24 @@ def _create_private(path: Path) -> None:
 def _prepare(connection: Any, _: Any) -> None:
     # We begin transactions ourselves (_begin): the driver would not begin one for a SELECT.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
+    _write_ahead(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MS}"):
         connection.execute(f"PRAGMA {pragma}").close()
     connection.create_aggregate("exact_sum", 1, ExactSum)
+
+
+def _write_ahead(connection: Any) -> None:
+    """Use a write-ahead log. The first ones to open a file change its mode, and that waits for nobody."""
+    limit = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > limit:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:
