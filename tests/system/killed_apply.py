@@ -28,6 +28,7 @@ from hpctools.conf.apply.who import me
 from hpctools.conf.facts_file import load_facts
 from hpctools.conf.plan.read import ask_commands
 from hpctools.conf.slurmdbd import Slurmdbd
+from hpctools.conf.text import without_comments
 from hpctools.site import load
 from hpctools.slurm.run import run
 
@@ -68,9 +69,10 @@ def apply(bundle: conf.Bundle) -> Any:
 
 
 def texts() -> dict[str, str]:
-    """The files as daemons read them."""
+    """The files as daemons read them: a file that differs in comments alone is left as it is."""
     names = [path.name for path in FOLDER.glob("*.conf")]
-    return {name: file.content.decode() for name, file in fileset.read(FOLDER, names).items()}
+    found = fileset.read(FOLDER, names)
+    return {name: without_comments(file.content.decode()) for name, file in found.items()}
 
 
 def loaded() -> str:
@@ -106,7 +108,7 @@ def killed_after(seconds: float, action: Callable[[], object]) -> bool:
 def look(bundles: Sequence[conf.Bundle], target: conf.Bundle, limits: Sequence[str]) -> dict[str, Any]:
     """What there is after a kill, and what the next plan and the next apply make of it."""
     found = texts()
-    sets = [{file.path: file.text for file in bundle.files} for bundle in bundles]
+    sets = [{file.path: without_comments(file.text) for file in bundle.files} for bundle in bundles]
     goal = bundles.index(target)
     state = next((index for index, files in enumerate(sets) if files == found), None)
     runs = loaded()
