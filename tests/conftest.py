@@ -45,8 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Whoever starts us in the background may have us ignore Ctrl-C, and tests of it need Python's own answer.
+    # Whoever starts us in the background may have us ignore both, and tests of them need Python's own answer.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
 
