@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpctools.cli.changing import state_option
+from hpctools.cli.output import save
 from hpctools.cli.plan import plan_for
 from hpctools.cli.target import find_target, target_options
 from hpctools.errors import HpctoolsError
@@ -42,7 +43,7 @@ def drift(
     applied = None if site_file else last_applied(state)
     made = plan_for(find_target(site_file or applied, folder, facts_file))
     if prometheus is not None:
-        _write(prometheus, metrics(made, time.time()))
+        save(prometheus, metrics(made, time.time()))
     if as_json:
         click.echo(made.to_json())
     else:
@@ -97,12 +98,3 @@ def _line(change: Change) -> str:
         return f"{change.area} {change.subject}: {told} ({change.needs.value})"
     before, after = change.before or "(default)", change.after or "(default)"
     return f"{change.area} {change.subject}: {change.key} is {before}, not {after} ({change.needs.value})"
-
-
-def _write(path: Path, text: str) -> None:
-    """As one piece, readable by the collector."""
-    from hpctools.conf.accounts import AccountTree
-    from hpctools.conf.bundle import Bundle, File
-    from hpctools.conf.write import write
-
-    write(Bundle((File(path.name, text),), AccountTree((), (), (), {}, ())), path.parent)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from hpctools.cli.output import save
 from hpctools.conf.existing.read import read_existing
 from hpctools.conf.existing.taking_over import TakenOver, take_over
 from hpctools.conf.facts import Facts
@@ -73,9 +73,9 @@ def import_(
     known = _facts(folder)
     taken = take_over(existing, known, HEADING.format(cluster=existing.accounts.clusters[0]))
     if out is not None:
-        _write(out, taken.text)
+        save(out, taken.text)
     if facts_out is not None:
-        _write(facts_out, dump_facts(taken.facts))
+        save(facts_out, dump_facts(taken.facts))
     _tell(taken, out, as_json=as_json)
     if _places(taken.facts) != _places(known) and facts_out is None:
         click.echo(_FACTS_HINT, err=True)
@@ -117,17 +117,6 @@ def _release(stated: str | None) -> Release | None:
         raise UsageError(str(error), "name a release such as 22.05 or 24.11.5") from None
     except HpctoolsError:
         raise UsageError("the Slurm release is not known", "name it with --slurm") from None
-
-
-def _write(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)  # noqa: PTH105  whole or not at all
-    except OSError as error:
-        raise HpctoolsError(
-            f"cannot write {path}: {error.strerror}", "name another file with --out"
-        ) from None
 
 
 def _tell(taken: TakenOver, out: Path | None, *, as_json: bool) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import Any
+
+from hpctools.errors import HpctoolsError
 
 
 def show(what: str | dict[str, Any]) -> None:
@@ -32,3 +35,21 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file that others may read, as a whole or not at all; its folder is made when missing.
+
+    Raises:
+        HpctoolsError: it cannot be written.
+    """
+    from hpctools.conf import durable
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.replace(path, text, 0o644)
+    except OSError as error:
+        raise HpctoolsError(
+            f"cannot write {error.filename or path}: {error.strerror}",
+            "check the folder's permissions and free space",
+        ) from None

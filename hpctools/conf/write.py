@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
+from hpctools.conf import durable
 from hpctools.conf.bundle import Bundle, File
 from hpctools.errors import HpctoolsError
 
@@ -24,15 +23,12 @@ def write(bundle: Bundle, folder: Path) -> tuple[Path, ...]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = tuple(_replace(file, folder) for file in bundle.files if not _is_right(file, folder))
-        if written:
-            _sync(folder)
+        return tuple(_replace(file, folder) for file in bundle.files if not _is_right(file, folder))
     except OSError as error:
         raise HpctoolsError(
             f"cannot write {error.filename or folder}: {error.strerror}",
             "check the folder's permissions and free space",
         ) from None
-    return written
 
 
 def _is_right(file: File, folder: Path) -> bool:
@@ -46,24 +42,5 @@ def _is_right(file: File, folder: Path) -> bool:
 
 def _replace(file: File, folder: Path) -> Path:
     path = folder / file.path
-    # mkstemp makes it 0600, so that a password is never readable by others, not even for a moment.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(file.text)
-            stream.flush()
-            os.fchmod(descriptor, file.mode)
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    durable.replace(path, file.text, file.mode)
     return path
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

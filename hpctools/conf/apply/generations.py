@@ -18,7 +18,8 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hpctools.conf.apply import durable, fileset
+from hpctools.conf import durable
+from hpctools.conf.apply import fileset
 from hpctools.conf.apply.fileset import FileSet
 from hpctools.errors import HpctoolsError
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from hpctools.conf import durable
 from hpctools.conf.accounts import AccountTree
-from hpctools.conf.apply import durable
 from hpctools.conf.apply.fileset import FileSet, StoredFile
 from hpctools.conf.apply.record import Record, Side
 from hpctools.errors import HpctoolsError

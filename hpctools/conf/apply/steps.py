@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpctools.conf.plan.model import Need, Step
+from hpctools.conf.plan.model import STEP_ORDER, Need, Step
 from hpctools.conf.text import fold
-
-_ORDER = (
-    Need.DRAIN,
-    Need.RESTART_SLURMDBD,
-    Need.RESTART_SLURMCTLD,
-    Need.RESTART_SLURMDS,
-    Need.RECONFIGURE,
-)
 
 
 def merged(*parts: Iterable[Step]) -> tuple[Step, ...]:
@@ -21,7 +13,7 @@ def merged(*parts: Iterable[Step]) -> tuple[Step, ...]:
     nodes: dict[Need, dict[str, None]] = {}
     for step in (step for part in parts for step in part):
         nodes.setdefault(step.need, {}).update(dict.fromkeys(step.nodes))
-    return tuple(Step(need, tuple(nodes[need])) for need in _ORDER if need in nodes)
+    return tuple(Step(need, tuple(nodes[need])) for need in STEP_ORDER if need in nodes)
 
 
 def due(

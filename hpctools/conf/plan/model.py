@@ -211,7 +211,7 @@ class Plan:
 
 # What has to be there before what: nodes are free before anything changes; slurmdbd serves slurmctld; slurmds
 # register with a slurmctld that knows their new shape; reconfigure then tells those that were not restarted.
-_ORDER = (
+STEP_ORDER = (
     Need.DRAIN,
     Need.RESTART_SLURMDBD,
     Need.RESTART_SLURMCTLD,
@@ -234,7 +234,7 @@ def _steps(changes: Iterable[Change], anew: bool) -> tuple[Step, ...]:
         for need in (part for each in needs for part in _PARTS.get(each, (each,))):
             named = change.drains if need is Need.DRAIN else change.nodes
             nodes.setdefault(need, {}).update(dict.fromkeys(named))
-    due = (need for need in _ORDER if need in nodes and (nodes[need] or need not in _BY_NODE))
+    due = (need for need in STEP_ORDER if need in nodes and (nodes[need] or need not in _BY_NODE))
     return tuple(Step(need, tuple(nodes[need]) if need in _BY_NODE else ()) for need in due)
 
 
