@@ -12,17 +12,24 @@ import pytest
 from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
-# With what the other releases add, more than two hundred points in a run of all releases.
-POINTS, AT_RANDOM, WHOLE = 100, 25, 4
+POINTS, AT_RANDOM, WHOLE = 170, 40, 6
 ELSEWHERE = 40, 10, 2  # on releases that are not this machine's own
 SEED = 7
 
 
 @pytest.fixture
 def sites(small: Cluster, site_file: Path) -> dict[str, str]:
-    """Three site files inside: the cluster's own, one with other files, and one with other people as well."""
-    base = site_file.read_text()
-    files = base.replace("max_time: 2-00:00:00", "max_time: 1-12:00:00", 1)
+    """Three site files inside: one with a topology, one with other files, and one with other people as well.
+
+    The files differ in slurm.conf and in topology.conf, so that a mixture of two sets would be seen.
+    """
+    base = site_file.read_text().replace(
+        "  accounting:\n",
+        "  topology: {kind: tree, switches: [{name: old, node_groups: [GROUPS]}]}\n  accounting:\n",
+        1,
+    )
+    base = base.replace("GROUPS", "reserved, shared, spot")
+    files = base.replace("max_time: 2-00:00:00", "max_time: 1-12:00:00", 1).replace("name: old", "name: new")
     people = files.replace("members: [nlp1, nlp2]", "members: [nlp1, nlp2, nlp9]")
     assert len({base, files, people}) == 3
     for name, text in {"base": base, "files": files, "people": people}.items():
