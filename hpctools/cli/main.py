@@ -23,6 +23,7 @@ COMMANDS = {
     "rollback": "bring back an earlier configuration",
     "history": "who applied what, when, and what came of it",
     "doctor": "what is wrong with this installation, why it matters and what to do",
+    "hyperpod": "clusters on Amazon SageMaker HyperPod: render, validate, create, ...",
     "sandbox": "a real Slurm cluster on this machine in one command",
 }
 

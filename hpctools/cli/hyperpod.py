@@ -1,0 +1,53 @@
+"""`hpctools hyperpod ...`: clusters on Amazon SageMaker HyperPod. Subcommands are imported when asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+# name -> (module:function, help)
+SUBCOMMANDS = {
+    "render": (
+        "hpctools.cli.hyperpod_render:render",
+        "write the files that HyperPod creates the cluster from",
+    ),
+    "validate": (
+        "hpctools.cli.hyperpod_validate:validate",
+        "check such files, ours or anybody's; all findings at once",
+    ),
+    "convert": (
+        "hpctools.cli.hyperpod_convert:convert",
+        "turn one of HyperPod's two configuration styles into the other",
+    ),
+    "advise": (
+        "hpctools.cli.hyperpod_advise:advise",
+        "which style and which SlurmConfigStrategy fit, and why",
+    ),
+}
+
+
+class HyperPodGroup(click.Group):
+    """A group whose commands are named in SUBCOMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, as they are shown."""
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        module, function = SUBCOMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in SUBCOMMANDS.items()])
+
+
+@click.group(cls=HyperPodGroup)
+def hyperpod() -> None:
+    """Clusters on Amazon SageMaker HyperPod: their files, their checks, their life."""
