@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from hpctools.errors import CommandError, CommandTimeout
+
+# The last words of sacctmgr on 26.05, now and then, when slurmdbd has hung up after it refused: no reason.
+_FAREWELL = re.compile(r"^.*Getting response to message type: DBD_FINI\n?", re.MULTILINE)
 
 Process = subprocess.Popen[bytes]
 """A program that `start` started."""
@@ -90,13 +94,14 @@ def run(
 
 def failure(completed: Completed) -> CommandError:
     """The error that a finished program with a nonzero exit status stands for."""
-    lines = (completed.stderr.strip() or completed.stdout.strip()).splitlines()
+    stderr = _FAREWELL.sub("", completed.stderr)
+    lines = (stderr.strip() or completed.stdout.strip()).splitlines()
     last = lines[-1] if lines else "it printed nothing"
     return CommandError(
         f"{shlex.join(completed.argv[:4])} failed with exit code {completed.code}: {last}",
         argv=completed.argv,
         code=completed.code,
-        stderr=completed.stderr,
+        stderr=stderr,
     )
 
 

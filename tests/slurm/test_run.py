@@ -26,6 +26,15 @@ def test_a_failure_carries_the_command_its_code_and_last_words() -> None:
     assert str(error) == "sh -c 'echo one >&2; echo two >&2; exit 3' failed with exit code 3: two"
 
 
+@pytest.mark.parametrize("farewell", ["", "sacctmgr: error: Getting response to message type: DBD_FINI\n"])
+def test_the_reason_of_a_refusal_is_not_hidden_behind_a_farewell(farewell: str) -> None:
+    """26.05.5, word for word; the second line comes once in three or four times."""
+    said = "sacctmgr: RC:2002 Your user doesn't have privilege to perform this action\n"
+    error = run.failure(run.Completed(("sacctmgr", "show", "stats"), 1, "", said + farewell))
+    assert error.stderr_tail == said.strip()
+    assert error.message == f"sacctmgr show stats failed with exit code 1: {said.strip()}"
+
+
 def test_an_unchecked_failure_is_returned() -> None:
     assert run.run(["false"], timeout=20, check=False).code == 1
 

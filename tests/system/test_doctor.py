@@ -59,7 +59,12 @@ def test_who_is_not_root_learns_what_could_not_be_looked_at(ill: Cluster) -> Non
     report = examine(ill, 0, user="nlp1")
     assert report["findings"] == []
     assert missed(report) >= {"secrets-are-closed", "slurmctld-does-not-give-up", "usage-is-summed-up"}
-    assert all("denied" in each["reason"] or "privilege" in each["reason"] for each in report["not_checked"])
+    others = [
+        each
+        for each in report["not_checked"]
+        if "denied" not in each["reason"] and "privilege" not in each["reason"]
+    ]
+    assert others == []
     assert "not checked: secrets-are-closed" in ill.inside("hpctools", "doctor", user="nlp1").stdout
 
 
