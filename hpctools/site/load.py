@@ -7,6 +7,8 @@ from pathlib import Path
 from hpctools.site.document import Document, parse
 from hpctools.site.findings import Finding, InvalidSiteError, UnreadableSiteError
 from hpctools.site.gpu_rules import check_gpus
+from hpctools.site.hyperpod_rules import check_hyperpod
+from hpctools.site.members import members_file, read_members, with_members
 from hpctools.site.model import Site
 from hpctools.site.places import check_places
 from hpctools.site.rules import check
@@ -52,7 +54,7 @@ def _examine(document: Document) -> tuple[Site | None, list[Finding]]:
     if site is None or findings:
         return None, findings
     site = site.with_source(Source(document.file, document.lines))
-    return site, [*check_places(site), *check_gpus(site)]
+    return site, [*check_places(site), *check_gpus(site), *check_hyperpod(site)]
 
 
 def _read(path: Path) -> str:

@@ -13,6 +13,8 @@ from hpctools.site.base import Model
 from hpctools.site.cluster import Cluster
 from hpctools.site.departments import Department, Lab
 from hpctools.site.findings import Location
+from hpctools.site.hyperpod import HyperPod
+from hpctools.site.identity import Identity
 from hpctools.site.nodes import NodeGroup
 from hpctools.site.partitions import SharedPartition
 from hpctools.site.scalars import AccountName, TemplateName, TierName, UserName
@@ -97,6 +99,10 @@ class Site(Model):
     """How people get in."""
     billing: Billing = Billing()
     """How the cloud bill is read."""
+    hyperpod: HyperPod | None = None
+    """The cluster on Amazon SageMaker HyperPod; left out for clusters elsewhere."""
+    identity: Identity | None = None
+    """The directory that knows the people; left out where Unix accounts come from elsewhere."""
     default_accounts: dict[UserName, AccountName] = Field(default_factory=dict)
     """For people with several accounts: the account of their jobs that name none."""
 
