@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.identity import DirectoryGroup
 from hpctools.site.parameters import AccountSettings
 from hpctools.site.partitions import PartitionSpec
 from hpctools.site.scalars import (
@@ -98,6 +99,8 @@ class _Account(Model):
     """The Unix account of the person who leads it; coordinates the account and those below it."""
     members: tuple[UserName, ...] = ()
     """The Unix accounts that work in it; the supervisor need not be repeated."""
+    members_from: tuple[DirectoryGroup, ...] = ()
+    """Groups of the directory (`identity`) whose people work in it too (`hpctools identity sync`)."""
     fair_share: Share = 1
     """Its share of what the account above has, relative to those beside it."""
     limits: Limits = Limits()

@@ -17,12 +17,15 @@ from hpctools.site.source import Source
 
 
 def load(path: Path) -> Site:
-    """Read a site file.
+    """Read a site file, and the people of the directory's groups from the file beside it if there is one.
 
     Raises:
-        InvalidSiteError: the file cannot be read, or has findings; all of them are in `.findings`.
+        InvalidSiteError: a file cannot be read, or has findings; all of them are in `.findings`.
     """
-    return loads(_read(path), str(path))
+    site = loads(_read(path), str(path))
+    place = members_file(site, path)
+    groups = read_members(place) if place is not None and site.directory_groups else None
+    return site if groups is None else with_members(site, groups)
 
 
 def loads(text: str, file: str = "site.yaml") -> Site:

@@ -107,6 +107,7 @@ class Site(Model):
     """For people with several accounts: the account of their jobs that name none."""
 
     _source: Source = PrivateAttr(default_factory=Source)
+    _groups_read: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def source(self) -> Source:
@@ -118,6 +119,24 @@ class Site(Model):
         copy = self.model_copy()
         copy._source = source
         return copy
+
+    def with_groups_read(self, groups: Iterable[str]) -> Site:
+        """Return the same site, which knows of which groups of the directory it has the people."""
+        copy = self.model_copy()
+        copy._groups_read = frozenset(groups)
+        return copy
+
+    @property
+    def directory_groups(self) -> tuple[str, ...]:
+        """The groups of the directory whose people work here, each once, in the site's order."""
+        return tuple(dict.fromkeys(name for each in self.accounts() for name in each.owner.members_from))
+
+    @property
+    def unread_accounts(self) -> frozenset[str]:
+        """Accounts of which not everybody is known, since a group in `members_from` has not been read."""
+        return frozenset(
+            each.name for each in self.accounts() if not self._groups_read.issuperset(each.owner.members_from)
+        )
 
     def group(self, name: str) -> NodeGroup:
         """Return a node group by name.

@@ -86,6 +86,7 @@ def distinct_entries(root: Cursor) -> Iterator[Finding]:
         yield from _repeated(place.at("tiers").each(), "tier")
     for owner in _owners(root):
         yield from _repeated(owner.at("members").each(), "member")
+        yield from _repeated(owner.at("members_from").each(), "group of the directory")
     for group in root.at("node_groups").each():
         yield from _repeated(group.at("features").each(), "feature")
     for tier in root.at("tiers").each():
@@ -128,8 +129,10 @@ def partitions_have_departments(root: Cursor) -> Iterator[Finding]:
 
 
 def limits_are_of_members(root: Cursor) -> Iterator[Finding]:
-    """Whoever has limits of their own in an account works there."""
+    """Whoever has limits of their own in an account works there, or may come to by the directory."""
     for owner in _owners(root):
+        if _fed(owner):
+            continue
         people = [place.text or "" for place in (owner.at("supervisor"), *owner.at("members").each())]
         for limits in owner.at("members_limits").each():
             if limits.key not in people:
@@ -137,6 +140,24 @@ def limits_are_of_members(root: Cursor) -> Iterator[Finding]:
                 yield limits.finding(
                     f"somebody who works there: {one_of(known, limits.key)}", repr(limits.key)
                 )
+
+
+def _fed(owner: Cursor) -> bool:
+    """Whether the directory says who works there."""
+    return any(True for _ in owner.at("members_from").each())
+
+
+def directory_is_stated(root: Cursor) -> Iterator[Finding]:
+    """Groups have a directory to be in, and a directory has somebody who may log in."""
+    fed = [owner.at("members_from") for owner in _owners(root) if _fed(owner)]
+    identity = root.at("identity")
+    if identity.value is None:
+        for place in fed:
+            yield place.finding("the section `identity`, which says where they are", "groups")
+        return
+    stated = any(True for _ in identity.at("login_groups").each()) or identity.at("login_filter").text
+    if not fed and not stated:
+        yield identity.finding("login_groups or login_filter: who may log in", "nobody who may log in")
 
 
 def one_default_partition(root: Cursor) -> Iterator[Finding]:
@@ -250,6 +271,7 @@ def capacity_exists(root: Cursor) -> Iterator[Finding]:
 def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:
     """Whoever has several accounts has one named as default, and defaults name accounts that a person has."""
     places = _places_of_users(root)
+    fed = {owner.at("name").text for owner in _owners(root) if _fed(owner)}
     chosen = root.at("default_accounts")
     for user, held in places.items():
         accounts = list(dict.fromkeys(account for account, _ in held))
@@ -258,6 +280,8 @@ def default_accounts_are_clear(root: Cursor) -> Iterator[Finding]:
             yield held[-1][1].finding(f"an entry {user!r} in default_accounts that chooses one", found)
     for choice in chosen.each():
         accounts = [account for account, _ in places.get(choice.key, [])]
+        if choice.text in fed:
+            continue  # the directory may say so
         if not accounts:
             yield choice.finding("somebody who works in a department or lab", repr(choice.key))
         elif choice.text is not None and choice.text not in accounts:
@@ -301,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     partitions_have_nodes,
     partitions_have_departments,
     limits_are_of_members,
+    directory_is_stated,
     one_default_partition,
     switches_form_trees,
     tiers_exist,

@@ -30,7 +30,16 @@ def refuse(expected: str) -> NoReturn:
     raise PydanticCustomError("site", "{expected}", {"expected": expected})
 
 
-def _name(pattern: str, expected: str, *, reserved: frozenset[str] = frozenset()) -> Callable[[object], str]:
+def matching(
+    pattern: str, expected: str, *, reserved: frozenset[str] = frozenset()
+) -> Callable[[object], str]:
+    """Make the check of a name, for `BeforeValidator`.
+
+    Args:
+        pattern: what all of it must match; `\\d` and the like mean ASCII.
+        expected: what should stand there, for findings.
+        reserved: lower-case words that it may not be, in whatever case.
+    """
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: object) -> str:
@@ -49,14 +58,14 @@ _LOWER_OR_DIGIT = (
 )
 
 ClusterName = Annotated[
-    str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"a cluster name: {_LOWER}", reserved=RESERVED))
+    str, BeforeValidator(matching(r"[a-z][a-z0-9_-]{0,39}", f"a cluster name: {_LOWER}", reserved=RESERVED))
 ]
 """slurm.conf(5) ClusterName: at most 40 characters, lower case (slurmdbd folds it)."""
 
 AccountName = Annotated[
     str,
     BeforeValidator(
-        _name(r"[a-z0-9][a-z0-9_.-]{0,39}", f"an account name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
+        matching(r"[a-z0-9][a-z0-9_.-]{0,39}", f"an account name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
     ),
 ]
 """A Slurm account; sacctmgr folds names to lower case, so only lower case is accepted."""
@@ -64,7 +73,7 @@ AccountName = Annotated[
 PartitionName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}",
             "a partition name: letters, digits, '.', '-' and '_', at most 40 characters",
             reserved=RESERVED,
@@ -76,17 +85,19 @@ PartitionName = Annotated[
 TierName = Annotated[
     str,
     BeforeValidator(
-        _name(r"[a-z0-9][a-z0-9_.-]{0,39}", f"a tier name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
+        matching(r"[a-z0-9][a-z0-9_.-]{0,39}", f"a tier name: {_LOWER_OR_DIGIT}", reserved=RESERVED)
     ),
 ]
 """A tier is a Slurm QoS of the same name."""
 
-TemplateName = Annotated[str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,39}", f"a template name: {_LOWER}"))]
+TemplateName = Annotated[
+    str, BeforeValidator(matching(r"[a-z][a-z0-9_-]{0,39}", f"a template name: {_LOWER}"))
+]
 
 UserName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[a-z_][a-z0-9_.-]{0,31}",
             "a Unix account: lower-case letters, digits, '.', '-' and '_', at most 32 characters",
             reserved=frozenset({"root"}),
@@ -98,7 +109,7 @@ UserName = Annotated[
 GroupName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[a-z](?:-?[a-z0-9]){0,39}",
             "a node group name: lower-case letters, digits and single '-', starting with a letter",
         )
@@ -109,7 +120,7 @@ GroupName = Annotated[
 HostName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"(?=.{1,253}\Z)[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62}(?:\.[A-Za-z0-9](?:-*[A-Za-z0-9]){0,62})*",
             "a host name (RFC 1123)",
         )
@@ -119,7 +130,7 @@ HostName = Annotated[
 SwitchName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}",
             "a name of a switch or block: letters, digits, '.', '-' and '_', at most 63 characters",
         )
@@ -130,7 +141,7 @@ SwitchName = Annotated[
 Feature = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[A-Za-z][A-Za-z0-9_.-]{0,63}", "a feature: letters, digits, '.', '-' and '_', from a letter on"
         )
     ),
@@ -140,7 +151,7 @@ Feature = Annotated[
 FilePath = Annotated[
     str,
     BeforeValidator(
-        _name(r"(?=.{2,200}\Z)(?:/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+", "an absolute path without spaces")
+        matching(r"(?=.{2,200}\Z)(?:/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+", "an absolute path without spaces")
     ),
 ]
 """A file or folder on the nodes or controllers; `..` and hidden names are refused."""
@@ -148,7 +159,7 @@ FilePath = Annotated[
 OverSubscribe = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"no|exclusive|(?:yes|force)(?::[1-9]\d{0,3})?",
             "no, exclusive, yes:N or force:N, with N jobs on each resource",
         )
@@ -157,17 +168,17 @@ OverSubscribe = Annotated[
 """slurm.conf(5) OverSubscribe, in lower case."""
 
 GpuType = Annotated[
-    str, BeforeValidator(_name(r"[a-z][a-z0-9_-]{0,31}", "a GPU type in lower case, for example a100"))
+    str, BeforeValidator(matching(r"[a-z][a-z0-9_-]{0,31}", "a GPU type in lower case, for example a100"))
 ]
 
 MigProfile = Annotated[
-    str, BeforeValidator(_name(r"\d{1,2}g\.\d{1,3}gb", "a MIG profile, for example 3g.20gb"))
+    str, BeforeValidator(matching(r"\d{1,2}g\.\d{1,3}gb", "a MIG profile, for example 3g.20gb"))
 ]
 
 GresName = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"[a-z][a-z0-9_]{0,31}",
             "a name of lower-case letters, digits and '_', starting with a letter",
             reserved=frozenset({"gpu", "mps", "shard", "nic", "craynetwork"}),
@@ -179,7 +190,9 @@ GresName = Annotated[
 InstanceType = Annotated[
     str,
     BeforeValidator(
-        _name(r"(?:ml\.)?[a-z0-9-]{1,20}\.[a-z0-9-]{1,20}", "an instance type, for example ml.p4d.24xlarge")
+        matching(
+            r"(?:ml\.)?[a-z0-9-]{1,20}\.[a-z0-9-]{1,20}", "an instance type, for example ml.p4d.24xlarge"
+        )
     ),
 ]
 
@@ -188,7 +201,7 @@ OLDEST_RELEASE = "22.05"
 
 
 def _check_release(value: object) -> str:
-    release = _name(r"\d\d\.\d\d(?:\.\d{1,2})?", 'a Slurm release in quotes, for example "24.11"')(value)
+    release = matching(r"\d\d\.\d\d(?:\.\d{1,2})?", 'a Slurm release in quotes, for example "24.11"')(value)
     if release < OLDEST_RELEASE:
         refuse(f"{OLDEST_RELEASE} or later: hpctools supports no older Slurm")
     return release
@@ -196,12 +209,14 @@ def _check_release(value: object) -> str:
 
 Release = Annotated[str, BeforeValidator(_check_release)]
 
-Currency = Annotated[str, BeforeValidator(_name(r"[A-Z]{3}", "a currency code (ISO 4217), for example USD"))]
+Currency = Annotated[
+    str, BeforeValidator(matching(r"[A-Z]{3}", "a currency code (ISO 4217), for example USD"))
+]
 
 TagKey = Annotated[
     str,
     BeforeValidator(
-        _name(
+        matching(
             r"(?!aws:)[A-Za-z0-9_.:/=+@-]{1,128}",
             "a tag key: letters, digits and _.:/=+@-, at most 128 characters, not starting with aws:",
         )
@@ -209,13 +224,13 @@ TagKey = Annotated[
 ]
 
 DatabaseName = Annotated[
-    str, BeforeValidator(_name(r"[A-Za-z][A-Za-z0-9_]{0,63}", "a database or database user name"))
+    str, BeforeValidator(matching(r"[A-Za-z][A-Za-z0-9_]{0,63}", "a database or database user name"))
 ]
 
 Text = Annotated[
     str,
     BeforeValidator(
-        _name(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text, at most 200 characters")
+        matching(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text, at most 200 characters")
     ),
 ]
 """A description for people; Slurm never sees it."""

@@ -97,6 +97,17 @@ def one_fabric(site: Site) -> Iterator[Finding]:
         )
 
 
+def groups_are_read(site: Site) -> Iterator[Finding]:
+    """People of groups that nobody has read are not known, and nobody is taken away meanwhile."""
+    for account in site.accounts():
+        if account.name in site.unread_accounts and site.identity is not None:
+            yield site.source.warning(
+                (*account.location, "members_from"),
+                f"people of {account.name!r} that are not known yet",
+                f"{site.identity.members_file} beside the site file: `hpctools identity sync` writes it",
+            )
+
+
 WARNINGS: tuple[Warn, ...] = (
     state_is_shared,
     departments_have_partitions,
@@ -104,5 +115,6 @@ WARNINGS: tuple[Warn, ...] = (
     default_tier_is_let_in,
     memory_is_kept_to,
     one_fabric,
+    groups_are_read,
     *GPU_WARNINGS,
 )
