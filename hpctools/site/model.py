@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 from pydantic import Field, PrivateAttr
 
 from hpctools.errors import UsageError
+from hpctools.site.aws import Aws
 from hpctools.site.base import Model
 from hpctools.site.cluster import Cluster
 from hpctools.site.departments import Department, Lab
@@ -101,6 +102,8 @@ class Site(Model):
     """How the cloud bill is read."""
     hyperpod: HyperPod | None = None
     """The cluster on Amazon SageMaker HyperPod; left out for clusters elsewhere."""
+    aws: Aws | None = None
+    """What is around the cluster on AWS; left out where you have that already."""
     identity: Identity | None = None
     """The directory that knows the people; left out where Unix accounts come from elsewhere."""
     default_accounts: dict[UserName, AccountName] = Field(default_factory=dict)
@@ -204,9 +207,13 @@ class Site(Model):
         return {name: tuple(accounts) for name, accounts in found.items()}
 
     def users(self) -> tuple[User, ...]:
-        """Return every person with their accounts, in the site's order."""
+        """Return every person with their accounts, in the site's order.
+
+        A default account that is stated for somebody whom the directory does not have in it counts for nothing.
+        """
+        stated = self.default_accounts
         return tuple(
-            User(name, self.default_accounts.get(name, accounts[0]), accounts)
+            User(name, stated[name] if stated.get(name) in accounts else accounts[0], accounts)
             for name, accounts in self.accounts_of_users().items()
         )
 
