@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,10 +115,12 @@ def installed_release() -> Release | None:
     return None
 
 
-def _warnings(site: Site, facts: Facts) -> list[str]:
+def _warnings(site: Site, facts: Facts) -> Iterator[str]:
     from hpctools.slurm.versions import parse_release, spell_release
 
     stated, found = site.cluster.slurm, facts.slurm_version
-    if not stated or not found or parse_release(stated)[:2] == found[:2]:
-        return []
-    return [f"the site says Slurm {stated}, and {spell_release(found)} is installed: planned for the latter"]
+    if stated and found and parse_release(stated)[:2] != found[:2]:
+        yield f"the site says Slurm {stated}, and {spell_release(found)} is installed: planned for the latter"
+    if site.unread_accounts:
+        accounts = ", ".join(sorted(site.unread_accounts))
+        yield f"the directory was not read for {accounts}: nobody leaves them until `hpctools identity sync`"

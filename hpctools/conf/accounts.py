@@ -84,6 +84,7 @@ class AccountTree:
         default_accounts: each person's default account.
         associations: people in accounts.
         beside: what else a live slurmdbd holds.
+        unread: accounts of a wanted tree of which not everybody is known; nobody is removed from them.
     """
 
     clusters: tuple[str, ...]
@@ -92,6 +93,7 @@ class AccountTree:
     default_accounts: Mapping[str, str]
     associations: tuple[Association, ...]
     beside: Beside = field(default=Beside())
+    unread: frozenset[str] = frozenset()
 
 
 def above(name: str, parents: Mapping[str, str]) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """What slurmdbd holds and the site does not name: what of it may go, and why the rest stays. Pure.
 
 Never removed: root, what other clusters use, the QoS `normal`, what a job in the queue needs, associations
-for one partition only, and whatever stands above something that stays. Nothing is lost with what goes:
-slurmdbd marks rows as deleted, accounting still shows the jobs, and who comes back finds the usage again.
+for one partition only, people whom a directory that was not read may name, and whatever stands above
+something that stays. Nothing is lost with what goes: slurmdbd marks rows as deleted, accounting still shows
+the jobs, and who comes back finds the usage again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _ENDED = frozenset(
 )
 
 NOT_ASKED = "the site does not name it; pruning removes it"
+UNREAD = "the directory may name them, and was not read: hpctools identity sync"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class _Look:
                 continue
             item: Item = ("association", *key)
             own = "has an association for one partition" if key in self.live.beside.partitioned else ""
+            if row.account in self.wanted.unread:
+                own = UNREAD
             found[item] = self._reason(item, jobs.get(key, ()), own)
         return found
 
@@ -196,6 +200,8 @@ class _Look:
         """Why it stays: a job weighs more than that nobody asked."""
         if jobs:
             return _Reason(_count(jobs), tuple(job.id for job in jobs))
+        if own == UNREAD:
+            return _Reason(own)
         if self.prune and (self.prunable is None or item in self.prunable):
             return _Reason(own)
         return _Reason(f"renamed to {new_name}; pruning removes it" if new_name else NOT_ASKED)

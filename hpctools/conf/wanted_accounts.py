@@ -31,7 +31,15 @@ def account_tree(site: Site) -> AccountTree:
         accounts=without_inherited([row for each in site.departments for row in _department(site, each)]),
         default_accounts={user.name: user.default_account for user in site.users()},
         associations=tuple(row for department in site.departments for row in _people((), department)),
+        unread=frozenset(_unread(site)),
     )
+
+
+def _unread(site: Site) -> Iterator[str]:
+    """Accounts whose people the directory knows and nobody has asked for, under all of their names."""
+    for account in site.accounts():
+        if account.name in site.unread_accounts:
+            yield from filter(None, (account.name, account.owner.renamed_from))
 
 
 def _number(value: int | None) -> str:

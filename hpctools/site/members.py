@@ -90,18 +90,12 @@ def spell_members(groups: Groups) -> str:
 def with_members(site: Site, groups: Groups) -> Site:
     """Return a site whose accounts also have the people of their groups.
 
-    Whoever comes by the directory alone loses the default account that the site states once the directory
-    no longer has them in it; the first of their accounts in the site's order is the default then.
-
     Args:
         site: the site as its file says.
         groups: the people of the directory's groups; accounts whose groups are not all here stay unread.
     """
     departments = tuple(_fed(each, groups) for each in site.departments)
-    fed = site.model_copy(update={"departments": departments})
-    held = fed.accounts_of_users()
-    defaults = {user: name for user, name in site.default_accounts.items() if name in held.get(user, ())}
-    return fed.model_copy(update={"default_accounts": defaults}).with_groups_read(groups)
+    return site.model_copy(update={"departments": departments}).with_groups_read(groups)
 
 
 def _fed(owner: _Owner, groups: Groups) -> _Owner:

@@ -209,7 +209,7 @@ class Site(Model):
     def users(self) -> tuple[User, ...]:
         """Return every person with their accounts, in the site's order.
 
-        A default account that is stated for somebody whom the directory does not have in it counts for nothing.
+        A default account that is stated for somebody whom the directory does not have in it is left out.
         """
         stated = self.default_accounts
         return tuple(
