@@ -29,7 +29,7 @@ def main() -> int:
         print(f"cannot arrange the sandbox's inside: {error}", file=sys.stderr)
         return 1
     os.write(1, b"!")
-    return _reap()
+    return reap()
 
 
 def _arrange(order: dict[str, object]) -> None:
@@ -44,7 +44,7 @@ def _arrange(order: dict[str, object]) -> None:
     os.chdir("/")
 
 
-def _reap() -> int:
+def reap() -> int:
     """Wait for children for ever; SIGTERM ends us and, with us, everything."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})

@@ -56,10 +56,10 @@ def apply(
     _complete_etc(layout)
     for name in (*COVERED_FOLDERS, *COVERED_FILES):
         bind(f"{tree}/{name}", f"/{name}")
-    _fresh_dev()
-    _fresh_run(accounts)
-    _show_cgroups(controllers)
-    _expose(handles)
+    fresh_dev()
+    fresh_run(accounts)
+    show_cgroups(controllers)
+    expose(handles)
     os.close(tree_handle)
     if elsewhere:
         root.leave_machine()
@@ -99,7 +99,7 @@ def _closed_ancestors(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _expose(handles: dict[Path, int]) -> None:
+def expose(handles: dict[Path, int]) -> None:
     """Show each path again where a cover hides it, shortest first so that nested ones follow."""
     for path, handle in sorted(handles.items()):
         seen = path.exists() and os.path.samestat(path.stat(), os.fstat(handle))
@@ -109,7 +109,8 @@ def _expose(handles: dict[Path, int]) -> None:
         os.close(handle)
 
 
-def _fresh_dev() -> None:
+def fresh_dev() -> None:
+    """A /dev of our own: the usual devices, made-up GPUs, and the terminals that there are."""
     terminals = os.open("/dev/pts", os.O_PATH)
     mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755")
     for name, minor in {"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}.items():
@@ -148,7 +149,8 @@ def _device(name: str, major: int, minor: int) -> None:
     path.chmod(0o666)
 
 
-def _fresh_run(accounts: dict[str, tuple[int, int]]) -> None:
+def fresh_run(accounts: dict[str, tuple[int, int]]) -> None:
+    """An empty /run with the daemons' folders, owned by the accounts (uid and gid by name)."""
     mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     for name, owner in RUN_FOLDERS:
         path = Path("/run", name)
@@ -159,7 +161,8 @@ def _fresh_run(accounts: dict[str, tuple[int, int]]) -> None:
     Path("/run/mariadbd").symlink_to("mysqld")
 
 
-def _show_cgroups(controllers: Iterable[str]) -> None:
+def show_cgroups(controllers: Iterable[str]) -> None:
+    """Mount these cgroup v1 controllers from the current cgroup downwards; none leaves the machine's."""
     names = list(controllers)
     if not names:
         return

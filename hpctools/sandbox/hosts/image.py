@@ -1,0 +1,117 @@
+"""What a machine has before the lifecycle scripts run: HyperPod's image, the agent's files, the bundle."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+
+from hpctools.sandbox.hosts import agent
+from hpctools.sandbox.hosts.machine import Host
+from hpctools.sandbox.hosts.plan import Fleet
+
+STAND_INS = Path(__file__).with_name("stand_in")
+# Where HyperPod copies what was uploaded: /tmp/<bucket>/<prefix>.
+BUNDLE = "/tmp/sagemaker-lifecycle/uni-gpu"  # noqa: S108
+RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
+ADMINISTRATOR = "ubuntu"
+# No condition on /etc/slurm/slurm.conf, which configless nodes lack.
+UNIT = """\
+[Unit]
+Description=Slurm {name}
+[Service]
+Type=simple
+EnvironmentFile=-/etc/default/{name}
+ExecStart=/opt/slurm/sbin/{name} -D -s ${option}_OPTIONS
+ExecReload=/bin/kill -HUP $MAINPID
+KillMode=process
+[Install]
+WantedBy=multi-user.target
+"""
+# One key for every account; a host key of one kind, since making RSA keys takes long.
+SSHD = """\
+AuthorizedKeysFile /etc/ssh/authorized_key .ssh/authorized_keys
+HostKey /etc/ssh/ssh_host_ed25519_key
+PasswordAuthentication no
+UseDNS no
+MaxStartups 200:30:400
+"""
+INSTALL = """\
+set -eu
+chown -h munge:munge /etc/munge /etc/munge/munge.key
+chmod 0400 /etc/munge/munge.key
+ln -sfn {versioned} /opt/slurm/etc
+ln -sfn /usr/bin /opt/slurm/bin
+ln -sfn /usr/sbin /opt/slurm/sbin
+rm -rf /etc/slurm
+ln -sfn /opt/slurm/etc /etc/slurm
+rm -f /etc/ssh/ssh_host_*
+ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
+install -d -o slurm -g slurm /var/log/slurm /var/spool/slurmctld
+install -d -m 0700 -o munge -g munge /var/log/munge /var/lib/munge
+install -d -o mysql -g mysql /var/log/mysql
+mysql_install=/usr/bin/mariadb-install-db
+if [ "{role}" = controller ]; then
+  $mysql_install --user=mysql --skip-test-db --auth-root-authentication-method=socket >/dev/null
+fi
+useradd --create-home --shell /bin/bash --uid 990 {administrator}
+systemctl start munge ssh
+"""
+
+
+def install(host: Host, fleet: Fleet, bundle: Path | None) -> None:
+    """Make a machine that has just booted an empty HyperPod node: nothing of ours has run yet.
+
+    Raises:
+        CommandError: something cannot be installed.
+    """
+    folder = host.rack.folder / f"image-{host.machine.name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, (text, mode) in _files(host, fleet).items():
+        target = folder / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(mode)
+    host.copy(folder, "/")
+    if bundle is not None:
+        host.copy(bundle, BUNDLE)
+    words = {
+        "versioned": agent.VERSIONED,
+        "role": host.machine.role,
+        "administrator": ADMINISTRATOR,
+    }
+    host.run(["sh", "-c", INSTALL.format(**words)])
+
+
+def _files(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
+    """Text and mode of each file, by path."""
+    public = host.rack.key.with_suffix(".pub").read_text()
+    files = {
+        RESOURCE_CONFIG: (agent.resource_config(fleet), 0o644),
+        f"{agent.VERSIONED}/.agent": ("", 0o644),
+        "/etc/munge/munge.key": (_munge_key(host.rack.folder), 0o400),
+        "/etc/hostname": (f"{host.machine.hostname}\n", 0o644),
+        "/etc/hosts": (_names(fleet), 0o644),
+        "/etc/ssh/authorized_key": (public, 0o644),
+        "/etc/ssh/sshd_config.d/image.conf": (SSHD, 0o644),
+        "/usr/bin/systemctl": ((STAND_INS / "systemctl.py").read_text(), 0o755),
+    }
+    for name in ("lustre", "nfs"):
+        files[f"/usr/sbin/mount.{name}"] = ((STAND_INS / "mount.sh").read_text(), 0o755)
+    for name, option in (("slurmctld", "SLURMCTLD"), ("slurmd", "SLURMD"), ("slurmdbd", "SLURMDBD")):
+        files[f"/etc/systemd/system/{name}.service"] = (UNIT.format(name=name, option=option), 0o644)
+    return files
+
+
+def _munge_key(folder: Path) -> str:
+    """The cluster's key, which HyperPod distributes; text of the length that munged asks for."""
+    path = folder / "munge.key"
+    if not path.exists():
+        path.write_text(secrets.token_hex(64))
+    return path.read_text()
+
+
+def _names(fleet: Fleet) -> str:
+    """Names of all machines, which the VPC's resolver would know."""
+    lines = [f"{machine.address} {machine.hostname} {machine.name}" for machine in fleet.machines]
+    return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"

@@ -1,0 +1,82 @@
+"""Pid 1 of one machine: makes its root, devices and cgroups, then only reaps what ends.
+
+Started by `machine.boot` in fresh mount, pid, ipc, uts and network namespaces below the ground's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from hpctools.errors import HpctoolsError
+from hpctools.sandbox import cgroups, mounts, root, unix
+from hpctools.sandbox.holder import CLONE_NEWCGROUP, reap
+from hpctools.sandbox.layout import code_and_interpreter
+from hpctools.sandbox.mounting import MS_NODEV, MS_NOSUID, make_private, mount
+
+# What this machine has there is nothing that a fresh node would have.
+COVERED = ("home", "tmp", "var/log", "var/spool", "var/lib/mysql")
+REMOVED = ("etc/slurm", "etc/sssd", "etc/ldap", "etc/munge/munge.key", "opt/slurm", "opt/ml", "var/lib/sss")
+SHARED = "/var/lib/stand-in/shared"
+
+
+def main() -> int:
+    """Entry: one JSON argument, as `machine.boot` makes it; a byte on stdout when ready."""
+    order = json.loads(sys.argv[1])
+    try:
+        shown = _own_cgroups(str(order["branch"])) if order["branch"] else ()
+        _arrange(Path(str(order["shared"])), shown)
+    except (HpctoolsError, OSError) as error:
+        print(f"cannot arrange the machine's inside: {error}", file=sys.stderr)
+        return 1
+    os.write(1, b"!")
+    return reap()
+
+
+def _own_cgroups(branch: str) -> tuple[str, ...]:
+    cgroups.join(branch)
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWCGROUP) != 0:
+        raise OSError(ctypes.get_errno(), "cannot make a cgroup namespace")
+    return cgroups.CONTROLLERS
+
+
+def _arrange(shared: Path, shown: tuple[str, ...]) -> None:
+    make_private()
+    outside = {path: os.open(path, os.O_PATH) for path in code_and_interpreter()}
+    outside[Path(SHARED)] = os.open(shared, os.O_PATH)
+    root.enter(Path("/"))
+    for name in COVERED:
+        _cover(Path("/", name))
+    for name in REMOVED:
+        _remove(Path("/", name))
+    mounts.fresh_dev()
+    mounts.fresh_run(unix.daemon_accounts())
+    mounts.show_cgroups(shown)
+    mounts.expose(outside)
+    root.leave_machine()
+    os.chdir("/")
+
+
+def _cover(path: Path) -> None:
+    """An empty folder in memory, with the owner and mode of what it hides."""
+    path.mkdir(parents=True, exist_ok=True)
+    seen = path.stat()
+    mount("tmpfs", str(path), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={seen.st_mode & 0o7777:o}")
+    os.chown(path, seen.st_uid, seen.st_gid)
+
+
+def _remove(path: Path) -> None:
+    """Remove what lies there; folders stay, empty, with their owner and mode."""
+    if path.is_dir() and not path.is_symlink():
+        for entry in path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    else:
+        path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

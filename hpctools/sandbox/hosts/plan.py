@@ -1,0 +1,100 @@
+"""Which machines there are: their names, groups, roles and addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["controller", "login", "compute", "directory"]
+NETWORK = "10.77.0"  # in namespaces of our own only
+GROUND_ADDRESS = f"{NETWORK}.1"
+PREFIX_LENGTH = 24
+FIRST_HOST = 11
+GROUP_STEP = 20
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine.
+
+    Attributes:
+        name: what HyperPod calls the instance: its group's name, a dash and a number from 1.
+        group: its instance group.
+        role: what it is there for.
+        address: IPv4 address on the machines' own network.
+        instance_id: as EC2 would give; another one after a replacement.
+    """
+
+    name: str
+    group: str
+    role: Role
+    address: str
+    instance_id: str
+
+    @property
+    def hostname(self) -> str:
+        """The host name, which is also the Slurm node's: as EC2 makes it of the address."""
+        return f"ip-{self.address.replace('.', '-')}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One instance group.
+
+    Attributes:
+        name: HyperPod's InstanceGroupName.
+        role: what its machines are there for.
+        count: how many there are.
+        instance_type: what its resource_config.json says.
+        gpus: GPUs of each machine; device nodes without a driver.
+    """
+
+    name: str
+    role: Role
+    count: int
+    instance_type: str = "ml.m5.4xlarge"
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The machines of a cluster.
+
+    Attributes:
+        cluster: the cluster's name.
+        groups: instance groups, in the order in which resource_config.json has them.
+        partition: the Slurm partition of the workers, beside `dev` that HyperPod always makes.
+    """
+
+    cluster: str = "uni-gpu"
+    groups: tuple[Group, ...] = field(
+        default=(
+            Group("controller", "controller", 1),
+            Group("login", "login", 2),
+            Group("worker", "compute", 3, "ml.g5.12xlarge", 4),
+        )
+    )
+    partition: str = "shared"
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """All machines; the n-th group's addresses begin at 11 + 20 n."""
+        return tuple(
+            Machine(
+                f"{group.name}-{number}",
+                group.name,
+                group.role,
+                f"{NETWORK}.{FIRST_HOST + GROUP_STEP * index + number - 1}",
+                f"i-{index + 1:02x}{number:015x}",
+            )
+            for index, group in enumerate(self.groups)
+            for number in range(1, group.count + 1)
+        )
+
+    def of_role(self, role: Role) -> tuple[Machine, ...]:
+        """The machines that are there for something."""
+        return tuple(machine for machine in self.machines if machine.role == role)
+
+    def group(self, name: str) -> Group:
+        """An instance group by name."""
+        return next(group for group in self.groups if group.name == name)
