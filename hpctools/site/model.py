@@ -16,6 +16,7 @@ from hpctools.site.departments import Department, Lab
 from hpctools.site.findings import Location
 from hpctools.site.hyperpod import HyperPod
 from hpctools.site.identity import Identity
+from hpctools.site.lifecycle import Lifecycle
 from hpctools.site.nodes import NodeGroup
 from hpctools.site.partitions import SharedPartition
 from hpctools.site.scalars import AccountName, TemplateName, TierName, UserName
@@ -106,6 +107,8 @@ class Site(Model):
     """What is around the cluster on AWS; left out where you have that already."""
     identity: Identity | None = None
     """The directory that knows the people; left out where Unix accounts come from elsewhere."""
+    lifecycle: Lifecycle = Lifecycle()
+    """What nodes do to themselves when they are created or replaced."""
     default_accounts: dict[UserName, AccountName] = Field(default_factory=dict)
     """For people with several accounts: the account of their jobs that name none."""
 
