@@ -74,15 +74,6 @@ class Hook(Model):
     """Whether a node is of no use without it."""
 
 
-class Homes(Model):
-    """Home folders."""
-
-    folder: FilePath = "/home"
-    """Where they are."""
-    skeleton: FilePath = "/etc/skel"
-    """What a new one begins with."""
-
-
 class SshKeys(Model):
     """Keys that outlive a node."""
 
@@ -125,11 +116,11 @@ class Lifecycle(Model):
 
     mounts: Annotated[tuple[Mount, ...], Field(max_length=20)] = ()
     """File systems beside those on FSx."""
-    homes: Homes = Homes()
-    """Home folders."""
     users: dict[UserName, UserId] = Field(default_factory=dict)
     """People whom the nodes themselves know, with the same number everywhere; none where a directory knows
     them."""
+    home_folder: FilePath = "/home"
+    """Where the homes of `users` are."""
     ssh_keys: SshKeys = SshKeys()
     """Keys that outlive a node."""
     log_rotation: LogRotation = LogRotation()
