@@ -115,3 +115,13 @@ def _names(fleet: Fleet) -> str:
     """Names of all machines, which the VPC's resolver would know."""
     lines = [f"{machine.address} {machine.hostname} {machine.name}" for machine in fleet.machines]
     return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"
+
+
+def write_slurm_conf(controller: Host, fleet: Fleet) -> None:
+    """Write what HyperPod's agent owns of Slurm's configuration, some time after a controller came.
+
+    What others put into the files is lost, as with the real one.
+    """
+    for name, text in (("gres.conf", agent.gres_conf(fleet)), ("slurm.conf", agent.slurm_conf(fleet))):
+        controller.write(f"{agent.VERSIONED}/{name}.new", text)
+        controller.run(["mv", f"{agent.VERSIONED}/{name}.new", f"{agent.VERSIONED}/{name}"])

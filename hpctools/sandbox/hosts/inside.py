@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from hpctools.sandbox.mounting import MS_NODEV, MS_NOSUID, make_private, mount
 
 # What this machine has there is nothing that a fresh node would have.
 COVERED = ("home", "tmp", "var/log", "var/spool", "var/lib/mysql")
-REMOVED = ("etc/slurm", "etc/sssd", "etc/ldap", "etc/munge/munge.key", "opt/slurm", "opt/ml", "var/lib/sss")
+REMOVED = ("etc/slurm", "etc/sssd", "etc/munge", "opt/slurm", "opt/ml", "var/lib/sss", "var/lib/ldap")
 SHARED = "/var/lib/stand-in/shared"
 
 
@@ -70,12 +69,10 @@ def _cover(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove what lies there; folders stay, empty, with their owner and mode."""
-    if path.is_dir() and not path.is_symlink():
-        for entry in path.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    else:
-        path.unlink(missing_ok=True)
+    """Remove the files that lie there; folders stay, with their owners and modes, as a package made them."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            Path(folder, name).unlink()
 
 
 if __name__ == "__main__":
