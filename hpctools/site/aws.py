@@ -79,6 +79,9 @@ class Aws(Model):
             refuse("network.internet: nat, or public subnets of your VPC, beside an internet-facing entry")
         if self.region and self.buckets.replicas_in == self.region:
             refuse("buckets.checkpoints.replicate_to: another region than the cluster's")
+        copied = self.buckets.checkpoints
+        if copied and copied.replicate_to and (self.kms_key is None) != (copied.replica_key is None):
+            refuse("kms_key and buckets.checkpoints.replica_key, or neither")
         return self
 
     def _check_names(self) -> None:

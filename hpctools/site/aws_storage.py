@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from hpctools.site.aws_words import BucketName, FsxDnsName, LifecycleBucketName, LustreMountName, RegionName
+from hpctools.site.aws_words import (
+    BucketName,
+    FsxDnsName,
+    KeyArn,
+    LifecycleBucketName,
+    LustreMountName,
+    RegionName,
+)
 from hpctools.site.base import Model
 from hpctools.site.scalars import FilePath, GroupName, refuse
 
@@ -77,6 +84,8 @@ class CheckpointBucket(DataBucket):
 
     replicate_to: RegionName | None = None
     """A region that gets a copy of every object; none when left out."""
+    replica_key: KeyArn | None = None
+    """The key of the copies, in their region; needed beside `kms_key`."""
 
 
 class Buckets(Model):
