@@ -14,6 +14,7 @@ import pytest
 
 from hpctools.errors import HpctoolsError
 from hpctools.sandbox import releases
+from tests.spread import Spread, slowest_first
 
 OWN = ""
 NOWHERE = "none"
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
+    if config.pluginmanager.hasplugin("dsession"):
+        config.pluginmanager.register(Spread())
 
 
 def _choose(stated: str) -> Choice:
@@ -80,6 +83,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what has no release to run on; without the machine's own only what runs elsewhere is left."""
+    slowest_first(items)
     choice = config.stash[CHOICE]
     if choice == Choice():
         return
