@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 from pydantic import Field, PrivateAttr
 
 from hpctools.errors import UsageError
+from hpctools.site.access import Access
 from hpctools.site.aws import Aws
 from hpctools.site.base import Model
 from hpctools.site.cluster import Cluster
@@ -107,6 +108,8 @@ class Site(Model):
     """What is around the cluster on AWS; left out where you have that already."""
     identity: Identity | None = None
     """The directory that knows the people; left out where Unix accounts come from elsewhere."""
+    access: Access = Access()
+    """Who may log in on which node."""
     lifecycle: Lifecycle = Lifecycle()
     """What nodes do to themselves when they are created or replaced."""
     default_accounts: dict[UserName, AccountName] = Field(default_factory=dict)

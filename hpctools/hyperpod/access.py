@@ -1,0 +1,34 @@
+"""Section `access` of settings.json: what pam/install.py on the nodes reads. The one place that knows its keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpctools.site import Site
+
+
+def access_settings(site: Site) -> dict[str, Any]:
+    """Return what PAM on the nodes is told.
+
+    Args:
+        site: the site.
+
+    Returns:
+        JSON values, times in seconds; 0 sessions is no limit, an empty path none.
+    """
+    access = site.access
+    people, compute, login = access.administrators, access.compute, access.login
+    return {
+        "administrators": {"users": list(people.users), "groups": list(people.groups)},
+        "compute": {
+            "several_jobs": compute.several_jobs,
+            "wait_for_job": compute.wait_for_job,
+            "adopt_module": compute.adopt_module or "",
+            "slurmd_pid_file": compute.slurmd_pid_file,
+        },
+        "login": {
+            "sessions_per_user": login.sessions_per_user or site.login.max_sessions_per_user,
+            "sessions": login.sessions or 0,
+            "session_hook": login.session_hook or "",
+        },
+    }

@@ -1,0 +1,110 @@
+"""The rules of each role. Pure.
+
+Administrators are named in the stack itself, one condition a rule: there is no second file that could be empty,
+missing or half-written while somebody logs in, and the stack is replaced by one rename. Their rules come first and jump
+over all others, so that nothing of Slurm, Python or ours runs for them.
+
+No rule of ours ever grants anything (`success=ignore`): it refuses (`die`), or leaves the decision to the rules of
+others. Being first with `die`, it cannot be undone by a `sufficient` or `done` that stands further down, as
+Red Hat's `account sufficient pam_localuser.so` and Debian's `new_authtok_reqd=done` would from further up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pam.rewrite import Additions
+from pam.settings import Settings
+
+ROLES = ("compute", "login", "closed")
+REFUSE = "[success=ignore default=die]"
+DENIED = 77  # the exit code by which the session limit refuses; every other failure of it lets in
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rules are to work.
+
+    Attributes:
+        service: the PAM service: sshd's program name.
+        programs: the folder of the helper programs.
+        adopt: path of pam_slurm_adopt.so; empty where it is not needed.
+        node: Slurm's name of the node, where several slurmds share a host; else empty.
+        sessions: the folder in which the session limit remembers who is in.
+    """
+
+    service: str
+    programs: str
+    adopt: str = ""
+    node: str = ""
+    sessions: str = "/run/hpctools-sessions"
+
+
+def additions(role: str, settings: Settings, place: Place) -> Additions:
+    """The rules of a role; `closed` is for a node that cannot tell which it has: administrators only."""
+    return _MAKERS[role](settings, place)
+
+
+def administrators(kind: str, settings: Settings, over: int) -> list[str]:
+    """Rules that let administrators jump over the `over` rules that follow."""
+    tests = ["uid eq 0", *(f"user = {_word(name)}" for name in settings.users)]
+    tests += [f"user ingroup {_word(name)}" for name in settings.groups]
+    return [
+        f"{kind}\t[success={len(tests) - 1 - i + over} default=ignore]\tpam_succeed_if.so quiet {test}"
+        for i, test in enumerate(tests)
+    ]
+
+
+def _word(name: str) -> str:
+    return f"[{name}]" if " " in name else name
+
+
+def _behind(kind: str, settings: Settings, rules: list[str]) -> list[str]:
+    return [*administrators(kind, settings, len(rules)), *(f"{kind}\t{rule}" for rule in rules)]
+
+
+def _compute(settings: Settings, place: Place) -> Additions:
+    run = f"pam_exec.so quiet stdout {place.programs}"
+    pid_file = settings.slurmd_pid_file.replace("%n", place.node)
+    options = "action_no_jobs=deny action_adopt_failure=deny action_generic_failure=deny"
+    named = f" nodename={place.node}" if place.node else ""
+    adopt = f"{place.adopt} {options} action_unknown={settings.several_jobs} service={place.service}{named}"
+    account = [
+        f"{REFUSE}\t{run}/slurmd-runs {pid_file} {place.node}".rstrip(),
+        f"[success=2 default=ignore]\t{adopt}",
+        f"{REFUSE}\t{run}/job-starting {settings.wait_for_job} {place.node}".rstrip(),
+        f"{REFUSE}\t{adopt}",
+    ]
+    session = [f"{REFUSE}\t{run}/adopted"]
+    return Additions(
+        "compute node: administrators, and users while a job of theirs runs here",
+        (*_behind("account", settings, account), *_behind("session", settings, session)),
+        (*administrators("session", settings, 1), "session\t[default=1]\tpam_permit.so"),
+    )
+
+
+def _login(settings: Settings, place: Place) -> Additions:
+    program = f"{place.programs}/session-limit"
+    words = [program, str(settings.sessions_per_user), str(settings.sessions), place.sessions]
+    call = " ".join([*words, *([settings.session_hook] if settings.session_hook else [])])
+    # Also when the program is gone or does not start: a limit must not lock a whole login node.
+    shell = f"pam_exec.so quiet stdout /bin/sh -c [{call} || test $? -ne {DENIED}]"
+    return Additions(
+        "login node: administrators, and users up to so many sessions",
+        tuple(_behind("account", settings, [f"{REFUSE}\t{shell}"])),
+    )
+
+
+def _closed(settings: Settings, place: Place) -> Additions:
+    del place
+    text = "This node does not know yet what it is for: only administrators may log in."
+    rules = [f"[default=ignore]\tpam_echo.so {text}", "requisite\tpam_deny.so"]
+    return Additions("node without a role: administrators only", tuple(_behind("account", settings, rules)))
+
+
+_MAKERS: dict[str, Callable[[Settings, Place], Additions]] = {
+    "compute": _compute,
+    "login": _login,
+    "closed": _closed,
+}
