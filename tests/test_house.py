@@ -57,12 +57,25 @@ def test_only_the_process_door_starts_processes() -> None:
 
 
 def test_what_runs_before_a_virtual_environment_imports_neither_package() -> None:
-    foreign = {
-        str(path.relative_to(ROOT))
-        for path in sources("lifecycle-scripts", "pam")
-        if imported(path) - set(sys.stdlib_module_names)
-    }
-    assert foreign == set()
+    """Only the standard library and what lies beside it; a folder may be called as a package by its name."""
+    for folder in ("lifecycle-scripts", "pam"):
+        beside = {path.stem for path in (ROOT / folder).rglob("*") if path.is_dir() or path.suffix == ".py"}
+        known = (set(sys.stdlib_module_names) | beside | {folder}) - set(PACKAGES)
+        foreign = {
+            str(path.relative_to(ROOT)): extra
+            for path in programs(folder)
+            if (extra := imported(path) - known)
+        }
+        assert foreign == {}
+
+
+def programs(folder: str) -> Iterator[Path]:
+    """Python files, those without an ending too."""
+    for path in sorted(
+        path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in ("", ".py")
+    ):
+        if path.suffix == ".py" or "python" in path.read_text(errors="replace").partition("\n")[0]:
+            yield path
 
 
 def test_there_is_no_python_among_the_configuration_but_the_example_training() -> None:
