@@ -53,13 +53,14 @@ def under(folder: Path, argv: Sequence[str]) -> list[str]:
     return [*entry, *argv]
 
 
-def enter(folder: Path) -> None:
+def enter(folder: Path, empty: Sequence[str] = ()) -> None:
     """Make `folder` the root of this mount namespace, whose mounts must be private.
 
     /proc is fresh; /sys and /dev are the machine's; the Python that runs us is there by its own path.
 
     Args:
         folder: a whole system.
+        empty: folders of it, relative to it, that are to be empty.
 
     Raises:
         SandboxError: the machine does not let us mount.
@@ -68,6 +69,8 @@ def enter(folder: Path) -> None:
     mount("tmpfs", str(scratch), "tmpfs", 0, "mode=755")
     for name in ("upper", "work", "whole"):
         (scratch / name).mkdir()
+    for name in empty:
+        _hide(folder, name, scratch / "upper")
     whole = scratch / "whole"
     layers = f"lowerdir={folder},upperdir={scratch}/upper,workdir={scratch}/work"
     mount("overlay", str(whole), "overlay", 0, layers)
@@ -77,6 +80,20 @@ def enter(folder: Path) -> None:
     for name in ("sys", "dev"):
         mount(f"/{name}", f"{whole}/{name}", "", MS_BIND | MS_REC)
     _pivot(whole)
+
+
+def _hide(folder: Path, name: str, upper: Path) -> None:
+    """Lay an empty folder over one, with its owner and mode; nothing of what it has shows through.
+
+    The attribute is that by which overlayfs itself marks a folder that replaced another.
+    """
+    inner = Path(name)
+    for part in (*reversed(inner.parents), inner):
+        target, seen = upper / part, (folder / part).stat()
+        target.mkdir(exist_ok=True)
+        target.chmod(seen.st_mode & 0o7777)
+        os.chown(target, seen.st_uid, seen.st_gid)
+    os.setxattr(upper / inner, "trusted.overlay.opaque", b"y")
 
 
 def leave_machine() -> None:

@@ -15,11 +15,11 @@ from hpctools.errors import HpctoolsError
 from hpctools.sandbox import cgroups, mounts, root, unix
 from hpctools.sandbox.holder import CLONE_NEWCGROUP, reap
 from hpctools.sandbox.layout import code_and_interpreter
-from hpctools.sandbox.mounting import MS_NODEV, MS_NOSUID, make_private, mount
+from hpctools.sandbox.mounting import make_private
 
 # What this machine has there is nothing that a fresh node would have.
-COVERED = ("home", "tmp", "var/log", "var/spool", "var/lib/mysql")
-REMOVED = ("etc/slurm", "etc/sssd", "etc/munge", "opt/slurm", "opt/ml", "var/lib/sss", "var/lib/ldap")
+EMPTY = ("home", "tmp", "var/log", "var/spool", "var/lib/mysql", "var/lib/ldap")
+REMOVED = ("etc/slurm", "etc/sssd", "etc/munge", "opt/slurm", "opt/ml", "var/lib/sss")
 SHARED = "/var/lib/stand-in/shared"
 
 
@@ -47,9 +47,7 @@ def _arrange(shared: Path, shown: tuple[str, ...]) -> None:
     make_private()
     outside = {path: os.open(path, os.O_PATH) for path in code_and_interpreter()}
     outside[Path(SHARED)] = os.open(shared, os.O_PATH)
-    root.enter(Path("/"))
-    for name in COVERED:
-        _cover(Path("/", name))
+    root.enter(Path("/"), [name for name in EMPTY if Path("/", name).is_dir()])
     for name in REMOVED:
         _remove(Path("/", name))
     mounts.fresh_dev()
@@ -58,14 +56,6 @@ def _arrange(shared: Path, shown: tuple[str, ...]) -> None:
     mounts.expose(outside)
     root.leave_machine()
     os.chdir("/")
-
-
-def _cover(path: Path) -> None:
-    """An empty folder in memory, with the owner and mode of what it hides."""
-    path.mkdir(parents=True, exist_ok=True)
-    seen = path.stat()
-    mount("tmpfs", str(path), "tmpfs", MS_NOSUID | MS_NODEV, f"mode={seen.st_mode & 0o7777:o}")
-    os.chown(path, seen.st_uid, seen.st_gid)
 
 
 def _remove(path: Path) -> None:
