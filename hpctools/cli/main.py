@@ -22,6 +22,7 @@ COMMANDS = {
     "apply": "make a cluster what its site says, all of it or nothing",
     "rollback": "bring back an earlier configuration",
     "history": "who applied what, when, and what came of it",
+    "identity": "the people's directory: what nodes are told of it, and who is in its groups",
     "doctor": "what is wrong with this installation, why it matters and what to do",
     "hyperpod": "clusters on Amazon SageMaker HyperPod: render, validate, create, ...",
     "sandbox": "a real Slurm cluster on this machine in one command",

@@ -34,11 +34,12 @@ DistinguishedName = Annotated[
     str,
     BeforeValidator(
         matching(
-            r"[A-Za-z][A-Za-z0-9-]*=[^\x00-\x1f\x7f\u2028\u2029]{1,480}",
+            r"[A-Za-z][A-Za-z0-9-]*=[^\x00-\x1f\x7f?\u2028\u2029]{1,480}",
             "a distinguished name, for example ou=people,dc=uni,dc=example",
         )
     ),
 ]
+"""No question mark: sssd.conf takes what follows one for a scope and a filter."""
 
 DirectoryFilter = Annotated[
     str,
@@ -89,13 +90,18 @@ FileName = Annotated[
     str, BeforeValidator(matching(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", "a file name without a folder"))
 ]
 
-NOBODY_RUNS_AS = frozenset({"root", "ssm-user", "ubuntu", "ec2-user", "admin", "slurm", "munge"})
-"""Accounts of the machine that no person may be: most of them become root with sudo."""
+_DEBIAN = """_apt _chrony backup bin chrony daemon games gnats irc landscape list lp mail man messagebus news
+nobody ntp pollinate polkitd proxy root rpc statd sync sys syslog systemd-network systemd-resolve
+systemd-timesync tcpdump tss uucp uuidd www-data"""
+_OURS = "admin debian ec2-user ssm-user ubuntu munge mysql postgres slurm sshd sssd"
+
+MACHINE_ACCOUNTS = frozenset(f"{_DEBIAN} {_OURS}".split())
+"""Accounts of the machines that no person may be; some of them become root with sudo."""
 
 
 def _check_run_as(value: object) -> str:
     name = matching(r"[a-z_][a-z0-9_.-]{0,31}", "a Unix account of a person")(value)
-    if name in NOBODY_RUNS_AS:
+    if name in MACHINE_ACCOUNTS:
         refuse(f"the Unix account of a person: {name!r} belongs to the machine")
     return name
 
