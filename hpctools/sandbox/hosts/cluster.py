@@ -29,13 +29,12 @@ class Hosts:
     Args:
         fleet: which there are to be.
         rack: what they share.
-        bundle: the lifecycle bundle that HyperPod would have copied to each; None for bare machines.
     """
 
-    def __init__(self, fleet: Fleet, rack: Rack, bundle: Path | None) -> None:
+    def __init__(self, fleet: Fleet, rack: Rack) -> None:
         self.fleet = fleet
         self.rack = rack
-        self.bundle = bundle
+        self._bundle: Path | None = None
         self._hosts: dict[str, Host] = {}
 
     def __getitem__(self, name: str) -> Host:
@@ -61,8 +60,20 @@ class Hosts:
     def _boot(self, machine: Machine) -> Host:
         host = boot(machine, self.rack)
         network.connect(self.rack.ground, host.pid1, machine.address)
-        image.install(host, self.fleet, self.bundle)
+        image.install(host, self.fleet)
+        if self._bundle is not None:
+            image.deliver(host, self._bundle)
         return host
+
+    def deliver(self, bundle: Path) -> None:
+        """Copy a lifecycle bundle to each machine, and to those that come later, as HyperPod does from S3.
+
+        Args:
+            bundle: a folder as `hpctools hyperpod bundle` makes it.
+        """
+        self._bundle = bundle
+        for host in self:
+            image.deliver(host, bundle)
 
     def replace(self, name: str) -> Host:
         """Replace a machine by an empty one of the same name and address, as HyperPod does."""
@@ -131,8 +142,10 @@ def _rack(ours: socket.socket, folder: Path, branch: str) -> Rack:
 
 
 def _up(fleet: Fleet, rack: Rack, bundle: Path | None) -> Hosts:
-    made = Hosts(fleet, rack, bundle)
+    made = Hosts(fleet, rack)
     made.boot(*fleet.machines)
+    if bundle is not None:
+        made.deliver(bundle)
     return made
 
 

@@ -59,7 +59,7 @@ systemctl start munge ssh
 """
 
 
-def install(host: Host, fleet: Fleet, bundle: Path | None) -> None:
+def install(host: Host, fleet: Fleet) -> None:
     """Make a machine that has just booted an empty HyperPod node: nothing of ours has run yet.
 
     Raises:
@@ -73,14 +73,18 @@ def install(host: Host, fleet: Fleet, bundle: Path | None) -> None:
         target.write_text(text)
         target.chmod(mode)
     host.copy(folder, "/")
-    if bundle is not None:
-        host.copy(bundle, BUNDLE)
     words = {
         "versioned": agent.VERSIONED,
         "role": host.machine.role,
         "administrator": ADMINISTRATOR,
     }
     host.run(["sh", "-c", INSTALL.format(**words)])
+
+
+def deliver(host: Host, bundle: Path) -> None:
+    """Put a lifecycle bundle where HyperPod copies it, in place of one that is there."""
+    host.run(["rm", "-rf", BUNDLE])
+    host.copy(bundle, BUNDLE)
 
 
 def _files(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
