@@ -51,24 +51,6 @@ def controllers() -> tuple[Answer, ...]:
     return found
 
 
-def credential(auth_type: str, auth_info: str) -> str:
-    """What munge here says against a credential of its own; "" when nothing, or where it is not used.
-
-    Args:
-        auth_type: slurm.conf's AuthType.
-        auth_info: its AuthInfo, which may name another socket.
-    """
-    if auth_type not in ("", "auth/munge"):
-        return ""
-    named = re.search(r"socket=([^,]+)", auth_info)
-    socket = [f"--socket={named[1]}"] if named else []
-    made = run(["munge", "--no-input", *socket], timeout=ASK_SECONDS, check=False)
-    if made.code:
-        return _last(made.stderr)
-    read = run(["unmunge", *socket], timeout=ASK_SECONDS, check=False, stdin=made.stdout)
-    return "" if read.code == 0 else _last(read.stderr or read.stdout)
-
-
 def slurmdbd() -> Slurmdbd:
     """slurmdbd itself."""
     return read_slurmdbd(sacctmgr("show", "config"), sacctmgr("show", "stats"))

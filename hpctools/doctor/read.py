@@ -14,6 +14,7 @@ from hpctools.doctor import ask, host
 from hpctools.doctor.ask import see
 from hpctools.doctor.conf_lines import includes, settings, with_includes
 from hpctools.doctor.installation import Accounting, Answer, ConfFile, Installation, Missing, Seen, Slurmdbd
+from hpctools.slurm import munge
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.types import Node, Partition
 from hpctools.slurm.versions import Release, parse_release, reconfigure_starts_anew
@@ -80,6 +81,8 @@ def read(folder: Path) -> Installation:
 
 def _ask(stuck: Missing | None, text: Mapping[str, str]) -> _Told:
     """Ask the daemons, all at the same time where no answer is needed for another question."""
+    credential = see(lambda: munge.credential(text.get("authtype", ""), text.get("authinfo", "")))
+    stuck = stuck or _powerless(credential)
     controllers = see(ask.controllers) if stuck is None else stuck
     silent = _silence(controllers)
     client = CommandClient()
@@ -91,8 +94,6 @@ def _ask(stuck: Missing | None, text: Mapping[str, str]) -> _Told:
         config, nodes = unless(silent, client.config), unless(silent, client.nodes)
         partitions = unless(silent, client.partitions)
         slurmdbd, release = unless(stuck, ask.slurmdbd), unless(stuck, lambda: client.release)
-        auth = text.get("authtype", ""), text.get("authinfo", "")
-        credential = unless(None, lambda: ask.credential(*auth))
         cluster = ask.cluster_name(config.result(), text) if stuck is None else stuck
         accounting = pool.submit(lambda: then(cluster, ask.accounting))
         unended = then(cluster, ask.unended)
@@ -108,7 +109,7 @@ def _ask(stuck: Missing | None, text: Mapping[str, str]) -> _Told:
         unended=unended,
         slurmdbd=slurmdbd.result(),
         accounting=accounting.result(),
-        credential=credential.result(),
+        credential=credential,
     )
 
 
@@ -127,6 +128,13 @@ def _stuck(files: Seen[tuple[ConfFile, ...]]) -> Missing | None:
     if gone is None:
         return None
     return Missing(f"no Slurm command works here: slurm.conf includes {gone}, which is not there", True)
+
+
+def _powerless(credential: Seen[str]) -> Missing | None:
+    """Why Slurm's commands need not be run: each tries for 50 s to get a credential (22.05.8)."""
+    if isinstance(credential, Missing):
+        return credential if credential.unreachable else None
+    return Missing(f"no Slurm command works here: munge says {credential}", True) if credential else None
 
 
 def _silence(controllers: Seen[tuple[Answer, ...]]) -> Missing | None:

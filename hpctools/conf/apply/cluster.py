@@ -33,6 +33,14 @@ class Boot:
 class Planner(Protocol):
     """Tells what a configuration would change, and whether it would boot."""
 
+    def ready(self) -> None:
+        """Look whether daemons can be asked from here at all, which takes no time.
+
+        Raises:
+            UnreachableError: they cannot; whoever asks them nevertheless waits for minutes.
+        """
+        ...
+
     def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
         """What separates the cluster from a bundle, read now."""
         ...
@@ -81,7 +89,11 @@ class Daemons(Protocol):
     """slurmctld, slurmdbd and the slurmds as processes."""
 
     def controller_answers(self) -> bool:
-        """Whether slurmctld answers."""
+        """Whether slurmctld answers.
+
+        Raises:
+            CommandError: it cannot be told.
+        """
         ...
 
     def accounting_answers(self) -> bool:

@@ -45,6 +45,7 @@ def _stage(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     if prepared.switches:
         parts.generations.adopt(prepared.after)
         progress.base = parts.generations.current
+        parts.generations.hold()
         progress.fresh = parts.generations.stage(prepared.after)
 
 

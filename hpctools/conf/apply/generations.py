@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hpctools.conf import durable
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.fileset import FileSet
-from hpctools.errors import HpctoolsError
+from hpctools.conf.apply.writing import writing
 
 STORE = ".hpctools"
 CURRENT = "current"
+BACK = "back"
 _NEW = "new-"
 
 
@@ -42,10 +42,7 @@ class Generations:
     @property
     def current(self) -> int | None:
         """The generation in force; None when the folder has not been taken over yet."""
-        try:
-            return int((self.store / CURRENT).readlink().name)
-        except (OSError, ValueError):
-            return None
+        return _leads_to(self.store / CURRENT)
 
     def managed(self) -> tuple[str, ...]:
         """Names of the files that the generation in force has."""
@@ -61,7 +58,7 @@ class Generations:
         Raises:
             HpctoolsError: it cannot be written; nothing has changed.
         """
-        with _writing(self.folder):
+        with writing(self.folder):
             self.store.mkdir(mode=0o755, parents=True, exist_ok=True)
             self.store.chmod(0o755)  # commands of every account read slurm.conf, whatever our umask is
             number = max(self._numbers(), default=-1) + 1
@@ -101,19 +98,31 @@ class Generations:
         present = fileset.read(self.folder, every)
         if self.current is None or set(foreign) & set(present):
             self.switch(self.stage(present))
-        with _writing(self.folder):
+        with writing(self.folder):
             for name in foreign:
                 self._link(Path(STORE, CURRENT, name), self.folder / name)
             durable.sync(self.folder)
 
+    def hold(self) -> None:
+        """Make the way back to the generation in force while there is room for it: a disk may fill meanwhile.
+
+        Raises:
+            HpctoolsError: it cannot be made; nothing has changed.
+        """
+        with writing(self.folder):
+            self._link(Path(str(self.current)), self.store / BACK)
+
     def switch(self, number: int) -> None:
-        """Put a generation in force: one rename.
+        """Put a generation in force: one rename; to the one that is held it takes no room on the disk.
 
         Raises:
             HpctoolsError: it cannot be done; the generation in force is as before.
         """
-        with _writing(self.folder):
-            self._link(Path(str(number)), self.store / CURRENT)
+        with writing(self.folder):
+            if _leads_to(self.store / BACK) == number:
+                (self.store / BACK).replace(self.store / CURRENT)
+            else:
+                self._link(Path(str(number)), self.store / CURRENT)
             durable.sync(self.store)
 
     def tidy(self, keep: Collection[int]) -> None:
@@ -123,7 +132,7 @@ class Generations:
             HpctoolsError: the folder cannot be written.
         """
         kept = {str(number) for number in (*keep, self.current)}
-        with _writing(self.folder):
+        with writing(self.folder):
             for path in self._strangers(kept):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -154,12 +163,8 @@ class Generations:
             raise
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _leads_to(link: Path) -> int | None:
     try:
-        yield
-    except OSError as error:
-        raise HpctoolsError(
-            f"cannot write {error.filename or folder}: {error.strerror}",
-            f"check the free space, the permissions and the mounts of {folder}",
-        ) from None
+        return int(link.readlink().name)
+    except (OSError, ValueError):
+        return None

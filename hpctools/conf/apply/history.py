@@ -7,21 +7,22 @@ history/7/
     before/ after/  the whole configuration files
     accounts-before.json accounts-after.json    slurmdbd's tree
     sacctmgr.dump   `sacctmgr dump` from before, for people
+    room            keeps room for the last words of a change under way, should the disk fill meanwhile
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from hpctools.conf import durable
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.apply.fileset import FileSet, StoredFile
 from hpctools.conf.apply.record import Record, Side
+from hpctools.conf.apply.writing import writing
 from hpctools.errors import HpctoolsError
 
 RECORD = "record.json"
@@ -29,6 +30,8 @@ SITE = "site.yaml"
 FACTS = "facts.yaml"
 PLAN = "plan.json"
 DUMP = "sacctmgr.dump"
+ROOM = "room"
+_ROOM_BYTES = 16 * 1024
 _NEW = "new-"
 
 
@@ -54,7 +57,7 @@ class History:
         Raises:
             HpctoolsError: they cannot be made.
         """
-        with _writing(self.state):
+        with writing(self.state):
             for folder in (self.state, self.folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.state.chmod(0o700)
@@ -103,7 +106,7 @@ class History:
             HpctoolsError: it cannot be written.
         """
         fresh = self.folder / f"{_NEW}{record.number}"
-        with _writing(self.state):
+        with writing(self.state):
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(mode=0o700)
             try:
@@ -111,6 +114,9 @@ class History:
                     _keep(fresh / side, files)
                 for name, text in {RECORD: record.to_json(), **documents}.items():
                     durable.create(fresh / name, text.encode(), 0o600)
+                if record.open:
+                    room = max(_ROOM_BYTES, 4 * len(record.to_json()))  # `owed` may grow to what `steps` is
+                    durable.create(fresh / ROOM, bytes(room), 0o600)
                 durable.sync(fresh)
                 fresh.rename(self.folder / str(record.number))
             except BaseException:
@@ -128,13 +134,18 @@ class History:
         self.write(record.number, RECORD, record.to_json())
         return record
 
+    def make_room(self, number: int) -> None:
+        """Give free what was kept for the last words of a change, which are to be written now."""
+        with suppress(OSError):
+            (self.folder / str(number) / ROOM).unlink()
+
     def write(self, number: int, name: str, text: str) -> None:
         """Put a document beside a change's record.
 
         Raises:
             HpctoolsError: it cannot be written.
         """
-        with _writing(self.state):
+        with writing(self.state):
             durable.replace(self.folder / str(number) / name, text)
 
     def files(self, number: int, side: Side) -> dict[str, StoredFile]:
@@ -187,14 +198,3 @@ def _keep(folder: Path, files: FileSet) -> None:
         name: {"mode": file.mode, "uid": file.owner[0], "gid": file.owner[1]} for name, file in files.items()
     }
     durable.create(folder.with_name(f"{folder.name}.json"), json.dumps(rows).encode(), 0o600)
-
-
-@contextmanager
-def _writing(state: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise HpctoolsError(
-            f"cannot write {error.filename or state}: {os.strerror(error.errno or 0)}",
-            f"check the free space and the permissions of {state}",
-        ) from None

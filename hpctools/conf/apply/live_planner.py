@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpctools.conf.apply import fileset
 from hpctools.conf.apply.cluster import Boot
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
-from hpctools.conf.plan.read import Ask, ask_commands, read
+from hpctools.conf.plan.read import Ask, read
+from hpctools.errors import UnreachableError
+from hpctools.slurm import munge
 from hpctools.slurm.versions import Release
 
 if TYPE_CHECKING:
@@ -23,19 +26,27 @@ class LivePlanner:
     Args:
         folder: the configuration folder.
         release: the Slurm release, when slurmctld does not tell it.
-        ask: runs Slurm's commands.
+        ask: runs Slurm's commands; those of this host when None.
     """
 
-    def __init__(self, folder: Path, release: Release | None, ask: Ask = ask_commands) -> None:
+    def __init__(self, folder: Path, release: Release | None, ask: Ask | None = None) -> None:
         self._ask = ask
         self._folder = folder
         self._release = release
         self._live: Live | None = None
 
+    def ready(self) -> None:
+        """See Planner."""
+        text = fileset.read(self._folder, ["slurm.conf"])
+        why = munge.trouble(text["slurm.conf"].content.decode(errors="replace") if text else "")
+        if why:
+            raise UnreachableError(why, munge.REMEDY)
+
     def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
         """See Planner."""
         cluster = wanted.accounts.clusters[0]
-        self._live = read(self._folder, cluster, paths=[file.path for file in wanted.files], ask=self._ask)
+        paths = [file.path for file in wanted.files]
+        self._live = read(self._folder, cluster, paths=paths, wanted=wanted.accounts, ask=self._ask)
         return make_plan(wanted, self._live, folder=self._folder, release=self._release, prune=prune)
 
     def preflight(self, wanted: Bundle) -> Boot:

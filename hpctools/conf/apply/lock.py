@@ -7,10 +7,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpctools.conf.apply.who import Who
+from hpctools.conf.apply.writing import writing
 from hpctools.errors import HpctoolsError
 
 _PAUSE_SECONDS = 0.1
@@ -34,18 +35,21 @@ def locked(path: Path, who: Who, command: str, wait: float = 0.0) -> Iterator[No
         LockedError: another holder did not end in time.
         HpctoolsError: the lock file cannot be made.
     """
-    try:
+    with writing(path.parent):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise HpctoolsError(f"cannot open the lock {path}: {error.strerror}", "run it as root") from None
     try:
         _take(descriptor, wait)
-        note = {"pid": os.getpid(), "who": who.name, "command": command, "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        _sign(descriptor, who, command)
         yield
     finally:
         os.close(descriptor)
+
+
+def _sign(descriptor: int, who: Who, command: str) -> None:
+    note = {"pid": os.getpid(), "who": who.name, "command": command, "since": time.time()}
+    with suppress(OSError):  # on a full disk: the lock is held all the same
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
 
 
 def _take(descriptor: int, wait: float) -> None:

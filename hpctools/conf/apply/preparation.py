@@ -72,9 +72,10 @@ def prepare(request: Request, generations: Generations, history: History, cluste
 
     Raises:
         ApplyError: the change is refused: hand edits, a plan that no longer fits, another cluster's history.
-        UnreachableError: slurmdbd does not answer.
+        UnreachableError: slurmdbd does not answer, or no daemon can be asked from here.
         HpctoolsError: something cannot be read.
     """
+    cluster.planner.ready()
     last = recover(history, generations, cluster.daemons)
     known = _known(history, last, request)
     names = {*(file.path for file in request.bundle.files), *generations.managed(), *known}

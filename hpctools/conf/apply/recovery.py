@@ -43,6 +43,7 @@ def recover(history: History, generations: Generations, daemons: Daemons) -> Rec
         return last
     if last.drained:
         daemons.resume(last.drained)
+    history.make_room(last.number)
     return history.update(settled(last, in_force(history, generations, last), time.time()))
 
 

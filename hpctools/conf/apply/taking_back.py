@@ -26,6 +26,7 @@ def take_back(error: BaseException, prepared: Prepared, parts: Parts, progress: 
     parts.interrupts.finish()
     reason = _reason(error)
     parts.doing(f"{reason.splitlines()[0]}: rolling back")
+    parts.history.make_room(progress.record.number)
     troubles = _undo(reason, prepared, parts, progress)
     result: Result = "failed" if troubles else "rolled back"
     told = f"{reason}; {'; '.join(troubles)}" if troubles else reason
@@ -57,7 +58,7 @@ def _reason(error: BaseException) -> str:
 
 def _undo(reason: str, prepared: Prepared, parts: Parts, progress: Progress) -> list[str]:
     """Take back each part for itself: one that fails does not keep the others."""
-    controller = parts.cluster.daemons.controller_answers() if progress.tried else True
+    controller = _controller_answers(parts) if progress.tried else True
     loading = steps.back(progress.tried, controller=controller) if prepared.before else ()
     with suppress(HpctoolsError):
         owed = steps.merged(loading, prepared.last.owed if prepared.last else ())
@@ -71,6 +72,13 @@ def _undo(reason: str, prepared: Prepared, parts: Parts, progress: Progress) -> 
     with suppress(HpctoolsError):  # what nobody reads is no trouble; the next change removes it
         _tidy(parts, progress)
     return troubles
+
+
+def _controller_answers(parts: Parts) -> bool:
+    try:
+        return parts.cluster.daemons.controller_answers()
+    except HpctoolsError:  # not in time, or munge has gone: the files go back all the same
+        return False
 
 
 def _attempt(troubles: list[str], what: str, action: Callable[[], None]) -> None:

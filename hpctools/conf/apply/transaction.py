@@ -96,6 +96,7 @@ def _done(prepared: Prepared, parts: Parts, progress: Progress) -> Outcome:
     """The change is in force and verified: what is left is to say so."""
     parts.interrupts.finish()
     parts.interrupts.doing = "the change is complete and being recorded"
+    parts.history.make_room(progress.record.number)
     try:
         progress.note(parts.history, phase=Phase.DONE, in_force="after", owed=())
         if progress.record.drained:

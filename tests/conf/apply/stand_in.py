@@ -13,7 +13,7 @@ from hpctools.conf.apply.cluster import Pause
 from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle, File
 from hpctools.conf.plan.model import Change, FileChange, Need, Plan, Step
-from hpctools.errors import ApplyError, CommandError
+from hpctools.errors import ApplyError, CommandError, UnreachableError
 
 NAMES = ("cgroup.conf", "slurm.conf", "slurmdbd.conf")
 BOTH = ("n1", "n2")
@@ -41,6 +41,7 @@ class StandIn:
         root: `etc/` is the configuration folder, `loaded/` what slurmctld read last, `people` slurmdbd's.
         needs: what a change of a file takes.
         poison: a word over which slurmctld stumbles; `deadly` whether it ends then.
+        mute: why no daemon can be asked from here.
         seen: what it was told, in order.
         same: files whose new text means what the old one means.
         at: called before each thing that it is told, with its name; may raise or kill.
@@ -53,6 +54,7 @@ class StandIn:
     forgets: bool = False
     problems: tuple[str, ...] = ()
     lost: tuple[int, ...] = ()
+    mute: str = ""
     jobs: tuple[int, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     same: tuple[str, ...] = ()
@@ -113,6 +115,10 @@ class StandIn:
         )
 
     # -- Planner
+
+    def ready(self) -> None:
+        if self.mute:
+            raise UnreachableError(self.mute)
 
     def plan(self, wanted: Bundle, *, prune: bool = False) -> Plan:
         up = self.controller_answers()

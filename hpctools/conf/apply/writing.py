@@ -1,0 +1,61 @@
+"""What a disk says against being written, told with the file system that it is and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpctools.errors import HpctoolsError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Write below a folder.
+
+    Raises:
+        HpctoolsError: instead of OSError; names the file, and the file system where that is at fault.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else folder
+        said = error.strerror or os.strerror(error.errno or 0)
+        if error.errno in _FULL:
+            raise _full(path, said) from None
+        raise HpctoolsError(f"cannot write {path}: {said}", _remedy(error.errno, path)) from None
+
+
+def _full(path: Path, said: str) -> HpctoolsError:
+    mount = _mount(path)
+    room = os.statvfs(mount)
+    where = f"cannot write {path}: {said}: the file system at {mount}"
+    if room.f_files and not room.f_favail:
+        found, look = "has no inodes left", f"df -i {mount}"
+    else:
+        free, size = (blocks * room.f_frsize // 1024 for blocks in (room.f_bavail, room.f_blocks))
+        found, look = f"has {free:,} of {size:,} KiB left", f"df -h {mount}"
+    return HpctoolsError(
+        f"{where} {found}", f"remove or move files there (`{look}`), then run the same again"
+    )
+
+
+def _remedy(number: int | None, path: Path) -> str:
+    if number in _FORBIDDEN:
+        return f"run it as root; for root, check the mount and the attributes of {path} (lsattr)"
+    if number == errno.EROFS:
+        return f"check why the file system at {_mount(path)} is mounted read-only (dmesg)"
+    return f"check the permissions and the mounts of {path}"
+
+
+def _mount(path: Path) -> Path:
+    """Where the file system of a path that perhaps was not made is mounted."""
+    place = path.absolute()
+    while not place.is_mount():
+        place = place.parent
+    return place
