@@ -24,6 +24,10 @@ SUBCOMMANDS = {
         "hpctools.cli.hyperpod_advise:advise",
         "which style and which SlurmConfigStrategy fit, and why",
     ),
+    "template": (
+        "hpctools.cli.hyperpod_template:template",
+        "show the CloudFormation template of what is around the cluster",
+    ),
 }
 
 

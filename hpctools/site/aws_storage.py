@@ -109,6 +109,8 @@ class ManagedDatabase(Model):
 
     instance_class: Annotated[str, Field(pattern=r"^db\.[a-z0-9]{2,10}\.[a-z0-9]{2,12}$")] = "db.t4g.medium"
     """Its size."""
+    version: Annotated[str, Field(pattern=r"^1\d\.\d{1,2}\.\d{1,2}$")] = "10.11.16"
+    """MariaDB's version, in quotes; AWS retires old ones."""
     size_gib: Annotated[int, Field(ge=20, le=65_536)] = 50
     """Its disk in GiB."""
     standby: bool = True
