@@ -135,6 +135,7 @@ def _rack(ours: socket.socket, folder: Path, branch: str) -> Rack:
     network.lay(ground)
     rack = Rack(ground, folder, branch if cgroups.version() == "v1" else "")
     rack.shared.mkdir(mode=0o755)
+    (folder / "munge.key").write_text(secrets.token_hex(64))
     folder.chmod(0o755)
     keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hosts", "-f", str(rack.key)]
     run.run(keygen, timeout=SECONDS)

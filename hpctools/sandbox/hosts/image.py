@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from pathlib import Path
 
@@ -36,49 +35,61 @@ PasswordAuthentication no
 UseDNS no
 MaxStartups 200:30:400
 """
-INSTALL = """\
+# What Debian's packages make on a machine, and what the network's name service would know.
+BASE = """\
 set -eu
-chown -h munge:munge /etc/munge /etc/munge/munge.key
+hostname "$1"
+rm -f /etc/ssh/ssh_host_*
+ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
+install -d -o slurm -g slurm /var/log/slurm /var/spool/slurmctld
+install -d /var/spool/slurmd
+install -d -m 0700 -o munge -g munge /var/log/munge /var/lib/munge /etc/munge
+install -d -o mysql -g mysql /var/log/mysql
+if [ "$2" = controller ]; then
+  mysql_install=/usr/bin/mariadb-install-db
+  $mysql_install --user=mysql --skip-test-db --auth-root-authentication-method=socket >/dev/null
+fi
+useradd --create-home --shell /bin/bash --uid 990 "$3"
+systemctl start ssh
+"""
+HYPERPOD = """\
+set -eu
+chown munge:munge /etc/munge/munge.key
 chmod 0400 /etc/munge/munge.key
-ln -sfn {versioned} /opt/slurm/etc
+ln -sfn "$1" /opt/slurm/etc
 ln -sfn /usr/bin /opt/slurm/bin
 ln -sfn /usr/sbin /opt/slurm/sbin
 rm -rf /etc/slurm
 ln -sfn /opt/slurm/etc /etc/slurm
-rm -f /etc/ssh/ssh_host_*
-ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
-install -d -o slurm -g slurm /var/log/slurm /var/spool/slurmctld
-install -d -m 0700 -o munge -g munge /var/log/munge /var/lib/munge
-install -d -o mysql -g mysql /var/log/mysql
-mysql_install=/usr/bin/mariadb-install-db
-if [ "{role}" = controller ]; then
-  $mysql_install --user=mysql --skip-test-db --auth-root-authentication-method=socket >/dev/null
-fi
-useradd --create-home --shell /bin/bash --uid 990 {administrator}
-systemctl start munge ssh
+systemctl start munge
 """
 
 
 def install(host: Host, fleet: Fleet) -> None:
-    """Make a machine that has just booted an empty HyperPod node: nothing of ours has run yet.
+    """Make a machine that has just booted an empty node: an operating system with its packages, and sshd.
+
+    On HyperPod there are also what its image and its agent bring, munged among them.
 
     Raises:
         CommandError: something cannot be installed.
     """
+    hyperpod = fleet.provider == "hyperpod"
+    _lay(host, {**_base(host, fleet), **(_hyperpod(host, fleet) if hyperpod else {})})
+    machine = host.machine
+    host.run(["sh", "-c", BASE, "base", machine.hostname, machine.role, ADMINISTRATOR])
+    if hyperpod:
+        host.run(["sh", "-c", HYPERPOD, "hyperpod", agent.VERSIONED])
+
+
+def _lay(host: Host, files: dict[str, tuple[str, int]]) -> None:
     folder = host.rack.folder / f"image-{host.machine.name}"
     shutil.rmtree(folder, ignore_errors=True)
-    for path, (text, mode) in _files(host, fleet).items():
+    for path, (text, mode) in files.items():
         target = folder / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
         target.chmod(mode)
     host.copy(folder, "/")
-    words = {
-        "versioned": agent.VERSIONED,
-        "role": host.machine.role,
-        "administrator": ADMINISTRATOR,
-    }
-    host.run(["sh", "-c", INSTALL.format(**words)])
 
 
 def deliver(host: Host, bundle: Path) -> None:
@@ -87,21 +98,27 @@ def deliver(host: Host, bundle: Path) -> None:
     host.copy(bundle, BUNDLE)
 
 
-def _files(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
-    """Text and mode of each file, by path."""
-    public = host.rack.key.with_suffix(".pub").read_text()
+def _base(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
+    """Text and mode of each file that every machine has, by path."""
     files = {
-        RESOURCE_CONFIG: (agent.resource_config(fleet), 0o644),
-        f"{agent.VERSIONED}/.agent": ("", 0o644),
-        "/etc/munge/munge.key": (_munge_key(host.rack.folder), 0o400),
         "/etc/hostname": (f"{host.machine.hostname}\n", 0o644),
         "/etc/hosts": (_names(fleet), 0o644),
-        "/etc/ssh/authorized_key": (public, 0o644),
+        "/etc/ssh/authorized_key": (host.rack.key.with_suffix(".pub").read_text(), 0o644),
         "/etc/ssh/sshd_config.d/image.conf": (SSHD, 0o644),
         "/usr/bin/systemctl": ((STAND_INS / "systemctl.py").read_text(), 0o755),
     }
     for name in ("lustre", "nfs"):
         files[f"/usr/sbin/mount.{name}"] = ((STAND_INS / "mount.sh").read_text(), 0o755)
+    return files
+
+
+def _hyperpod(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
+    """The same for what HyperPod brings."""
+    files = {
+        RESOURCE_CONFIG: (agent.resource_config(fleet), 0o644),
+        f"{agent.VERSIONED}/.agent": ("", 0o644),
+        "/etc/munge/munge.key": (_munge_key(host.rack.folder), 0o400),
+    }
     for name, option in (("slurmctld", "SLURMCTLD"), ("slurmd", "SLURMD"), ("slurmdbd", "SLURMDBD")):
         files[f"/etc/systemd/system/{name}.service"] = (UNIT.format(name=name, option=option), 0o644)
     return files
@@ -109,10 +126,7 @@ def _files(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
 
 def _munge_key(folder: Path) -> str:
     """The cluster's key, which HyperPod distributes; text of the length that munged asks for."""
-    path = folder / "munge.key"
-    if not path.exists():
-        path.write_text(secrets.token_hex(64))
-    return path.read_text()
+    return (folder / "munge.key").read_text()
 
 
 def _names(fleet: Fleet) -> str:

@@ -126,7 +126,7 @@ class Host:
     def copy(self, source: Path, path: str) -> None:
         """Copy a folder of ours to a folder of it, which must not be there yet."""
         # The machine that we run on is not mounted there: the files travel through a pipe.
-        script = 'tar -C "$1" -cf - . | "${@:3}" sh -c \'mkdir -p "$1" && tar -C "$1" -xpf -\' copy "$2"'
+        script = 'tar -C "$1" -cf - . | "${@:3}" sh -c \'mkdir -p "$1" && tar -C "$1" --no-overwrite-dir -xpf -\' copy "$2"'
         door.run(
             ["bash", "-c", f"set -o pipefail; {script}", "copy", str(source), path, *self.command([])],
             timeout=COMMAND_SECONDS,
@@ -179,9 +179,7 @@ def boot(machine: Machine, rack: Rack) -> Host:
         process.wait()
         raise SandboxError(f"{machine.name} does not boot: {last_line(log)}", f"see {log}")
     process.returncode = 0  # it ends with pid 1; nobody waits for it
-    host = Host(machine, rack, pid1)
-    host.run(["hostname", machine.hostname])
-    return host
+    return Host(machine, rack, pid1)
 
 
 def _only_grandchild(pid: int) -> Identity | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["controller", "login", "compute", "directory"]
+Provider = Literal["hyperpod", "own"]
 NETWORK = "10.77.0"  # in namespaces of our own only
 GROUND_ADDRESS = f"{NETWORK}.1"
 PREFIX_LENGTH = 24
@@ -22,7 +23,8 @@ class Machine:
         group: its instance group.
         role: what it is there for.
         address: IPv4 address on the machines' own network.
-        instance_id: as EC2 would give; another one after a replacement.
+        instance_id: as EC2 would give.
+        provider: whose machine it is.
     """
 
     name: str
@@ -30,11 +32,12 @@ class Machine:
     role: Role
     address: str
     instance_id: str
+    provider: Provider = "hyperpod"
 
     @property
     def hostname(self) -> str:
-        """The host name, which is also the Slurm node's: as EC2 makes it of the address."""
-        return f"ip-{self.address.replace('.', '-')}"
+        """The host name, which is also the Slurm node's: on HyperPod as EC2 makes it of the address."""
+        return f"ip-{self.address.replace('.', '-')}" if self.provider == "hyperpod" else self.name
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Fleet:
         cluster: the cluster's name.
         groups: instance groups, in the order in which resource_config.json has them.
         partition: the Slurm partition of the workers, beside `dev` that HyperPod always makes.
+        provider: `own` for machines with an operating system and its packages, and nothing else.
     """
 
     cluster: str = "uni-gpu"
@@ -75,6 +79,7 @@ class Fleet:
         )
     )
     partition: str = "shared"
+    provider: Provider = "hyperpod"
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -86,6 +91,7 @@ class Fleet:
                 group.role,
                 f"{NETWORK}.{FIRST_HOST + GROUP_STEP * index + number - 1}",
                 f"i-{index + 1:02x}{number:015x}",
+                self.provider,
             )
             for index, group in enumerate(self.groups)
             for number in range(1, group.count + 1)
