@@ -60,18 +60,19 @@ def _from_aws(arn: str) -> str:
 
 
 def _password(text: str) -> str:
-    """The text itself, or what the key `password` of an object says."""
+    """What the key `password` says; "" when there is no such thing."""
     try:
         found = json.loads(text)
     except ValueError:
-        return text.rstrip("\r\n")
-    return str(found.get("password") or "") if isinstance(found, dict) else text
+        return ""
+    return str(found.get("password") or "") if isinstance(found, dict) else ""
 
 
 def _checked(password: str, place: str) -> str:
     if not password:
         raise HpctoolsError(
-            f"{place} holds no password", "put the reader's password there, or leave `bind` out"
+            f"{place} holds no password",
+            "put the reader's password there (a secret: a JSON object with the key `password`)",
         )
     if password != password.strip() or not password.isprintable():
         raise HpctoolsError(

@@ -115,7 +115,7 @@ class BindSecret(Model):
     file: FilePath | None = None
     """A file that only root may read, on each node and where `hpctools identity` runs."""
     aws_secret: SecretArn | None = None
-    """A secret of AWS Secrets Manager: the password itself, or a JSON object with the key `password`."""
+    """A secret of AWS Secrets Manager: a JSON object with the key `password`."""
 
     @model_validator(mode="after")
     def _one(self) -> BindSecret:
