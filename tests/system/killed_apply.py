@@ -113,6 +113,8 @@ def look(bundles: Sequence[conf.Bundle], target: conf.Bundle, limits: Sequence[s
     state = next((index for index, files in enumerate(sets) if files == found), None)
     runs = loaded()
     plan = PLANNER.plan(target, prune=WHOLE)
+    # What a killed apply had told slurmctld may be done while we look; then the plan may tell of either.
+    settled = loaded() == runs
     known = people() if WHOLE else set()
     owed = unfinished(HISTORY, Generations(FOLDER))
     outcome = apply(target)
@@ -123,6 +125,7 @@ def look(bundles: Sequence[conf.Bundle], target: conf.Bundle, limits: Sequence[s
         "runs_new": runs == limits[goal],
         "runs": runs in limits,
         "plan_empty": plan.empty and not plan.unknown,
+        "settled": settled,
         "owed": bool(owed and owed.owed),
         "changed": outcome.record is not None,
         "completed": texts() == sets[goal] and loaded() == limits[goal],

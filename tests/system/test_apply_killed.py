@@ -50,7 +50,8 @@ def judge(row: dict[str, Any]) -> None:
     """What must be so after every kill."""
     assert row["files"] in (0, 1), row  # all files of one set
     assert row["runs"], row  # slurmctld lives, and runs one of both
-    assert row["plan_empty"] == (row["files_new"] and row["runs_new"] and not row.get("missing")), row
+    done = row["files_new"] and row["runs_new"] and not row.get("missing")
+    assert row["plan_empty"] == done or not row["settled"], row
     assert row["changed"] or not row["owed"], row  # what is written and not loaded is loaded next
     assert (row["completed"], row["closed"], row["left"]) == (True, True, False), row
 
@@ -74,6 +75,7 @@ def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
     states = {(row["files_new"], row["runs_new"]) for row in found["rows"]}
     assert states == {(False, False), (True, False), (True, True)}
     assert sum(row["killed"] for row in found["rows"]) >= (points + at_random) * 0.95
+    assert sum(row["settled"] for row in found["rows"]) >= (points + at_random) * 0.9
     assert small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout == accounts
 
     # The same with everything that an apply does: preflight, people who come and go.
