@@ -34,8 +34,8 @@ def validate(
     """Check the files of a HyperPod cluster, whoever wrote them.
 
     Give the request (cluster-config.json) and, in the legacy style, provisioning_parameters.json: in any
-    order and under any names, or the folder that holds them. Exits with 0 when there are no errors (warnings or not),
-    1 with errors, 2 for wrong usage, 3 when AWS cannot be reached.
+    order and under any names, or the folder that holds them. Exits with 0 without errors, warnings or not;
+    with 1 when there are errors, 2 for wrong usage, 3 when AWS cannot be reached.
     """
     files, report = _report(paths, update)
     if aws:

@@ -90,6 +90,14 @@ def controllers(files: Files) -> Iterator[Finding]:
             yield shared.warning("several-controllers", remedy, "what several controllers share, for one")
 
 
+def shared_folder(files: Files) -> Iterator[Finding]:
+    """What several controllers share is on a file system that nodes mount."""
+    folder = files.legacy.at("slurm_configurations", "slurm_shared_directory")
+    if folder.exists and not files.legacy.at("fsx_dns_name").exists:
+        remedy = "add fsx_dns_name and fsx_mountname, or see to it that your own scripts mount it"
+        yield folder.warning("shared-folder", remedy, f"{folder.text!a}, and no file system in the file")
+
+
 def file_systems_agree(files: Files) -> Iterator[Finding]:
     """In the legacy style the file names the file systems; the request's own need SlurmConfig."""
     if files.style != "legacy":
@@ -144,6 +152,7 @@ LEGACY_RULES: tuple[Rule, ...] = (
     every_group_is_named,
     one_part_each,
     controllers,
+    shared_folder,
     file_systems_agree,
     lifecycle_is_there,
 )

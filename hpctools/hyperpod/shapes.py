@@ -31,7 +31,7 @@ _EXAMPLES = {
     "ClusterMountName": "the mount name that FSx chose: at most 8 letters and digits, no path",
     "ClusterFsxMountPath": "an absolute path",
     "TrainingPlanArn": "the ARN of a plan, arn:aws:sagemaker:<region>:<12 digits>:training-plan/<name>",
-    "ClusterAccountingDatabaseSecretArn": "the ARN of a secret, arn:aws:secretsmanager:<region>:<12 digits>:...",
+    "ClusterAccountingDatabaseSecretArn": "the ARN of a secret, arn:aws:secretsmanager:<region>:...",
     "EksClusterArn": "the ARN of an EKS cluster, arn:aws:eks:<region>:<12 digits>:cluster/<name>",
     "ImageId": "ami-<hexadecimal>, or default",
     "ImageReleaseVersion": "a release such as 1.2.3",
