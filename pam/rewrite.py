@@ -1,8 +1,9 @@
 """Our rules into a stack and out of it again; everything else stays as it is. Pure.
 
-Ours stand between two marks, first in the service's own file. Rules of others that must read differently (a jump over
-rules of ours, an include of a file that got some) keep their old text in a comment above them, so that taking ours out
-gives back every byte. A file that others include too is not touched: the service gets a copy under another name.
+Ours stand between two marks, first in the service's own file. Rules of others that must read differently (a
+jump over rules of ours, an include of a file that got some) keep their old text in a comment above them, so
+that taking ours out gives back every byte. A file that others include too is not touched: the service gets a
+copy under another name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Additions:
     Attributes:
         about: one line for those who read the file.
         first: rules before all others.
-        guard: rules before each module of ESCAPES in sessions; the last jumps over one rule, the others to it.
+        guard: rules before each module of ESCAPES in sessions; the last jumps over one rule, the others to
+        it.
     """
 
     about: str
@@ -190,7 +192,7 @@ def _instead(text: str, rule: Rule) -> str:
 
 
 def _short(line: str) -> str:
-    """A line that libpam reads in one go; of a longer one, even of a comment, it takes the tail for a rule."""
+    """A line that libpam reads in one go; of a longer one, even of a comment, its tail is taken for a rule."""
     if len(line) > LONGEST:
         raise StackError(f"this rule would become too long for PAM: {line[:80]}...")
     return line

@@ -1,12 +1,13 @@
 """The rules of each role. Pure.
 
-Administrators are named in the stack itself, one condition a rule: there is no second file that could be empty,
-missing or half-written while somebody logs in, and the stack is replaced by one rename. Their rules come first and jump
-over all others, so that nothing of Slurm, Python or ours runs for them.
+Administrators are named in the stack itself, one condition a rule: there is no second file that could be
+empty, missing or half-written while somebody logs in, and the stack is replaced by one rename. Their rules
+come first and jump over all others, so that nothing of Slurm, Python or ours runs for them.
 
-No rule of ours ever grants anything (`success=ignore`): it refuses (`die`), or leaves the decision to the rules of
-others. Being first with `die`, it cannot be undone by a `sufficient` or `done` that stands further down, as
-Red Hat's `account sufficient pam_localuser.so` and Debian's `new_authtok_reqd=done` would from further up.
+No rule of ours ever grants anything (`success=ignore`): it refuses (`die`), or leaves the decision to the
+rules of others. Being first with `die`, it cannot be undone by a `sufficient` or `done` that stands further
+down, as Red Hat's `account sufficient pam_localuser.so` and Debian's `new_authtok_reqd=done` would from
+further up.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from dataclasses import dataclass
 from pam.rewrite import Additions
 from pam.settings import Settings
 
-ROLES = ("compute", "login", "closed")
+PROGRAMS = {
+    "compute": ("adopted", "job-starting", "slurmd-runs"),
+    "login": ("session-limit",),
+    "closed": (),
+}
+ROLES = tuple(PROGRAMS)
 REFUSE = "[success=ignore default=die]"
 DENIED = 77  # the exit code by which the session limit refuses; every other failure of it lets in
 

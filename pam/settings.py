@@ -1,4 +1,4 @@
-"""What the site says about logging in: section `access` of settings.json, checked before it gets near a stack."""
+"""What the site says about logging in: section `access` of settings.json, checked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """PAM stacks as data: parsed as libpam parses them, and written again byte for byte.
 
-How libpam reads a file (pam_handlers.c, pam_misc.c of Linux-PAM 1.3 to 1.7): a line that ends in a backslash goes on in
-the next one; blank lines and lines of comment in between do not count; `#` ends a line wherever it stands; words are
-parted by blanks, and `[...]` is one word in which `\\]` is a bracket. `@include FILE` (Debian) brings in all lines of a
-file, `TYPE include FILE` those of one type; both count as if the lines stood there. `TYPE substack FILE` counts as one.
+How libpam reads a file (pam_handlers.c, pam_misc.c of Linux-PAM 1.3 to 1.7): a line that ends in a backslash
+goes on in the next one; blank lines and lines of comment in between do not count; `#` ends a line wherever it
+stands; words are parted by blanks, and `[...]` is one word in which `\\]` is a bracket. `@include FILE`
+(Debian) brings in all lines of a file, `TYPE include FILE` those of one type; both count as if the lines
+stood there. `TYPE substack FILE` counts as one.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def parse(text: str, name: str) -> tuple[Piece, ...]:
         name: what it is called, for messages.
 
     Raises:
-        StackError: a rule that libpam takes for a failure (unknown type, no module), or a last line that goes on.
+        StackError: a rule that libpam takes for a failure (unknown type, no module), or a last line that goes
+        on.
     """
     pieces: list[Piece] = []
     held, logical, first = "", "", 0
@@ -115,7 +117,9 @@ def parse(text: str, name: str) -> tuple[Piece, ...]:
             pieces.append(Piece(held, first, _rule(logical, f"{name}:{first}")))
             held = logical = ""
     if held:
-        raise StackError(f"{name}:{first}: the last line ends in a backslash, so that PAM reads nothing of the file")
+        raise StackError(
+            f"{name}:{first}: the last line ends in a backslash, so that PAM reads nothing of the file"
+        )
     return tuple(pieces)
 
 
@@ -126,9 +130,13 @@ def _rule(logical: str, where: str) -> Rule:
         return Rule(INCLUDE, "", words[1][0])
     kind = first.removeprefix("-").lower()
     if kind not in TYPES:
-        raise StackError(f"{where}: {first!r} is no type of rule ({', '.join(TYPES)}): PAM refuses logins for it")
+        raise StackError(
+            f"{where}: {first!r} is no type of rule ({', '.join(TYPES)}): PAM refuses logins for it"
+        )
     if len(words) < 3:
-        raise StackError(f"{where}: a rule of type {kind} needs a control and a module: PAM refuses logins for it")
+        raise StackError(
+            f"{where}: a rule of type {kind} needs a control and a module: PAM refuses logins for it"
+        )
     if any(word.startswith("[") and not word.endswith("]") for word, _ in words[1:3]):
         raise StackError(f"{where}: a bracket is not closed: PAM refuses logins for it")
     rest = logical[words[2][1] :].strip(BLANKS)

@@ -1,0 +1,162 @@
+"""The self-test: a new stack is tried under a throwaway service name before anybody depends on it.
+
+Whatever the old stack admits of administrators the new one must admit. On a compute node somebody without a
+job must be refused, in the account phase and in the session phase. The old stack is asked the same, so that
+what is refused for reasons of others (/etc/nologin, an expired account) is not held against the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pam import files, trial
+from pam.order import Order, Wanted
+from pam.roles import REFUSE
+from pam.settings import ROOT, Settings
+
+TRIAL = "hpctools-trial-"
+STRANGERS = ("nobody", "daemon", "bin", "games", "man", "mail", "news")
+
+
+class SelfTestError(Exception):
+    """The new stack does not do what it must; the message has each failure on a line."""
+
+
+@dataclass
+class Report:
+    """What was tried.
+
+    Attributes:
+        lines: each trial in words.
+        failures: those that went wrong.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def say(self, fine: bool, line: str) -> None:
+        """Add a trial."""
+        self.lines.append(line)
+        if not fine:
+            self.failures.append(line)
+
+
+def known(user: str) -> bool:
+    """Whether there is such a Unix account."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def administrators(settings: Settings) -> tuple[list[str], list[str]]:
+    """Accounts to try as administrators: root, those named, one of each group; and what cannot be tried."""
+    people, notes = [ROOT], []
+    for user in settings.users:
+        people += [user] * known(user)
+        if not known(user):
+            notes.append(f"administrator {user} has no account on this node (yet)")
+    for group in settings.groups:
+        with contextlib.suppress(KeyError):
+            people += [next(iter(filter(known, grp.getgrnam(group).gr_mem)))] if _members(group) else []
+    return list(dict.fromkeys(people)), notes
+
+
+def _members(group: str) -> list[str]:
+    return [name for name in grp.getgrnam(group).gr_mem if known(name)]
+
+
+def is_administrator(user: str, settings: Settings) -> bool:
+    """Whether the stack takes a user for an administrator."""
+    entry = pwd.getpwnam(user)
+    groups = {_group(gid) for gid in os.getgrouplist(user, entry.pw_gid)}
+    return entry.pw_uid == 0 or user in settings.users or bool(groups & set(settings.groups))
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return ""
+
+
+def run(order: Order, wanted: Wanted) -> Report:
+    """Try a stack whose copies and programs are in place already; the service's own file is not touched."""
+    report = Report()
+    if order.folder != trial.SERVICES:
+        report.lines.append(f"not tried: libpam reads stacks in {trial.SERVICES} only, not in {order.folder}")
+        return report
+    if wanted.adopt:
+        why = trial.loads(wanted.adopt)
+        report.say(not why, f"{wanted.adopt}: {why or 'can be loaded'}")
+    with _service(order, "new", wanted.text) as new, _service(order, "old", order.read(order.service)) as old:
+        _try_administrators(order, new, old, report)
+        _try_stranger(order, new, old, report)
+    if order.role == "compute":
+        _try_session(order, wanted, report)
+    return report
+
+
+def administrators_get(order: Order) -> dict[str, trial.Answer]:
+    """What the service itself, as it is now, says to each administrator."""
+    people = administrators(order.settings)[0] if order.folder == trial.SERVICES else []
+    return {user: trial.attempt(order.service, user, "account") for user in people}
+
+
+def _try_administrators(order: Order, new: str, old: str, report: Report) -> None:
+    people, notes = administrators(order.settings)
+    report.lines += notes
+    for user in people:
+        answer = trial.attempt(new, user, "account")
+        fine = answer.admitted or not trial.attempt(old, user, "account").admitted
+        report.say(fine, f"administrator {user}: {answer.said}")
+
+
+def _try_stranger(order: Order, new: str, old: str, report: Report) -> None:
+    stranger = _stranger(order, old)
+    if not stranger:
+        report.lines.append(
+            "no user without a job was tried: the stack as it was admits none of the system's accounts"
+        )
+        return
+    answer = trial.attempt(new, stranger, "account")
+    wanted = order.role == "login"
+    report.say(answer.admitted is wanted, f"{stranger}, who has no job and no session: {answer.said}")
+
+
+def _stranger(order: Order, old: str) -> str:
+    """No administrator, without a job, and admitted without our rules; empty when there is none."""
+    fitting = (u for u in STRANGERS if known(u) and not is_administrator(u, order.settings))
+    return next((u for u in fitting if trial.attempt(old, u, "account").admitted), "")
+
+
+def _try_session(order: Order, wanted: Wanted, report: Report) -> None:
+    """Our rules of the session phase alone: those of others make homes and start user managers."""
+    rules = [rule for rule in wanted.additions.first if rule.startswith("session\t")]
+    if not any(REFUSE in rule for rule in rules):
+        return
+    with _service(order, "session", "\n".join([*rules, "session\trequired\tpam_permit.so", ""])) as name:
+        for user, admitted in ((ROOT, True), (next(filter(known, STRANGERS), ROOT), False)):
+            answer = trial.attempt(name, user, "session")
+            report.say(answer.admitted is admitted or not known(user), f"session of {user}: {answer.said}")
+
+
+@contextlib.contextmanager
+def _service(order: Order, what: str, text: str) -> Iterator[str]:
+    """A throwaway service; pam_slurm_adopt is told its name, since it does nothing for others."""
+    name = f"{TRIAL}{order.service}-{what}"
+    lines = [
+        line.replace(f"service={order.service}", f"service={name}") if "pam_slurm_adopt" in line else line
+        for line in text.split("\n")
+    ]
+    files.replace(order.folder / name, "\n".join(lines))
+    try:
+        yield name
+    finally:
+        files.discard(order.folder / name)
