@@ -14,11 +14,11 @@ sys.path.insert(0, str(BUNDLE))
 sys.dont_write_bytecode = True  # the bundle is what was uploaded, nothing else
 
 from provision.failures import Failure, Interrupted  # noqa: E402
-from provision.files import on_node  # noqa: E402
+from provision.files import STATE, on_node  # noqa: E402
 from provision.journal import Journal  # noqa: E402
 from provision.roles import UNKNOWN, Node, read_node  # noqa: E402
-from provision.runner import STATE, Runner, exclusive, on_signals  # noqa: E402
-from provision.settings import read_settings  # noqa: E402
+from provision.runner import Runner, exclusive, on_signals  # noqa: E402
+from provision.settings import Settings, read_settings  # noqa: E402
 from provision.stepfiles import Step, chosen, read_steps  # noqa: E402
 
 RESOURCE_CONFIG = "/opt/ml/config/resource_config.json"
@@ -60,14 +60,15 @@ def environment(node: Node, settings: Path, config: Path) -> dict[str, str]:
     return {**os.environ, **known, **node.environment()}
 
 
-def this_node(settings_file: Path, config: Path, journal: Journal) -> tuple[Node, int]:
-    """Who this node is, and 0; a node of unknown role and 3 when that cannot be told."""
+def this_node(settings_file: Path, config: Path, journal: Journal) -> tuple[Node, Settings]:
+    """Who this node is, and the settings; a node of unknown role, and what settings there are, else."""
+    settings = Settings({}, settings_file.parent)
     try:
         settings = read_settings(settings_file)
-        return read_node(config, settings.groups()), 0
+        return read_node(config, settings.groups()), settings
     except Failure as failure:
         journal.event("error", "role-unknown", message=str(failure))
-        return Node.unknown(), 3
+        return Node.unknown(), settings
 
 
 def listed(steps: tuple[Step, ...], as_json: bool) -> None:
@@ -86,20 +87,21 @@ def main(argv: list[str]) -> int:
     """Run; returns 0 (all is done), 1 (a step failed), 2 (wrong usage) or 3 (the role is not known)."""
     options = arguments(argv)
     journal = Journal(options.log, sys.stdout, as_json=options.json)
-    settings = Path(os.environ.get("HPCTOOLS_SETTINGS") or BUNDLE / "site" / "settings.json")
+    file = Path(os.environ.get("HPCTOOLS_SETTINGS") or BUNDLE / "site" / "settings.json")
     config = Path(os.environ.get("HPCTOOLS_RESOURCE_CONFIG") or on_node(RESOURCE_CONFIG))
     try:
         steps = read_steps(options.steps)
-        node, code = this_node(settings, config, journal)
+        node, settings = this_node(file, config, journal)
+        code = 3 if node.role == UNKNOWN else 0
         steps = chosen(steps, node.role, only=options.step, first=options.first)
         if options.list:
             listed(steps, options.json)
             return code
-        runner = Runner(journal, environment(node, settings, config), node, backoff=options.backoff)
+        runner = Runner(journal, environment(node, file, config), node, settings, backoff=options.backoff)
         if options.check:
             return code or runner.check(steps)
         with on_signals(), exclusive(on_node(STATE), journal):
-            return max(code, runner.run(steps)) if node.role == UNKNOWN else runner.run(steps)
+            return max(code, runner.run(steps))
     except Interrupted as interrupted:
         journal.event("error", "interrupted", signal=interrupted.signal)
         return 128 + interrupted.signal

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from provision.failures import Failure
 
+STATE = "/var/lib/hpctools-lifecycle"
+"""Where a node keeps what outlives a run; root alone reads it."""
+
 
 def on_node(path: str | Path) -> Path:
     """Return where an absolute path of the node is: below $HPCTOOLS_ROOT, which is empty on a real node."""
@@ -49,19 +52,23 @@ def read_json(path: Path, what: str) -> object:
     return parsed
 
 
-def is_so(path: Path, text: str, mode: int) -> bool:
-    """Whether a file has exactly this text and these permission bits."""
+def is_so(path: Path, text: str, mode: int | None = None) -> bool:
+    """Whether a file has exactly this text, and these permission bits where they are stated."""
     try:
-        same_mode = path.stat().st_mode & 0o7777 == mode
+        same_mode = mode is None or path.stat().st_mode & 0o7777 == mode
         return same_mode and path.read_text(encoding="utf-8") == text
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def write_whole(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int] | None = None) -> bool:
-    """Give a file this text, mode and owner: old or new at every instant, on disk when this returns.
+def write_whole(path: Path, text: str, mode: int | None = None, owner: tuple[int, int] | None = None) -> bool:
+    """Give a file this text: old or new at every instant, on disk when this returns.
 
     A link is followed, so that what it points to is replaced and the link stays.
+
+    Args:
+        mode: permission bits; those that it has, or 0644 for a new one, when None.
+        owner: user and group; those that it has when None.
 
     Returns:
         Whether anything changed.
@@ -74,7 +81,10 @@ def write_whole(path: Path, text: str, mode: int = 0o644, owner: tuple[int, int]
         return False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text, mode, owner)
+        if path.exists():
+            mode = path.stat().st_mode & 0o7777 if mode is None else mode
+            owner = owner or _owner(path)
+        _replace(path, text, 0o644 if mode is None else mode, owner)
     except OSError as error:
         raise Failure(f"{path} cannot be written: {error.strerror or error}; the old one is kept") from None
     return True

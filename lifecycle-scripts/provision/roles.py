@@ -94,7 +94,7 @@ def node_among(config: object, addresses: frozenset[str], roles: Mapping[str, st
     if not isinstance(config, dict):
         raise Failure("is no JSON object: the file is damaged")
     controllers = _controllers(config)
-    found = [(group, one) for group, one in _instances(config) if one.get("CustomerIpAddress") in addresses]
+    found = [(group, one) for group, one in instances(config) if one.get("CustomerIpAddress") in addresses]
     if len(found) != 1:
         known = ", ".join(sorted(addresses)) or "none"
         count = "no instance has" if not found else f"{len(found)} instances have"
@@ -117,7 +117,12 @@ def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _instances(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def instances(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each instance with its group's name; a group without instances has null there.
+
+    Raises:
+        Failure: there is no list of groups.
+    """
     groups = config.get("InstanceGroups")
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise Failure("has no list of InstanceGroups: the file is damaged")

@@ -15,14 +15,14 @@ from pathlib import Path
 from types import FrameType
 
 from provision.failures import HOPELESS, Failure, Interrupted
-from provision.files import on_node, write_whole
+from provision.files import STATE, on_node, write_whole
 from provision.journal import Journal
 from provision.leftover import end_leftover, remember
 from provision.processes import TIMED_OUT, run_group
 from provision.roles import Node
+from provision.settings import Settings
 from provision.stepfiles import Step
 
-STATE = "/var/lib/hpctools-lifecycle"
 CHECK_SECONDS = 30.0
 LONGEST_PAUSE = 60.0
 OTHER_RUN_SECONDS = 1800.0
@@ -35,15 +35,23 @@ class Runner:
         journal: where events go.
         environment: of the steps.
         node: who this node is.
+        settings: the site's.
         backoff: seconds before the second attempt; twice as long before each further one.
     """
 
     def __init__(
-        self, journal: Journal, environment: Mapping[str, str], node: Node, *, backoff: float = 2.0
+        self,
+        journal: Journal,
+        environment: Mapping[str, str],
+        node: Node,
+        settings: Settings,
+        *,
+        backoff: float = 2.0,
     ) -> None:
         self._journal = journal
         self._environment = {**environment, "PATH": _path(environment.get("PATH", ""))}
         self._node = node
+        self._settings = settings
         self._backoff = backoff
 
     def check(self, steps: Sequence[Step]) -> int:
@@ -65,7 +73,7 @@ class Runner:
         code = 0
         for step in steps:
             outcome[step.name] = self._run(step)
-            if outcome[step.name] == "failed" and step.required:
+            if outcome[step.name] == "failed" and self._is_required(step):
                 code = 1
                 break
         self._remember({"code": code, "steps": outcome, **node})
@@ -76,6 +84,13 @@ class Runner:
         else:
             self._journal.event("info", "run-done", seconds=seconds, did=_count(outcome, "done"))
         return code
+
+    def _is_required(self, step: Step) -> bool:
+        """`yes`, `no`, or what a setting such as `containers.required` says."""
+        if step.required in ("yes", "no"):
+            return step.required == "yes"
+        section, _, key = step.required.partition(".")
+        return bool(self._settings.section(section).get(key))
 
     def _run(self, step: Step) -> str:
         """One step: `already`, `done` or `failed`."""
@@ -91,7 +106,7 @@ class Runner:
                 self._journal.event("info", "step-done", step=step.name, attempt=attempt, seconds=seconds)
                 return "done"
             last = attempt == step.attempts or not again
-            level = "error" if last and step.required else "warning"
+            level = "error" if last and self._is_required(step) else "warning"
             name = "step-failed" if last else "step-attempt-failed"
             self._journal.event(level, name, step=step.name, attempt=attempt, seconds=seconds, message=why)
             if last:

@@ -31,6 +31,7 @@ class Context:
         group: the instance group.
         address: the node's own address.
         controllers: addresses of the controllers, the primary first.
+        resource_config: where HyperPod's file is.
     """
 
     settings: Settings
@@ -39,6 +40,7 @@ class Context:
     group: str
     address: str
     controllers: tuple[str, ...]
+    resource_config: Path = Path("/opt/ml/config/resource_config.json")
 
     @property
     def is_primary(self) -> bool:
@@ -57,6 +59,7 @@ def context() -> Context:
         group=env.get("HPCTOOLS_GROUP", ""),
         address=env.get("HPCTOOLS_ADDRESS", ""),
         controllers=tuple(controllers.split(",")) if controllers else (),
+        resource_config=Path(env["HPCTOOLS_RESOURCE_CONFIG"]),
     )
 
 

@@ -26,7 +26,7 @@ class Step:
         limit: seconds that one attempt may take.
         attempts: how often it is tried.
         needs: commands that must be there.
-        required: whether the node is of no use without it.
+        required: whether the node is of no use without it: `yes`, `no`, or the setting that says so.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Step:
     limit: float = 300.0
     attempts: int = 3
     needs: tuple[str, ...] = ()
-    required: bool = True
+    required: str = "yes"
 
 
 def read_steps(folder: Path) -> tuple[Step, ...]:
@@ -89,7 +89,7 @@ def _step(path: Path) -> Step:
             limit=float(said.get("limit", 300)),
             attempts=int(said.get("attempts", 3)),
             needs=tuple(said.get("needs", "").split()),
-            required=said.get("required", "yes") == "yes",
+            required=said.get("required", "yes"),
         )
     except ValueError as error:
         raise Failure(f"{path}: {error}", exit_code=2) from None

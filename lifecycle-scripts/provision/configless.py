@@ -1,0 +1,112 @@
+"""Workers and login nodes: they fetch Slurm's configuration from the controllers.
+
+A worker's slurmd, or where there is no slurmd to run, the login node's sackd, is told the controllers'
+addresses as resource_config.json has them now: a replaced controller has another one.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from provision.failures import Failure
+from provision.files import is_so, on_node, write_whole
+from provision.processes import call
+from provision.services import drop_in, drop_in_path, is_active, start
+from provision.step import Context
+
+START_SECONDS = 60.0
+PORT = 6817
+
+
+def conf_server(context: Context) -> str:
+    """The controllers' addresses as `--conf-server` takes them."""
+    port = context.settings.section("slurm").get("slurmctld_port") or PORT
+    return ",".join(f"{address}:{port}" for address in context.controllers)
+
+
+def is_done(context: Context) -> bool:
+    """Whether this node has its daemon, asked of these controllers; on a login node whether commands work."""
+    if context.role == "login" and not _unit_here():
+        return _commands_work()
+    daemon = _daemon(context)
+    if not is_active(daemon):
+        return False
+    return _is_ours(daemon, context) or _asks(daemon, context)
+
+
+def do(context: Context) -> None:
+    """Tell the daemon where the controllers are, and start it.
+
+    Raises:
+        Failure: no controller is known, or it does not start.
+    """
+    if not context.controllers:
+        raise Failure("resource_config.json names no controller yet", hopeless=False)
+    if context.role == "login" and not _unit_here():
+        raise Failure("commands cannot reach slurmctld, and there is neither sackd nor slurmd on this node")
+    daemon = _daemon(context)
+    write_whole(on_node(f"/etc/default/{daemon}"), _options(daemon, context), 0o644)
+    # After the unit's own lines, so that it holds whether or not the unit reads that file.
+    drop_in(daemon, _drop_in(daemon))
+    start(daemon)
+    until = time.monotonic() + START_SECONDS
+    while not is_active(daemon):
+        if time.monotonic() > until:
+            raise Failure(f"{daemon} does not stay up; see `journalctl -u {daemon}`")
+        time.sleep(0.3)
+
+
+def _unit_here() -> str:
+    """The unit that brings the configuration to a login node; empty when commands have it otherwise."""
+    for unit in ("sackd", "slurmd"):
+        if call(["systemctl", "cat", unit], limit=10).code == 0:
+            return unit
+    return ""
+
+
+def _daemon(context: Context) -> str:
+    return (_unit_here() or "slurmd") if context.role == "login" else "slurmd"
+
+
+def _commands_work() -> bool:
+    return call(["scontrol", "ping"], limit=10).code == 0
+
+
+def _options(daemon: str, context: Context) -> str:
+    return (
+        "# Made by hpctools' lifecycle scripts.\n"
+        f'{daemon.upper()}_OPTIONS="--conf-server {conf_server(context)}"\n'
+    )
+
+
+def _drop_in(daemon: str) -> str:
+    return f"# Made by hpctools' lifecycle scripts.\n[Service]\nEnvironmentFile=-/etc/default/{daemon}\n"
+
+
+def _is_ours(daemon: str, context: Context) -> bool:
+    written = is_so(on_node(f"/etc/default/{daemon}"), _options(daemon, context))
+    return written and is_so(on_node(drop_in_path(daemon)), _drop_in(daemon))
+
+
+def _asks(daemon: str, context: Context) -> bool:
+    """Whether it was started for these controllers, by HyperPod's agent or anybody."""
+    for path in on_node("/proc").glob("[0-9]*/cmdline"):
+        words = _words(path)
+        if words and Path(words[0]).name == daemon and _servers(words) >= set(context.controllers):
+            return True
+    return False
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+    except OSError:  # it has ended
+        return []
+
+
+def _servers(words: list[str]) -> set[str]:
+    """The hosts after --conf-server, with or without `=`; none stated is none."""
+    joined = " ".join(words).replace("--conf-server=", "--conf-server ")
+    _, found, rest = joined.partition("--conf-server ")
+    return {host.partition(":")[0] for host in rest.split(" ")[0].split(",")} if found else set()

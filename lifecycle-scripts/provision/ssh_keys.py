@@ -1,0 +1,128 @@
+"""SSH keys: a login node keeps its host keys when it is replaced; people get from node to node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from provision.failures import Failure
+from provision.files import on_node, write_whole
+from provision.processes import call, must
+from provision.step import Context
+from provision.unix import as_user
+
+HOST_KEYS = "/etc/ssh"
+_NAME = "ssh_host_{}_key"
+_KINDS = ("ed25519", "ecdsa", "rsa")
+
+
+def is_done(context: Context) -> bool:
+    """Whether the host keys are those that are kept, and everybody who should have a key has one."""
+    store = _store(context)
+    kept = store is None or all(_is_same(store, _NAME.format(kind)) for kind in _KINDS)
+    return kept and all(_has_key(home) for home, _ in _homes(context))
+
+
+def do(context: Context) -> None:
+    """Bring back the host keys that are kept, keep them the first time, and make people's keys.
+
+    Raises:
+        Failure: the folder of host keys is not private, or a key cannot be made.
+    """
+    store = _store(context)
+    if store is not None:
+        _keep_or_bring_back(store)
+    for home, number in _homes(context):
+        if not _has_key(home):
+            as_user(number, partial(_make_key, home))
+
+
+def _store(context: Context) -> Path | None:
+    """Where this login node's host keys are kept."""
+    stated = context.settings.section("ssh_keys").get("host_keys")
+    if not stated or context.role != "login":
+        return None
+    # All login nodes are one host for people, who come through a load balancer.
+    return on_node(stated) / (context.group or "login")
+
+
+def _is_same(store: Path, name: str) -> bool:
+    try:
+        return (store / name).read_bytes() == (on_node(HOST_KEYS) / name).read_bytes()
+    except OSError:
+        return False
+
+
+def _keep_or_bring_back(store: Path) -> None:
+    store.mkdir(parents=True, exist_ok=True)
+    store.chmod(0o700)
+    if store.stat().st_uid != os.geteuid():
+        raise Failure(f"{store} does not belong to root: host keys do not go there", hopeless=True)
+    changed = [_settle(store, _NAME.format(kind), kind) for kind in _KINDS]
+    if any(changed):
+        print("host keys are those that were kept")
+        # Sessions go on: a reload reaches new connections only.
+        for unit in ("ssh", "sshd"):
+            if call(["systemctl", "reload", unit], limit=30).code == 0:
+                return
+        raise Failure("neither ssh nor sshd reloads: it goes on with the old host keys")
+
+
+def _settle(store: Path, name: str, kind: str) -> bool:
+    """Make one key the same here and there; what is kept wins. Returns whether this node's changed."""
+    own = on_node(HOST_KEYS) / name
+    if not (store / name).exists():
+        if not own.exists():
+            must(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(own)], limit=60)
+        _keep(own, store / name)
+    if _is_same(store, name):
+        return False
+    write_whole(own, (store / name).read_text(), 0o600)
+    write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
+    return True
+
+
+def _keep(own: Path, kept: Path) -> None:
+    """Keep a key, unless another node was faster: a link is made or refused, never half made."""
+    temporary = kept.with_name(f".{kept.name}.{os.uname().nodename}")
+    write_whole(temporary, own.read_text(), 0o600)
+    try:
+        os.link(temporary, kept)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()
+
+
+def _homes(context: Context) -> Iterator[tuple[Path, int]]:
+    people: Mapping[str, int] = context.settings.section("users").get("people") or {}
+    if not context.settings.section("ssh_keys").get("between_nodes"):
+        return
+    for name, number in people.items():
+        yield on_node(context.settings.section("users")["homes"]) / name, number
+
+
+def _has_key(home: Path) -> bool:
+    try:
+        public = (home / ".ssh/id_ed25519.pub").read_text().strip()
+        return bool(public) and public in (home / ".ssh/authorized_keys").read_text()
+    except OSError:
+        return False
+
+
+def _make_key(home: Path) -> None:
+    """Make a person's key, as that person; what they have authorized already stays."""
+    folder = home / ".ssh"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    key, public = folder / "id_ed25519", folder / "id_ed25519.pub"
+    if not key.exists():
+        comment = f"{home.name}@cluster"
+        must(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key)], limit=60)
+    if not public.exists():
+        write_whole(public, must(["ssh-keygen", "-y", "-f", str(key)], limit=60))
+    authorized = folder / "authorized_keys"
+    before = authorized.read_text() if authorized.exists() else ""
+    before += "\n" if before and not before.endswith("\n") else ""
+    write_whole(authorized, before + public.read_text(), 0o600)
