@@ -7,8 +7,8 @@
     install.py show      the same; prints the stack that would be installed
     install.py remove    the stack as it was
 
-Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written. When it is not 0, the stack
-is as it was, or (install, `problem:`) in place with something else left to be put right.
+Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written. When it is not 0, the
+stack is as it was, or (install, `problem:`) in place with something else left to be put right.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _instead(text: str, rule: Rule) -> str:
 
 
 def _short(line: str) -> str:
-    """A line that libpam reads in one go; of a longer one, even of a comment, its tail is taken for a rule."""
+    """A line that libpam reads in one go; of a longer one (a comment too) it takes the tail for a rule."""
     if len(line) > LONGEST:
         raise StackError(f"this rule would become too long for PAM: {line[:80]}...")
     return line

@@ -118,7 +118,7 @@ def check(order: Order) -> tuple[list[str], list[str]]:
 
 
 def sshd_asks_pam(service: str) -> tuple[list[str], list[str]]:
-    """What of sshd's settings makes PAM's word worthless, or should be known; nothing where it is not sshd."""
+    """What in sshd's settings makes PAM's word worthless, or should be known; nothing if it is not sshd."""
     program = Path("/usr/sbin") / service
     if not program.exists():
         return [], []
