@@ -36,6 +36,8 @@ UseDNS no
 MaxStartups 200:30:400
 """
 # What Debian's packages make on a machine, and what the network's name service would know.
+# There is no resolver, which shows at once; Slurm's commands without slurm.conf look for it in the DNS.
+RESOLVER = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
 BASE = """\
 set -eu
 hostname "$1"
@@ -103,6 +105,7 @@ def _base(host: Host, fleet: Fleet) -> dict[str, tuple[str, int]]:
     files = {
         "/etc/hostname": (f"{host.machine.hostname}\n", 0o644),
         "/etc/hosts": (_names(fleet), 0o644),
+        "/etc/resolv.conf": (RESOLVER, 0o644),
         "/etc/ssh/authorized_key": (host.rack.key.with_suffix(".pub").read_text(), 0o644),
         "/etc/ssh/sshd_config.d/image.conf": (SSHD, 0o644),
         "/usr/bin/systemctl": ((STAND_INS / "systemctl.py").read_text(), 0o755),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,20 +92,25 @@ class Host:
             line = self.command(argv, **environment)
             return door.start(line, stdout=file, stderr=file, new_session=True)
 
-    def ssh_command(self, user: str, *words: str, port: int = 22) -> list[str]:
+    def ssh_command(self, user: str, *words: str) -> list[str]:
         """The command line that logs in to it from the machines' network as anybody, by key."""
         options = [
             *("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
             *("-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "-o", "ControlPath=none", "-F", "none"),
         ]
-        ssh = ["ssh", "-i", str(self.rack.key), *options, "-p", str(port), f"{user}@{self.machine.address}"]
+        ssh = ["ssh", "-i", str(self.rack.key), *options, f"{user}@{self.machine.address}"]
         return ["nsenter", f"--target={self.rack.ground.pid}", "--net", "--", *ssh, *words]
 
     def ssh(
-        self, user: str, *words: str, check: bool = True, timeout: float = COMMAND_SECONDS, port: int = 22
+        self,
+        user: str,
+        *words: str,
+        check: bool = True,
+        timeout: float = COMMAND_SECONDS,
+        stdin: str | None = None,
     ) -> door.Completed:
         """Run a command on it through sshd as anybody."""
-        return door.run(self.ssh_command(user, *words, port=port), timeout=timeout, check=check)
+        return door.run(self.ssh_command(user, *words), timeout=timeout, check=check, stdin=stdin)
 
     def read(self, path: str) -> str:
         """A file's text.
@@ -126,7 +132,8 @@ class Host:
     def copy(self, source: Path, path: str) -> None:
         """Copy a folder of ours to a folder of it, which must not be there yet."""
         # The machine that we run on is not mounted there: the files travel through a pipe.
-        script = 'tar -C "$1" -cf - . | "${@:3}" sh -c \'mkdir -p "$1" && tar -C "$1" --no-overwrite-dir -xpf -\' copy "$2"'
+        unpack = 'mkdir -p "$1" && tar -C "$1" --no-overwrite-dir -xpf -'
+        script = f'tar -C "$1" -cf - . | "${{@:3}}" sh -c {shlex.quote(unpack)} copy "$2"'
         door.run(
             ["bash", "-c", f"set -o pipefail; {script}", "copy", str(source), path, *self.command([])],
             timeout=COMMAND_SECONDS,

@@ -1,0 +1,76 @@
+"""The page "from nothing to a first job on your own nodes", followed word by word on machines of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hpctools.sandbox import cgroups
+from hpctools.sandbox.hosts import Fleet, Host, Hosts, hosts
+from hpctools.sandbox.hosts.plan import Group
+from tests.system.harness import until
+from tests.system.page import Block, blocks
+
+PAGE = "bootstrap-own-nodes.md"
+FLEET = Fleet(
+    groups=(Group("ctl", "controller", 1), Group("login", "login", 2), Group("worker", "compute", 3)),
+    provider="own",
+)
+CODE = Path(__file__).resolve().parents[2]
+PEOPLE = {"ada": 20001, "ben": 20002, "cleo": 20003}
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Hosts]:
+    """Machines as the page presumes them: Debian, ssh as root from ctl-1, people, this repository."""
+    with hosts(fleet=FLEET) as made:
+        for host in made:
+            for name, uid in PEOPLE.items():
+                host.run(["useradd", "--uid", str(uid), "--create-home", "--shell", "/bin/bash", name])
+        controller = made["ctl-1"]
+        controller.write("/root/.ssh/id_ed25519", made.rack.key.read_text(), 0o600)
+        controller.write("/root/.ssh/config", "StrictHostKeyChecking accept-new\nLogLevel ERROR\n", 0o600)
+        controller.run(["mkdir", "-p", "/opt/hpctools"])
+        controller.run(["ln", "-s", str(CODE / "pam"), "/opt/hpctools/pam"])
+        controller.run(["ln", "-s", str(Path(sys.executable).parent / "hpctools"), "/usr/local/bin"])
+        # What the kernel below the machines has; Debian 12's own is what the page presumes.
+        controller.write("/etc/slurm/facts.yaml", f"cgroup: {cgroups.version()}\n")
+        yield made
+
+
+def follow(cluster: Hosts, block: Block) -> str:
+    """Do what a block says, on each of its machines; return what was printed."""
+    if block.kind == "yaml":
+        cluster["ctl-1"].write(block.where[0], block.text)
+        return ""
+    with ThreadPoolExecutor(max_workers=len(block.where)) as pool:
+        return "".join(pool.map(lambda name: _run(cluster[name], block), block.where))
+
+
+def _run(host: Host, block: Block) -> str:
+    if block.user == "root":
+        return host.run(["bash", "-euo", "pipefail", "-c", block.text], timeout=SECONDS).stdout
+    return host.ssh(block.user, "bash -euo pipefail -s", stdin=block.text, timeout=SECONDS).stdout
+
+
+def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts) -> None:
+    printed = [follow(cluster, block) for block in blocks(PAGE)]
+    assert printed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
+    _login_follows_the_job(cluster)
+
+
+def _login_follows_the_job(cluster: Hosts) -> None:
+    """What the page says last: in while the job runs, out a moment after it."""
+    worker, login = cluster["worker-1"], cluster["login-1"]
+    assert worker.ssh("ben", "true", check=False).code != 0
+    submitted = login.ssh("ben", "sbatch --parsable -p astro -w worker-1 --wrap 'sleep 120'").stdout.strip()
+    until(lambda: login.ssh("ben", f"squeue -h -o %T -j {submitted}").stdout.strip() == "RUNNING")
+    assert f"job_{submitted}" in worker.ssh("ben", "cat /proc/self/cgroup").stdout
+    login.ssh("ben", f"scancel {submitted}")
+    until(lambda: worker.ssh("ben", "true", check=False).code != 0)
+    assert worker.ssh("root", "true").code == 0
