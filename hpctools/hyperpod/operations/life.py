@@ -1,0 +1,179 @@
+"""A cluster's whole life on AWS: what `hpctools hyperpod create`, `update` and `delete` do, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpctools.errors import HpctoolsError
+from hpctools.hyperpod.operations import after, buckets
+from hpctools.hyperpod.operations.aws import Aws
+from hpctools.hyperpod.operations.clusters import Clusters, Difference
+from hpctools.hyperpod.operations.losses import SCRIPTS, Losses, losses
+from hpctools.hyperpod.operations.stacks import Agree, Stacks, Wanted
+from hpctools.hyperpod.operations.watch import Watch
+from hpctools.hyperpod.stack import Outputs, copies, infrastructure, read_outputs, stack_name
+from hpctools.hyperpod.stack.kept import given_up, kept_only
+from hpctools.site.model import Site
+
+_BUCKET = "AWS::S3::Bucket"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster is made of, once its stack is there.
+
+    Attributes:
+        request: CreateCluster's arguments.
+        scripts: where the nodes' scripts are, an S3 URI.
+    """
+
+    request: Mapping[str, Any]
+    scripts: str
+
+
+Prepare = Callable[[Outputs | None], Cluster]
+"""Uploads the nodes' scripts and renders the request, from what the stack gives out."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """One site's cluster on AWS."""
+
+    site: Site
+    aws: Aws
+    watch: Watch
+
+    @property
+    def clusters(self) -> Clusters:
+        """HyperPod."""
+        return Clusters(self.aws.service("sagemaker"), self.watch)
+
+    @property
+    def stack_name(self) -> str:
+        """The name of the cluster's stack."""
+        return stack_name(self.site)
+
+    def stacks(self) -> dict[str, Stacks]:
+        """CloudFormation by stack name: the cluster's own, and that of the checkpoints' copies."""
+        if self.site.aws is None:
+            return {}
+        found = {self.stack_name: Stacks(self.aws.service("cloudformation"), self.watch)}
+        region = self.site.aws.buckets.replicas_in
+        if region:
+            service = self.aws.service("cloudformation", region)
+            found[f"{self.stack_name}-copies"] = Stacks(service, self.watch)
+        return found
+
+    def wanted(self) -> tuple[Wanted, ...]:
+        """The stacks as they should be; that of the copies first, since the other one names its bucket."""
+        if self.site.aws is None:
+            return ()
+        other = copies(self.site)
+        first = (Wanted(f"{self.stack_name}-copies", other, self._tags()),) if other else ()
+        return (*first, Wanted(self.stack_name, infrastructure(self.site), self._tags()))
+
+    def _tags(self) -> dict[str, str]:
+        stated = dict(self.site.aws.tags) if self.site.aws else {}
+        return stated | {self.site.billing.cluster_tag: self.site.cluster.name}
+
+    def bring_stacks(self, agree: Agree = lambda changes: None) -> Outputs | None:
+        """Make the stacks what the site says; what the cluster's own gives out, None when it has none.
+
+        Raises:
+            HpctoolsError: CloudFormation could not, with its reasons.
+        """
+        there = self.stacks()
+        for wanted in self.wanted():
+            there[wanted.name].bring(wanted, agree)
+        return self.outputs()
+
+    def outputs(self) -> Outputs | None:
+        """What the stack gives out; None when the site has none.
+
+        Raises:
+            HpctoolsError: the stack is not there, or is older than the site.
+        """
+        if self.site.aws is None:
+            return None
+        stacks = self.stacks()[self.stack_name]
+        if stacks.find(self.stack_name) is None:
+            raise HpctoolsError(f"there is no stack {self.stack_name}", "make it: hpctools hyperpod create")
+        return read_outputs(self.site, stacks.outputs(self.stack_name))
+
+    def create(self, prepare: Prepare) -> None:
+        """Make everything: stacks, scripts, cluster. What is there already stays as it is.
+
+        Raises:
+            HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended.
+            UnreachableError: AWS does not answer, or takes too long.
+        """
+        outputs = self.bring_stacks()
+        cluster = prepare(outputs)
+        after.remember_scripts(self.site, self.aws, cluster.scripts)
+        self.clusters.create(cluster.request)
+        after.settle(self.site, self.aws, self.watch)
+
+    def update(
+        self, prepare: Prepare, agree: Agree, agree_cluster: Callable[[Difference], None]
+    ) -> Difference:
+        """Make stacks, scripts and cluster what the site says now; what changed in the cluster.
+
+        Nodes that are there keep their scripts: HyperPod runs them when it creates or replaces a node.
+
+        Raises:
+            HpctoolsError: there is no cluster, somebody did not agree, or AWS could not.
+        """
+        if self.clusters.find(self.site.cluster.name) is None:
+            raise HpctoolsError(
+                f"there is no cluster {self.site.cluster.name} in {self.aws.region}",
+                "create it: hpctools hyperpod create",
+            )
+        outputs = self.bring_stacks(agree)
+        cluster = prepare(outputs)
+        after.remember_scripts(self.site, self.aws, cluster.scripts)
+        found = self.clusters.change(cluster.request, self._ranges(), agree_cluster)
+        after.settle(self.site, self.aws, self.watch)
+        return found
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        groups = self.site.node_groups
+        return {group.name: (group.count.min, group.count.max) for group in groups}
+
+    def losses(self) -> Losses:
+        """What a deletion would lose."""
+        return losses(self.aws, self.clusters, self.stacks(), self.site.cluster.name)
+
+    def delete(self, *, data: bool = False) -> None:
+        """Delete the cluster, and of its stacks all that has no data.
+
+        Args:
+            data: delete what has data, too; the accounting database leaves a last snapshot.
+
+        Raises:
+            HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended.
+        """
+        self.clusters.delete(self.site.cluster.name)
+        for name, stacks in self.stacks().items():
+            template = stacks.template(name)
+            if template is not None:
+                self._shrink(name, stacks, template, data)
+
+    def _shrink(self, name: str, stacks: Stacks, template: dict[str, Any], data: bool) -> None:
+        kept = kept_only(template)
+        self._empty(name, stacks, template, all_of_them=data)
+        if kept is not None:
+            stacks.bring(Wanted(name, given_up(kept) if data else kept, self._tags()))
+        if data or kept is None:
+            stacks.delete(name)
+
+    def _empty(self, name: str, stacks: Stacks, template: dict[str, Any], *, all_of_them: bool) -> None:
+        """CloudFormation deletes no bucket that has something in it."""
+        service = self.aws.service("s3", stacks.service.region)
+        for page in stacks.service.pages("list_stack_resources", StackName=name):
+            for each in page["StackResourceSummaries"]:
+                logical = each["LogicalResourceId"]
+                chosen = each["ResourceType"] == _BUCKET and (all_of_them or logical == SCRIPTS)
+                if chosen and logical in template["Resources"] and each.get("PhysicalResourceId"):
+                    buckets.empty(service, each["PhysicalResourceId"], self.watch)
