@@ -28,6 +28,14 @@ SUBCOMMANDS = {
         "hpctools.cli.hyperpod_template:template",
         "show the CloudFormation template of what is around the cluster",
     ),
+    "bundle": (
+        "hpctools.cli.hyperpod_bundle:bundle",
+        "put together what each node configures itself from",
+    ),
+    "upload": (
+        "hpctools.cli.hyperpod_upload:upload",
+        "put that where HyperPod finds it",
+    ),
 }
 
 

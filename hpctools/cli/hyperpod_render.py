@@ -35,7 +35,7 @@ def render(site: Path, out: Path | None, outputs: Path | None, lifecycle: str | 
     Prints the files, each under its name, or writes them with --out. Nothing at AWS is touched.
     """
     declared = load(site)
-    given = read_outputs(declared, _outputs(outputs)) if outputs is not None else None
+    given = read_outputs(declared, outputs_in(outputs)) if outputs is not None else None
     made = rendered_of(declared, surroundings(declared, given, lifecycle))
     written = _written(made, out) if out is not None else []
     if as_json:
@@ -74,7 +74,12 @@ def _written(made: Rendered, folder: Path) -> list[str]:
     return [str(folder / name) for name in made.files]
 
 
-def _outputs(path: Path) -> Mapping[str, str]:
+def outputs_in(path: Path) -> Mapping[str, str]:
+    """Read what a stack gave out, by key.
+
+    Raises:
+        UsageError: the file holds no outputs.
+    """
     document, faults = read(path)
     if faults:
         raise UsageError("\n".join(map(str, faults)), "give the stack's outputs as JSON")
