@@ -67,7 +67,7 @@ def plan_for(target: Target, *, prune: bool = False) -> Plan:
 
     bundle = target.bundle
     paths = [file.path for file in bundle.files]
-    live = read(target.folder, target.site.cluster.name, paths=paths)
+    live = read(target.folder, target.site.cluster.name, paths=paths, wanted=bundle.accounts)
     made = make_plan(bundle, live, folder=target.folder, release=target.facts.slurm_version, prune=prune)
     owed = unfinished_warnings(History(STATE_FOLDER), Generations(target.folder))
     return replace(made, warnings=(*target.warnings, *made.warnings, *owed))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from hpctools.conf.plan.model import Change, Need, Plan, Step
+from hpctools.conf.plan.effects import count
+from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan, Step
 from hpctools.conf.text import fold
 
 _TITLES = {
@@ -50,7 +51,7 @@ def plan_text(plan: Plan, *, width: int = 80, color: bool = False, everything: b
         writer.wrapped(_heading(plan), "", "  "),
         *_changes(plan, writer, everything),
         *_to_do(plan, writer),
-        *_jobs(plan, writer),
+        *_jobs(plan, writer, everything),
     ]
     parts += [*_listed("warnings", plan.warnings, writer), *_listed("not compared", plan.unknown, writer)]
     return "\n".join(parts) + "\n"
@@ -158,11 +159,21 @@ def _task(step: Step) -> str:
     return _DOING[step.need].format(nodes=fold(step.nodes) if step.nodes else "")
 
 
-def _jobs(plan: Plan, writer: _Writer) -> Iterator[str]:
-    if plan.jobs:
-        number = len(plan.jobs)
-        yield "\n" + writer.styled(f"{number} job{'' if number == 1 else 's'} disturbed", bold=True)
-    for job in plan.jobs:
+def _jobs(plan: Plan, writer: _Writer, everything: bool) -> Iterator[str]:
+    """Those that end or can never start, all of them; of those that wait longer the first ones."""
+    disturbed = [job for job in plan.jobs if not job.waits]
+    later = [job for job in plan.jobs if job.waits]
+    shown = len(later) if everything else min(len(later), _MOST)
+    yield from _named(disturbed, f"{count(len(disturbed), 'job')} disturbed", writer)
+    yield from _named(later[:shown], f"{count(len(later), 'pending job')} to wait longer", writer)
+    if shown < len(later):
+        yield writer.wrapped(f"and {len(later) - shown} more (--all)")
+
+
+def _named(jobs: Sequence[DisturbedJob], title: str, writer: _Writer) -> Iterator[str]:
+    if jobs:
+        yield "\n" + writer.styled(title, bold=True)
+    for job in jobs:
         where = f" on {job.nodes}" if job.nodes else ""
         yield writer.wrapped(
             f"{job.id} of {job.user} ({job.partition}, {job.state.lower()}{where}): {job.why}"

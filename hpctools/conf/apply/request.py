@@ -103,7 +103,8 @@ def concerns(
         lost: jobs that slurmctld could not keep with the new files.
         first_start: slurmctld does not answer.
     """
-    told = [f"jobs are disturbed: {len(plan.jobs)}"] if plan.jobs else []
+    disturbed = sum(not job.waits for job in plan.jobs)  # who only waits longer is shown, not asked about
+    told = [f"jobs are disturbed: {disturbed}"] if disturbed else []
     told += _losses(plan, lost)
     told += [_disturbance(step, first_start) for step in steps if step.need in _DISTURBING]
     told += _removals(plan)

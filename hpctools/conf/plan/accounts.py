@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from hpctools.conf.account_changes import AccountChange, AccountDifference
 from hpctools.conf.plan import effects
+from hpctools.conf.plan.demand import Holder
+from hpctools.conf.plan.limit_jobs import Hindrance
 from hpctools.conf.plan.model import Change, DisturbedJob, Need
 from hpctools.site.scalars import spell_duration
-from hpctools.slurm.types import Job
 
-_LIMITS = {"MaxWall"}
 _NOUNS = {
     "cluster": "registered in slurmdbd",
     "qos": "a QoS",
@@ -24,11 +24,19 @@ _TIMES = {"MaxWall", "GrpWall", "GraceTime", "PreemptExemptTime"}
 
 
 def account_changes(
-    difference: AccountDifference, jobs: Sequence[Job]
+    difference: AccountDifference, hindrances: Sequence[Hindrance]
 ) -> Iterator[tuple[Change, tuple[DisturbedJob, ...]]]:
-    """Yield each change with the jobs that it would keep from starting."""
+    """Yield each change with the jobs that it would disturb.
+
+    Args:
+        hindrances: what the limits to be do to the jobs there are.
+    """
+    by_limit: dict[tuple[Holder, str], dict[int, DisturbedJob]] = {}
+    for job, holder, key in hindrances:
+        by_limit.setdefault((holder, key), {}).setdefault(job.id, job)  # one limit may speak of several TRES
     for change in difference.changes:
-        stuck = tuple(_stuck(change, jobs))
+        account = "" if change.kind == "account" else change.account
+        stuck = tuple(by_limit.get(((change.kind, change.name, account), change.key), {}).values())
         yield _told(change, stuck), stuck
 
 
@@ -45,8 +53,7 @@ def _told(change: AccountChange, stuck: Sequence[DisturbedJob]) -> Change:
         before, after, key = noun, None, ""
     elif change.action == "rename":
         key = key or "Name"
-    waiting = f"{effects.count(len(stuck), 'pending job')} would not start any more" if stuck else ""
-    effect = effects.joined(change.why, _for_whom(change), waiting)
+    effect = effects.joined(change.why, _for_whom(change), effects.of_jobs(stuck))
     ids = tuple(job.id for job in stuck)
     return Change(change.kind, change.subject, key, before, after, Need.LIVE, effect, (), ids)
 
@@ -67,19 +74,3 @@ def _for_whom(change: AccountChange) -> str:
         if number <= 3
         else f"for {effects.count(number, 'person').replace('persons', 'people')}"
     )
-
-
-def _stuck(change: AccountChange, jobs: Sequence[Job]) -> Iterator[DisturbedJob]:
-    """Pending jobs that ask for more time than a lowered limit allows."""
-    if change.action != "set" or change.key not in _LIMITS or not change.after.isdecimal():
-        return
-    most = int(change.after) // 60
-    old = int(change.before) // 60 if change.before.isdecimal() else None
-    account = change.account or change.name
-    for job in jobs:
-        concerned = job.qos == change.name if change.kind == "qos" else job.account == account
-        fitted = old is None or (job.time_limit is not None and job.time_limit <= old)
-        too_long = job.time_limit is None or job.time_limit > most
-        if job.state == "PENDING" and concerned and fitted and too_long:
-            told = f"it asks for {effects.span(job.time_limit)}"
-            yield effects.disturbed(job, f"{told}, and {change.subject} allows {effects.span(most)} then")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from hpctools.conf.account_changes import Kept
+from hpctools.conf.account_changes import AccountDifference, Kept
 from hpctools.conf.account_difference import difference
+from hpctools.conf.accounts import AccountTree
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.plan import effects
+from hpctools.conf.plan import effects, keys
 from hpctools.conf.plan.accounts import account_changes
 from hpctools.conf.plan.files import file_changes, file_texts
+from hpctools.conf.plan.limit_jobs import Hindrance, Queue, hindered
 from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.meaning import Meaning, read_meaning
 from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
 from hpctools.conf.plan.nodes import node_changes
 from hpctools.conf.plan.partitions import partition_changes
+from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
 from hpctools.errors import HpctoolsError
@@ -49,7 +52,7 @@ def make_plan(
     found = _Found()
     found.take_slurm_conf(sides)
     found.take_files(wanted, live, sides)
-    kept = found.take_accounts(wanted, live, prune=prune)
+    kept = found.take_accounts(wanted, live, sides, prune=prune)
     return Plan(
         cluster=cluster,
         release=spell_release(release),
@@ -78,7 +81,7 @@ class _Found:
         self._take(node_changes(sides), sides)
         for change, jobs in partition_changes(sides):
             self.changes.append(change)
-            self.jobs.update({job.id: job for job in jobs})
+            self._name(jobs)
         self.meant[_SLURM_CONF] = bool(self.changes)
 
     def take_files(self, wanted: Bundle, live: Live, sides: Sides) -> None:
@@ -86,27 +89,49 @@ class _Found:
             self.changes.append(change)
             self.meant[path] = True
 
-    def take_accounts(self, wanted: Bundle, live: Live, *, prune: bool) -> tuple[str, ...]:
+    def take_accounts(self, wanted: Bundle, live: Live, sides: Sides, *, prune: bool) -> tuple[str, ...]:
         """Take what separates slurmdbd from the site; return what stays though the site does not name it."""
         if live.accounts is None:
             return ()
         found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
-        for change, jobs in account_changes(found, live.jobs):
-            self.changes.append(change)
-            self.jobs.update({job.id: job for job in jobs})
+        hindrances = _hindrances(found, live.accounts, live, sides)
+        self.changes.extend(change for change, _ in account_changes(found, hindrances))
+        self._name(each.job for each in hindrances)
         return _kept(found.kept, prune=prune)
 
     def _take(self, changes: Iterator[Change], sides: Sides) -> None:
         for change in changes:
             self.changes.append(change)
-            self.jobs.update(_ended(change, sides))
+            self._name(_ended(change, sides))
+
+    def _name(self, jobs: Iterable[DisturbedJob]) -> None:
+        """Each job once, with the first of the worst that happens to it."""
+        for job in jobs:
+            if job.id not in self.jobs or (self.jobs[job.id].waits and not job.waits):
+                self.jobs[job.id] = job
 
 
-def _ended(change: Change, sides: Sides) -> Mapping[int, DisturbedJob]:
+def _hindrances(
+    found: AccountDifference, there: AccountTree, live: Live, sides: Sides
+) -> tuple[Hindrance, ...]:
+    """What the limits to be do to the jobs there are."""
+    now, wanted = (_enforced(sides, meaning) for meaning in (sides.now or sides.wanted, sides.wanted))
+    before = rules_of(there, now)
+    after = changed(before, found.changes, wanted)
+    return tuple(hindered(before, after, Queue(live.jobs, live.demands, live.used)))
+
+
+def _enforced(sides: Sides, meaning: Meaning) -> frozenset[str]:
+    """What of slurmdbd's limits slurmctld enforces."""
+    key = "accountingstorageenforce"
+    stated = meaning.settings[key].value if key in meaning.settings else sides.default(key)
+    return frozenset(keys.setting(key, stated or "").split(","))
+
+
+def _ended(change: Change, sides: Sides) -> Iterator[DisturbedJob]:
     what = f"{change.key} changes" if change.area == "cluster" else f"{change.subject} changes"
     why = f"{what if change.key else f'{change.subject} goes'}, and jobs there must end first"
-    jobs = sides.jobs_on(change.drains)
-    return {job.id: effects.disturbed(job, why) for job in jobs}
+    return (effects.disturbed(job, why) for job in sides.jobs_on(change.drains))
 
 
 def _kept(kept: Sequence[Kept], *, prune: bool) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.sides import Difference, folded
@@ -35,10 +35,22 @@ def of_setting(found: Difference, jobs: Sequence[Job]) -> str:
     return joined(loading(found), lost)
 
 
-def disturbed(job: Job, why: str) -> DisturbedJob:
-    """A job that is disturbed, for a sentence that says why."""
+def disturbed(job: Job, why: str, *, waits: bool = False) -> DisturbedJob:
+    """A job that is disturbed, for a sentence that says why; `waits` when it only has to wait longer."""
     nodes = folded(job.nodes) if job.nodes else ""
-    return DisturbedJob(job.id, job.user, job.partition, job.state, nodes, why)
+    return DisturbedJob(job.id, job.user, job.partition, job.state, nodes, why, waits)
+
+
+def of_jobs(jobs: Collection[DisturbedJob]) -> str:
+    """How many jobs there are that end, that can never start and that wait longer."""
+    later = sum(job.waits for job in jobs)
+    never = sum(job.state == "PENDING" and not job.waits for job in jobs)
+    ended = len(jobs) - later - never
+    return joined(
+        f"{count(ended, 'running job')} would end" if ended else "",
+        f"{count(never, 'pending job')} would not start any more" if never else "",
+        f"{count(later, 'pending job')} would wait longer" if later else "",
+    )
 
 
 def span(minutes: int | None) -> str:
@@ -52,8 +64,8 @@ def of_new_partition(raw: Mapping[str, str]) -> str:
     return "everybody may use it" if who.upper() == "ALL" else f"for {_listed(who)}"
 
 
-def of_partition(name: str, key: str, before: str, after: str, stuck: int) -> str:
-    """One key of a partition; values are canonical, `stuck` is how many jobs would not start any more."""
+def of_partition(name: str, key: str, before: str, after: str, jobs: Collection[DisturbedJob]) -> str:
+    """One key of a partition; values are canonical, `jobs` those that it would disturb."""
     sentences = {
         "maxtime": lambda: f"people of {name}: a job may run for {_limit(after)} instead of {_limit(before)}",
         "defaulttime": lambda: f"people of {name}: a job that names no time gets {_limit(after)}",
@@ -67,8 +79,7 @@ def of_partition(name: str, key: str, before: str, after: str, stuck: int) -> st
         "tresbillingweights": lambda: f"what a job of {name} costs its account changes",
     }
     told = sentences[key]() if key in sentences else ""
-    waiting = f"{count(stuck, 'pending job')} would not start any more" if stuck else ""
-    return joined(told, waiting)
+    return joined(told, of_jobs(jobs))
 
 
 def _limit(minutes: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpctools.conf.accounts import AccountTree
+from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.shown import NodeStatus, Shown
 from hpctools.slurm.types import Job
@@ -40,6 +41,8 @@ class Live:
         shown: what slurmctld says that it runs; None when it does not answer.
         accounts: what slurmdbd knows; None when it does not answer.
         jobs: jobs in the queue.
+        demands: what they ask for or hold, by id; a job is missing when that is not known.
+        used: what is used of limits on used time.
         release: of Slurm as it runs or, when slurmctld does not answer, as it is installed.
         unknown: what could not be read, and why, a line each.
     """
@@ -50,6 +53,8 @@ class Live:
     jobs: tuple[Job, ...]
     release: Release | None
     unknown: tuple[str, ...] = ()
+    demands: Mapping[int, Demand] = field(default_factory=dict)
+    used: Mapping[Holder, Used] = field(default_factory=dict)
 
     @property
     def running(self) -> Meaning | None:

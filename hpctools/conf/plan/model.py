@@ -121,6 +121,7 @@ class DisturbedJob:
         state: `RUNNING`, `PENDING`, ...
         nodes: folded host list; "" for a pending job.
         why: one sentence.
+        waits: it only has to wait longer; otherwise it ends, or can never start.
     """
 
     id: int
@@ -129,6 +130,7 @@ class DisturbedJob:
     state: str
     nodes: str
     why: str
+    waits: bool = False
 
 
 @dataclass(frozen=True)

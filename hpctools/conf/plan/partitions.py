@@ -153,7 +153,7 @@ def _change(sides: Sides, name: str, key: str, found: Difference) -> Found:
     before = keys.partition(key, found.before, _inherited(sides, key))
     after = keys.partition(key, found.after, _inherited(sides, key))
     jobs = () if found.loaded else disturbed_by(sides, name, key, before, after)
-    sentence = effects.of_partition(name, key, before, after, len(jobs)) if not found.loaded else ""
+    sentence = effects.of_partition(name, key, before, after, jobs) if not found.loaded else ""
     change = Change(
         "partition",
         name,

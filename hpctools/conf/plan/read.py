@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.live import live_queries, parse_live
+from hpctools.conf.plan.demand import DEMAND_FORMAT, Demand, Holder, Used, read_demands, read_used
 from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
-from hpctools.slurm import parse, run
+from hpctools.slurm import munge, parse, run
 from hpctools.slurm.environment import asking
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, parse_release
@@ -35,6 +37,7 @@ KNOWN_FILES = (
     "acct_gather.conf",
 )
 _DEEPEST = 8
+_VERSION = ("scontrol", "--version")
 _SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
 
 
@@ -47,7 +50,29 @@ def ask_commands(argv: Sequence[str]) -> str:
     return run.run(argv, timeout=ASK_SECONDS, env=asking()).stdout
 
 
-def read(folder: Path, cluster: str, *, paths: Sequence[str] = (), ask: Ask = ask_commands) -> Live:
+def commands(folder: Path) -> Ask:
+    """Slurm's commands here; where munge does not work they say so at once, since each would try for 50 s."""
+    try:
+        why = munge.trouble((folder / "slurm.conf").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        why = ""
+
+    def refuse(argv: Sequence[str]) -> str:
+        if argv == _VERSION:  # no daemon is asked
+            return ask_commands(argv)
+        raise CommandError(why, argv=argv, code=None, remedy=munge.REMEDY)
+
+    return refuse if why else ask_commands
+
+
+def read(
+    folder: Path,
+    cluster: str,
+    *,
+    paths: Sequence[str] = (),
+    wanted: AccountTree | None = None,
+    ask: Ask | None = None,
+) -> Live:
     """Read what there is.
 
     A daemon that does not answer is no error: `unknown` says so, and what it would have said is missing.
@@ -56,39 +81,79 @@ def read(folder: Path, cluster: str, *, paths: Sequence[str] = (), ask: Ask = as
         folder: the configuration folder.
         cluster: the cluster's name.
         paths: more files of the folder that count, relative to it.
-        ask: runs Slurm's commands.
+        wanted: the accounts to be; what is used of their limits on used time is asked for.
+        ask: runs Slurm's commands; `commands(folder)` when None.
     """
+    ask = ask or commands(folder)
     with ThreadPoolExecutor(12) as pool:
         known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
-        shown, jobs, silence = _controller(pool, ask)
+        queue = _controller(pool, ask, wanted)
         disk = read_folder(folder, cluster, paths)
         accounts, no_accounts = _answer(
             lambda: parse_live(*(each.result() for each in known), cluster=cluster),
             "accounts and QoS are not compared",
         )
     unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
-    unknown = (*unreadable, *silence, *no_accounts)
-    return Live(disk, shown, accounts, jobs, _release(shown, ask), unknown)
+    unknown = (*unreadable, *queue.silence, *no_accounts)
+    release = _release(queue.shown, ask)
+    return Live(disk, queue.shown, accounts, queue.jobs, release, unknown, queue.demands, queue.used)
 
 
-def _controller(pool: ThreadPoolExecutor, ask: Ask) -> tuple[Shown | None, tuple[Job, ...], tuple[str, ...]]:
-    """What slurmctld runs, its jobs, and what it does not tell.
+class _Controller(NamedTuple):
+    """What slurmctld tells, and in `silence` what it does not."""
+
+    shown: Shown | None
+    silence: tuple[str, ...]
+    jobs: tuple[Job, ...] = ()
+    demands: Mapping[int, Demand] = {}
+    used: Mapping[Holder, Used] = {}
+
+
+def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) -> _Controller:
+    """What slurmctld tells.
 
     A ping first: the other commands try for half a minute to reach a slurmctld that is down.
     """
     down = _silence(ask)
     if down:
-        return None, (), (f"what slurmctld runs and its jobs are not compared: {down}",)
+        return _Controller(None, (f"what slurmctld runs and its jobs are not compared: {down}",))
     config = pool.submit(ask, ("scontrol", "show", "config"))
     nodes = pool.submit(ask, (*_SHOW, "node"))
     partitions = pool.submit(ask, (*_SHOW, "partition"))
     queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"))
+    asked = pool.submit(ask, ("squeue", "--all", "--noheader", f"--Format={DEMAND_FORMAT}"))
+    spent = [pool.submit(ask, argv) for argv in _usage_queries(wanted)]
     shown, silence = _answer(
         lambda: read_shown(config.result(), nodes.result(), partitions.result()),
         "what slurmctld runs is not compared",
     )
     jobs, no_jobs = _answer(lambda: tuple(parse.jobs(queue.result())), "jobs are not looked at")
-    return shown, jobs or (), (*silence, *no_jobs)
+    demands, no_demands = _answer(
+        lambda: read_demands(asked.result()), "what jobs ask for is not compared with limits"
+    )
+    used, no_used = _answer(
+        lambda: {holder: use for each in spent for holder, use in read_used(each.result()).items()},
+        "what is used of limits is not looked at",
+    )
+    told = (*silence, *no_jobs, *no_demands, *no_used)
+    return _Controller(shown, told, jobs or (), demands or {}, used or {})
+
+
+def _usage_queries(wanted: AccountTree | None) -> Iterator[tuple[str, ...]]:
+    """Questions after those that have limits on used time; slurmctld answers with thousands of others."""
+    if wanted is None:
+        return
+    qos = [each.name for each in wanted.qos if _counts_time(each.settings)]
+    accounts = [each.name for each in wanted.accounts if _counts_time(each.settings)]
+    accounts += [each.account for each in wanted.associations if _counts_time(each.settings)]
+    if qos:
+        yield "scontrol", "show", "assoc_mgr", f"qos={','.join(qos)}", "flags=qos"
+    if accounts:
+        yield "scontrol", "show", "assoc_mgr", f"accounts={','.join(dict.fromkeys(accounts))}", "flags=assoc"
+
+
+def _counts_time(settings: Settings) -> bool:
+    return any(settings.get(key) for key in ("GrpTRESMins", "GrpWall"))
 
 
 def _silence(ask: Ask) -> str:
@@ -132,6 +197,6 @@ def _answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, t
 
 def _release(shown: Shown | None, ask: Ask) -> Release | None:
     try:
-        return parse_release(shown.release if shown else ask(("scontrol", "--version")))
+        return parse_release(shown.release if shown else ask(_VERSION))
     except (HpctoolsError, ValueError):
         return None

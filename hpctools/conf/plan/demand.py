@@ -1,0 +1,136 @@
+"""What jobs in the queue ask for or hold, and what is used of limits on used time: pure readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hpctools.slurm import parse
+
+# squeue(1), --Format; no field holds words of people. For a job that waits tres-alloc is what it asks for.
+_FIELDS = ("JobID", "tres-alloc", "cpus-per-tres", "MinMemory", "tres-per-node", "NumNodes", "TimeLeft")
+DEMAND_FORMAT = ",".join(f"{name}:|" for name in _FIELDS)
+
+_COUNT = re.compile(r"([\d.]+)([KMGTP]?)", re.IGNORECASE)
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+Tres = Mapping[str, int]
+"""Counts by TRES in slurmdbd's words: `{"cpu": 8, "mem": 4096, "gres/gpu": 2}`; memory in MiB."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a job asks for or, when it runs, holds.
+
+    Attributes:
+        tres: counts by TRES.
+        per_node: counts of generic resources that it wants on every one of its nodes, as `tres` names them.
+        nodes: how many nodes it wants, the most when it says a range.
+        left: minutes that it may still run; None when unlimited or not known.
+    """
+
+    tres: Tres = field(default_factory=dict)
+    per_node: Tres = field(default_factory=dict)
+    nodes: int = 1
+    left: int | None = None
+
+
+def read_demands(text: str) -> dict[int, Demand]:
+    """Read `squeue --noheader --Format=DEMAND_FORMAT`, by job id; a pending array is one job."""
+    rows = (line.strip().split("|") for line in text.splitlines())
+    return {int(row[0]): _demand(row) for row in rows if len(row) > len(_FIELDS) and row[0].isdecimal()}
+
+
+def _demand(row: list[str]) -> Demand:
+    _, tres, cpus_per_tres, memory, per_node, nodes, left = row[: len(_FIELDS)]
+    return Demand(
+        _with_cpus(_tres(tres), _generic(cpus_per_tres), _count("mem", memory)),
+        _generic(per_node),
+        int(nodes) if nodes.isdecimal() else 1,
+        parse.minutes(left),
+    )
+
+
+def _tres(text: str) -> dict[str, int]:
+    pairs = (part.partition("=") for part in text.split(",") if "=" in part)
+    return {name: _count(name, count) for name, _, count in pairs}
+
+
+def _count(name: str, text: str) -> int:
+    """A count as squeue prints it: `8`, `1.50T`; memory in MiB."""
+    found = _COUNT.fullmatch(text)
+    if found is None:
+        return 0
+    factor = 1024.0 ** (_UNITS[found[2].upper() or ("M" if name == "mem" else "")] - (name == "mem") * 2)
+    return int(float(found[1]) * factor)
+
+
+def _generic(text: str) -> dict[str, int]:
+    """`gres:gpu:a100:8` or `gres/gpu:8` as `{"gres/gpu": 8, "gres/gpu:a100": 8}`."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, kind = re.sub(r"^gres[:/]", "", part.strip()).partition(":")
+        kind, _, count = kind.rpartition(":")
+        if name and count.isdecimal():
+            found[f"gres/{name}"] = found.get(f"gres/{name}", 0) + int(count)
+            if kind:
+                found[f"gres/{name}:{kind}"] = int(count)
+    return found
+
+
+def _with_cpus(tres: dict[str, int], per_tres: Tres, memory: int) -> dict[str, int]:
+    """What a waiting job asks for, with the CPUs that come with its GPUs, and with their memory.
+
+    squeue counts them only once a job runs: with 12 CPUs a GPU and 8 GPUs it shows one CPU (22.05.8). A job
+    of as many CPUs as nodes may mean its memory for either; then it counts as it is told.
+    """
+    cpus = max((count * tres.get(name, 0) for name, count in per_tres.items()), default=0)
+    stated = tres.get("cpu", 0)
+    if cpus <= stated:
+        return tres
+    per_cpu = memory and tres.get("mem") == memory * stated and stated > tres.get("node", 1)
+    return {**tres, "cpu": cpus, **({"mem": memory * cpus} if per_cpu else {})}
+
+
+Holder = tuple[str, str, str]
+"""Whose limits: kind, name and account, as `AccountChange` has them."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What is used of limits on used time; it decays, so that no sum over jobs tells it.
+
+    Attributes:
+        minutes: TRES minutes.
+        wall: minutes of jobs' time.
+    """
+
+    minutes: Mapping[str, float] = field(default_factory=dict)
+    wall: float = 0.0
+
+
+def read_used(text: str) -> dict[Holder, Used]:
+    """Read `scontrol show assoc_mgr`: what each QoS, account and person in an account has used."""
+    found: dict[Holder, Used] = {}
+    for paragraph in re.split(r"\n(?=ClusterName=|QOS=)", text):
+        words = dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", paragraph))
+        if "QOS" in words or "ClusterName" in words:
+            spent = dict(_used(words.get("GrpTRESMins", "")))
+            wall = dict(_used(f"wall={words['GrpWall']}")) if "GrpWall" in words else {}
+            found[_holder(words)] = Used(spent, wall.get("wall", 0.0))
+    return found
+
+
+def _holder(words: Mapping[str, str]) -> Holder:
+    name = words.get("QOS")
+    if name is not None:
+        return "qos", name.partition("(")[0], ""
+    user, account = words.get("UserName", "").partition("(")[0], words.get("Account", "")
+    return ("association", user, account) if user else ("account", account, "")
+
+
+def _used(text: str) -> Iterator[tuple[str, float]]:
+    """`cpu=N(328),gres/gpu=100(3)`: limit and use."""
+    for name, used in re.findall(r"([^=,]+)=[^(,]*\(([\d.]+)\)", text):
+        yield name, float(used)

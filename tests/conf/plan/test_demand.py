@@ -1,0 +1,69 @@
+"""What jobs ask for and what is used, as real daemons print it."""
+
+from hpctools.conf.plan.demand import DEMAND_FORMAT, Demand, Used, read_demands, read_used
+
+# Printed by 22.05.8, 24.11.5 and 26.05.5 alike, but for `gres:gpu:8` where the later ones have `gres/gpu:8`.
+QUEUE = """\
+7|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres:gpu:a100:8|3|1:00:00|
+8|cpu=1,mem=2G,node=1,billing=300,gres/gpu=3|gpu:12|2G|N/A|1|UNLIMITED|
+2|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres/gpu:8|2|1:00:00|
+1|cpu=4,mem=4M,node=1,billing=33|N/A|1M|N/A|1|59:59|
+6|cpu=4,mem=8G,node=2,gres/gpu=2|gpu:12|2G|gres/gpu:1|2|10:00|
+9|cpu=200,mem=1.50T,node=4,gres/shard=2|N/A|0|gres/shard:2|4|2-00:00:00|
+"""
+
+
+def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> None:
+    found = read_demands(QUEUE)
+    gpus = {"node": 2, "billing": 1600, "gres/gpu": 16}
+    assert found == {
+        7: Demand({"cpu": 192, "mem": 11673, **gpus}, {"gres/gpu": 8, "gres/gpu:a100": 8}, 3, 60),
+        8: Demand({"cpu": 36, "mem": 2048, "node": 1, "billing": 300, "gres/gpu": 3}, {}, 1, None),
+        2: Demand({"cpu": 192, "mem": 11673, **gpus}, {"gres/gpu": 8}, 2, 60),
+        6: Demand({"cpu": 24, "mem": 2048 * 24, "node": 2, "gres/gpu": 2}, {"gres/gpu": 1}, 2, 10),
+        1: Demand({"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60),
+        9: Demand({"cpu": 200, "mem": 1536 * 1024, "node": 4, "gres/shard": 2}, {"gres/shard": 2}, 4, 2880),
+    }
+    assert DEMAND_FORMAT.count("|") == len(QUEUE.splitlines()[0].split("|")) - 1
+
+
+def test_what_cannot_be_understood_is_left_out() -> None:
+    assert read_demands("squeue: error: no\n\n5|x|\nJOBID|TRES|A|B|C|D|E|\n") == {}
+
+
+USE = """\
+Current Association Manager state
+
+Association Records
+
+ClusterName=uni-gpu Account=nlp UserName= Partition= Priority=0 ID=3
+    UsageRaw/Norm/Efctv=1032.88/0.01/0.01
+    GrpSubmitJobs=N(6) GrpWall=N(0.30)
+    GrpTRES=cpu=640(24),mem=N(280152),gres/gpu=48(2)
+    GrpTRESMins=cpu=N(2),mem=N(24115),gres/gpu=100(7)
+    MaxJobs=50(1) MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
+ClusterName=uni-gpu Account=nlp UserName=nlp-head(20001) Partition= Priority=0 ID=10
+    GrpSubmitJobs=N(0) GrpWall=60(1.25)
+    GrpTRESMins=cpu=N(0)
+Current Association Manager state
+
+QOS Records
+
+QOS=medium(4)
+    UsageRaw=164110.817843
+    GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(6) GrpWall=N(3.70)
+    GrpTRESMins=cpu=N(328),gres/gpu=10(3)
+    GrpTRESRunMins=cpu=N(1440)
+    User Limits
+      20010
+        MaxJobsPU=N(0) MaxJobsAccruePU=N(0) MaxSubmitJobsPU=N(0)
+"""
+
+
+def test_what_is_used_of_limits_on_time_is_read() -> None:
+    assert read_used(USE) == {
+        ("account", "nlp", ""): Used({"cpu": 2.0, "mem": 24115.0, "gres/gpu": 7.0}, 0.30),
+        ("association", "nlp-head", "nlp"): Used({"cpu": 0.0}, 1.25),
+        ("qos", "medium", ""): Used({"cpu": 328.0, "gres/gpu": 3.0}, 3.70),
+    }
+    assert read_used("") == {}
