@@ -1,4 +1,4 @@
-"""The section `identity` of a node's settings: what its steps 60-sssd and 61-homes do. Pure, no secrets."""
+"""The section `identity` of a node's settings: what its steps 26-sssd and 27-homes do. Pure, no secrets."""
 
 from __future__ import annotations
 

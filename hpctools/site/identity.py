@@ -163,7 +163,7 @@ class Homes(Model):
     """Who makes home folders; they are for their owner alone (0700)."""
 
     make: Literal["at_login", "by_step", "never"] = "at_login"
-    """`at_login`: pam_mkhomedir, where root of the node may write. `by_step`: the lifecycle step 61-homes on
+    """`at_login`: pam_mkhomedir, where root of the node may write. `by_step`: the lifecycle step 27-homes on
     `make_on`, for a shared file system that takes root's rights away on other nodes."""
     make_on: Annotated[tuple[Literal["controller", "login", "compute"], ...], Field(min_length=1)] = (
         "controller",

@@ -46,7 +46,7 @@ def do(context: Context) -> None:
     for name in sorted(set(missing) - {account.pw_name for account in found}):
         print(f"{name} has no home: no account on this node, or one of the machine's own")
     if missing and not found and len(missing) == len(homes.get("users", [])):
-        raise Failure("none of the site's people has an account on this node: does sssd answer? (60-sssd)")
+        raise Failure("none of the site's people has an account on this node: does sssd answer? (26-sssd)")
     for account in found:
         _make(root, account, on_node(str(homes["skeleton"])))
 
