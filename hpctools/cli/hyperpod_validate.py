@@ -26,11 +26,8 @@ _SPOKEN = {
 @click.option("--update", is_flag=True, help="The request is for UpdateCluster, not CreateCluster.")
 @click.option("--aws", is_flag=True, help="Ask AWS too: network, file systems, quotas, plans, roles.")
 @click.option("--region", help="The region to ask in; that of the environment or profile when left out.")
-@click.option("--profile", help="The profile of ~/.aws/config to ask as.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def validate(
-    paths: tuple[Path, ...], update: bool, aws: bool, region: str | None, profile: str | None, as_json: bool
-) -> int:
+def validate(paths: tuple[Path, ...], update: bool, aws: bool, region: str | None, as_json: bool) -> int:
     """Check the files of a HyperPod cluster, whoever wrote them.
 
     Give the request (cluster-config.json) and, in the legacy style, provisioning_parameters.json: in any
@@ -41,9 +38,9 @@ def validate(
     if aws:
         from hpctools.hyperpod import live
 
-        report = report.and_also(live.check(files, region=region, profile=profile))
-    elif region or profile:
-        raise UsageError("--region and --profile say where to ask", "give --aws too")
+        report = report.and_also(live.check(files, region=region))
+    elif region:
+        raise UsageError("--region says where to ask", "give --aws too")
     click.echo(_json(files, report) if as_json else _text(files, report))
     return 1 if report.errors else 0
 
