@@ -50,8 +50,18 @@ class Cluster:
         return parse.jobs(self.inside(*argv).stdout)
 
     def job(self, job_id: int, user: str) -> Job:
-        """One job."""
-        return next(job for job in self.jobs(user) if job.id == job_id)
+        """One job; when slurmctld does not know it, the failure has what its log says of jobs."""
+        found = [job for job in self.jobs(user) if job.id == job_id]
+        assert found, f"slurmctld knows no job {job_id}:\n{self._said_of_jobs()}"
+        return found[0]
+
+    def _said_of_jobs(self) -> str:
+        log = self.sandbox.layout.logs / "slurmctld.log"
+        words = ("job", "recover", "state", "fatal", "version", "Terminate", "cache")
+        lines = [
+            line for line in log.read_text(errors="replace").splitlines() if any(w in line for w in words)
+        ]
+        return "\n".join(lines[-150:])
 
     def ended(self, job_id: int, user: str, limit: float = 30) -> Job:
         """Wait until a job has ended."""
