@@ -27,6 +27,13 @@ START_SECONDS, STOP_SECONDS = 60, 20
 ENABLED = Path("/etc/systemd/system/multi-user.target.wants")
 
 
+CONDITIONS: dict[str, Callable[[Path], bool]] = {
+    "ConditionPathExists": Path.exists,
+    "ConditionPathIsDirectory": Path.is_dir,
+    "ConditionDirectoryNotEmpty": lambda path: any(path.glob("*")),
+}
+
+
 class Failure(Exception):
     """A unit that cannot do what was asked."""
 
@@ -73,17 +80,15 @@ class Unit:
         return int(pid) if started(int(pid)) == start else None
 
     def condition(self) -> bool:
-        """Whether the conditions of its unit file hold."""
+        """Whether the conditions of its unit file hold: all of them, and one of those with a bar."""
         alternatives = []
-        for value in self.keys.get("ConditionPathExists", []):
-            holds = Path(value.lstrip("|!")).exists() != ("!" in value[:2])
-            if value.startswith("|"):
-                alternatives.append(holds)
-            elif not holds:
-                return False
-        alternatives += [
-            any(Path(v.lstrip("|")).glob("*")) for v in self.keys.get("ConditionDirectoryNotEmpty", [])
-        ]
+        for key, holds in CONDITIONS.items():
+            for value in self.keys.get(key, []):
+                met = holds(Path(value.lstrip("|!"))) != ("!" in value[:2])
+                if value.startswith("|"):
+                    alternatives.append(met)
+                elif not met:
+                    return False
         return not alternatives or any(alternatives)
 
     def environment(self) -> dict[str, str]:
