@@ -11,7 +11,8 @@ from pathlib import Path
 
 BUNDLE = Path(__file__).resolve().parent
 sys.path.insert(0, str(BUNDLE))
-sys.dont_write_bytecode = True  # the bundle is what was uploaded, nothing else
+# Compiled once for the node, and not into the bundle, which is what was uploaded and nothing else.
+sys.pycache_prefix = os.environ.get("HPCTOOLS_ROOT", "") + "/var/lib/hpctools-lifecycle/compiled"
 
 from provision.failures import Failure, Interrupted  # noqa: E402
 from provision.files import STATE, on_node  # noqa: E402
@@ -54,7 +55,8 @@ def environment(node: Node, settings: Path, config: Path) -> dict[str, str]:
         "HPCTOOLS_ROOT": os.environ.get("HPCTOOLS_ROOT", ""),
         "HPCTOOLS_PYTHON": sys.executable,
         "PYTHONPATH": str(BUNDLE),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(sys.pycache_prefix),
+        "PYTHONNOUSERSITE": "1",
         "LC_ALL": "C",
     }
     return {**os.environ, **known, **node.environment()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpctools.conf.account_changes import Call
@@ -70,8 +71,12 @@ def include_text(bundle: Bundle, groups: Mapping[str, Sequence[str]]) -> str:
 
 
 def beside(bundle: Bundle) -> tuple[File, ...]:
-    """Return the other files of the controller's folder that are ours to write, where there are none yet."""
-    return tuple(file for file in bundle.files if file.path in _BESIDE)
+    """Return the other files of the controller's folder that are ours to write, where there are none yet.
+
+    Slurm finds out itself which cgroup hierarchy a node has: images differ.
+    """
+    found = (file for file in bundle.files if file.path in _BESIDE)
+    return tuple(replace(file, text=re.sub(r"(?m)^CgroupPlugin=.*\n", "", file.text)) for file in found)
 
 
 def slurmdbd_file(bundle: Bundle) -> File:

@@ -6,6 +6,7 @@ addresses as resource_config.json has them now: a replaced controller has anothe
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from provision.processes import call
 from provision.services import drop_in, drop_in_path, is_active, start
 from provision.step import Context
 
-START_SECONDS = 60.0
+CONTROLLER_SECONDS = 1200.0  # it may have to install MariaDB first
+SETTLE_SECONDS = 0.5  # a daemon that cannot use its configuration ends within this
 PORT = 6817
 
 
@@ -42,19 +44,37 @@ def do(context: Context) -> None:
         Failure: no controller is known, or it does not start.
     """
     if not context.controllers:
-        raise Failure("resource_config.json names no controller yet", hopeless=False)
+        raise Failure("resource_config.json names no controller yet")
     if context.role == "login" and not _unit_here():
         raise Failure("commands cannot reach slurmctld, and there is neither sackd nor slurmd on this node")
     daemon = _daemon(context)
     write_whole(on_node(f"/etc/default/{daemon}"), _options(daemon, context), 0o644)
     # After the unit's own lines, so that it holds whether or not the unit reads that file.
     drop_in(daemon, _drop_in(daemon))
+    _wait_for_controller(context)
     start(daemon)
-    until = time.monotonic() + START_SECONDS
-    while not is_active(daemon):
+    time.sleep(SETTLE_SECONDS)
+    if not is_active(daemon):
+        raise Failure(f"{daemon} does not stay up; see `journalctl -u {daemon}`")
+
+
+def _wait_for_controller(context: Context) -> None:
+    """Wait until one answers: all nodes of a cluster are made at once, and the controller takes longest."""
+    port = int(context.settings.section("slurm").get("slurmctld_port") or PORT)
+    until = time.monotonic() + CONTROLLER_SECONDS
+    while not any(_answers(address, port) for address in context.controllers):
         if time.monotonic() > until:
-            raise Failure(f"{daemon} does not stay up; see `journalctl -u {daemon}`")
-        time.sleep(0.3)
+            where = " or ".join(context.controllers)
+            raise Failure(f"no slurmctld answers at {where}, port {port}; see the log of the controller")
+        time.sleep(0.5)
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=3).close()
+    except OSError:
+        return False
+    return True
 
 
 def _unit_here() -> str:
