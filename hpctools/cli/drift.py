@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from hpctools.cli.changing import state_option
 from hpctools.cli.output import save
-from hpctools.cli.plan import plan_for
+from hpctools.cli.plan import compared, plan_for
 from hpctools.cli.target import find_target, target_options
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.versions import parse_release
 
 if TYPE_CHECKING:
+    from hpctools.conf.bundle import Bundle
     from hpctools.conf.plan.model import Change, Plan
+
+
+class Applied(NamedTuple):
+    """A configuration as a change left it: what, where, and on which Slurm release."""
+
+    bundle: Bundle
+    folder: Path
+    release: str
 
 
 @click.command()
@@ -35,13 +45,18 @@ def drift(
 ) -> int:
     """Tell where a cluster differs from what was applied last; print nothing when it does not.
 
-    Compares with the site that was applied last; with SITE where one is named or nothing was applied.
+    Compares with the files and the accounts that the last apply or rollback left; with SITE where one is
+    named or nothing was applied.
 
     \b
     Exit code: 0 when nothing differs; 1 when something does; 3 when a daemon does not answer.
     """
     applied = None if site_file else last_applied(state)
-    made = plan_for(find_target(site_file or applied, folder, facts_file))
+    if applied is None:
+        made = plan_for(find_target(site_file, folder, facts_file))
+    else:
+        release = parse_release(applied.release)
+        made = compared(applied.bundle, folder or applied.folder, state, release)
     if prometheus is not None:
         save(prometheus, metrics(made, time.time()))
     if as_json:
@@ -52,18 +67,26 @@ def drift(
     return 3 if made.unknown else 0 if made.empty else 1
 
 
-def last_applied(state: Path) -> Path | None:
-    """The site file of the change that is in force; None when nothing was applied, or we may not read it."""
-    from hpctools.conf.apply.history import SITE, History
-    from hpctools.conf.apply.return_to import trail
+def last_applied(state: Path) -> Applied | None:
+    """The configuration that is in force; None when nothing was applied, or we may not read it.
+
+    After a rollback it is that of the change whose files and accounts came back.
+    """
+    from hpctools.conf.accounts import AccountTree
+    from hpctools.conf.apply.history import History
+    from hpctools.conf.apply.return_to import configuration, trail
 
     history = History(state)
     try:
         made = trail(history.records())
+        if not made:
+            return None
+        cluster = made[-1].cluster
+        # Accounts of which the history tells nothing are nobody's to compare with.
+        bundle = configuration(history, made[-1], lambda: AccountTree((cluster,), (), (), {}, ()))
     except (HpctoolsError, OSError):
         return None
-    path = history.folder / str(made[-1].number) / SITE if made else None
-    return path if path and path.exists() else None
+    return Applied(bundle, Path(made[-1].folder), made[-1].release)
 
 
 def metrics(made: Plan, now: float) -> str:

@@ -13,7 +13,9 @@ import click
 from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_options
 
 if TYPE_CHECKING:
+    from hpctools.conf.bundle import Bundle
     from hpctools.conf.plan.model import Plan
+    from hpctools.slurm.versions import Release
 
 
 @click.command()
@@ -61,16 +63,31 @@ def plan_for(target: Target, *, prune: bool = False) -> Plan:
     """Read what there is and compare the target with it."""
     from dataclasses import replace
 
+    made = compared(target.bundle, target.folder, STATE_FOLDER, target.facts.slurm_version, prune=prune)
+    return replace(made, warnings=(*target.warnings, *made.warnings))
+
+
+def compared(
+    wanted: Bundle, folder: Path, state: Path, release: Release | None, *, prune: bool = False
+) -> Plan:
+    """Read what there is and compare a configuration with it.
+
+    Args:
+        folder: Slurm's configuration folder.
+        state: where changes are remembered: what a killed one left is warned of.
+        release: the Slurm release when slurmctld does not tell it.
+    """
+    from dataclasses import replace
+
     from hpctools.conf.apply import Generations, History, unfinished_warnings
     from hpctools.conf.plan.compare import make_plan
     from hpctools.conf.plan.read import read
 
-    bundle = target.bundle
-    paths = [file.path for file in bundle.files]
-    live = read(target.folder, target.site.cluster.name, paths=paths, wanted=bundle.accounts)
-    made = make_plan(bundle, live, folder=target.folder, release=target.facts.slurm_version, prune=prune)
-    owed = unfinished_warnings(History(STATE_FOLDER), Generations(target.folder))
-    return replace(made, warnings=(*target.warnings, *made.warnings, *owed))
+    paths = [file.path for file in wanted.files]
+    live = read(folder, wanted.accounts.clusters[0], paths=paths, wanted=wanted.accounts)
+    made = make_plan(wanted, live, folder=folder, release=release, prune=prune)
+    owed = unfinished_warnings(History(state), Generations(folder))
+    return replace(made, warnings=(*made.warnings, *owed))
 
 
 def _told(made: Plan, *, diff: bool, everything: bool, as_json: bool) -> str:

@@ -14,7 +14,8 @@ import pytest
 
 from hpctools import conf
 from hpctools.cli import main as cli
-from hpctools.cli.drift import last_applied
+from hpctools.conf.apply.fileset import StoredFile
+from hpctools.conf.apply.history import History, accounts_name, accounts_text
 from hpctools.conf.apply.record import Kind, Record, Side
 from hpctools.conf.facts_file import dump_facts
 from hpctools.conf.plan import Live, Plan
@@ -149,17 +150,39 @@ def test_without_a_site_or_with_a_wrong_one(command: Command, folder: Path) -> N
     assert command("plan", str(REFERENCE), "--facts", str(folder / "no-facts.yaml"))[0] == 1
 
 
-def test_drift_compares_with_what_was_applied_last(tmp_path: Path) -> None:
-    """Change 2 is in force, 3 was taken back; 4 brought 1 back."""
-    assert last_applied(tmp_path / "none") is None
-    first, second = applied(tmp_path, 1), applied(tmp_path, 2)
-    applied(tmp_path, 3, in_force="before")
-    assert last_applied(tmp_path) == second
-    applied(tmp_path, 4, back_to=1)
-    assert last_applied(tmp_path) == first
-    applied(tmp_path, 5)
-    applied(tmp_path, 6, back_to=4)
-    assert last_applied(tmp_path) == first
+def test_drift_compares_with_what_is_in_force(command: Command, folder: Path) -> None:
+    """Change 2 is in force, 3 was taken back, 4 brings 1 back, 6 what 4 did, 7 what was there before."""
+    state = str(folder / "state")
+    one, two, none = (bundle(("max_time: 2-00", f"max_time: 1-0{hour}")) for hour in (1, 2, 3))
+    (folder / "site.yaml").write_text("cluster: 3\n")  # today's is nobody's business
+    (folder / "facts.yaml").write_text("cgroup: 7\n")
+    applied(folder / "state", 0, none, kind="as found")
+    applied(folder / "state", 1, one)
+    applied(folder / "state", 2, two)
+    assert command("drift", "--state", state, there=live(two)) == (0, "", "")
+    applied(folder / "state", 3, one, in_force="before")
+    assert command("drift", "--state", state, there=live(two)) == (0, "", "")
+    told = "partition nlp: MaxTime is 1-01:00:00, not 1-02:00:00 (reconfigure)\n"
+    assert command("drift", "--state", state, there=live(one)) == (1, told, "")
+    applied(folder / "state", 4, one, back_to=1)
+    assert command("drift", "--state", state, there=live(one)) == (0, "", "")
+    applied(folder / "state", 5, two)
+    applied(folder / "state", 6, one, back_to=4)
+    assert command("drift", "--state", state, there=live(one)) == (0, "", "")
+    applied(folder / "state", 7, none, back_to=0)
+    assert command("drift", "--state", state, there=live(none)) == (0, "", "")
+    assert command("drift", "--state", state, there=live(one))[0] == 1
+
+
+def test_drift_knows_the_accounts_of_the_change_in_force(command: Command, folder: Path) -> None:
+    state = folder / "state"
+    fewer = bundle(("members: [dl1, dl2]", "members: [dl1]"))
+    applied(state, 1, bundle())
+    missing = "association dl2 in dl-lab-a: missing: Fairshare=1 (live)\n"
+    there = replace(live(bundle()), accounts=fewer.accounts)
+    assert command("drift", "--state", str(state), there=there)[1].endswith(missing)
+    (state / "history/1/accounts-after.json").unlink()  # slurmdbd did not tell them then
+    assert command("drift", "--state", str(state), there=there) == (0, "", "")
 
 
 def test_drift_of_somebody_who_may_not_read_the_history_compares_with_the_site(
@@ -171,14 +194,22 @@ def test_drift_of_somebody_who_may_not_read_the_history_compares_with_the_site(
     assert command("drift", "--state", str(folder / "state")) == (0, "", "")
 
 
-def applied(state: Path, number: int, *, in_force: Side = "after", back_to: int | None = None) -> Path:
-    """A change as apply remembers it; return the site that it was made from."""
-    folder = state / "history" / str(number)
-    folder.mkdir(parents=True)
-    kind: Kind = "apply" if back_to is None else "rollback"
-    who = ("c", "22.05.8", "/etc/slurm", "root", "ctl-1", "", "hpctools apply")
-    record = Record(number, kind, *who, began=1.0, in_force=in_force, back_to=back_to)
-    (folder / "record.json").write_text(record.to_json())
-    if back_to is None:
-        (folder / "site.yaml").write_text("")
-    return folder / "site.yaml"
+def applied(
+    state: Path,
+    number: int,
+    left: conf.Bundle | None = None,
+    *,
+    kind: Kind = "apply",
+    in_force: Side = "after",
+    back_to: int | None = None,
+) -> None:
+    """A change as apply remembers it: the files and the accounts that it left."""
+    who = ("uni-gpu", "22.05.8", "/etc/slurm", "root", "ctl-1", "", "hpctools apply")
+    kind = kind if back_to is None else "rollback"
+    record = Record(number, kind, *who, began=1.0, result="applied", in_force=in_force, back_to=back_to)
+    found = left or bundle()
+    files = {file.path: StoredFile(file.path, file.text.encode(), file.mode, (0, 0)) for file in found.files}
+    history = History(state)
+    history.prepare()
+    documents = {accounts_name("after"): accounts_text(found.accounts), "site.yaml": ""}
+    history.begin(record, {}, files, documents if kind == "apply" else {})
