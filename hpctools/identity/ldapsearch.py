@@ -57,7 +57,9 @@ class Ldapsearch:
         argv = [*self._connection(), "-b", base, asked, *attributes]
         stdin = self.password if self.bind_dn else None
         try:
-            done = run.run(argv, timeout=_SECONDS, check=False, stdin=stdin, env=self._environment())
+            done = run.run(
+                argv, timeout=_SECONDS, check=False, stdin=stdin, env=self._environment(), cwd=Path("/")
+            )
         except CommandError as error:
             raise UnreachableError(str(error), "install the package ldap-utils") from None
         if done.code == _NO_SUCH_OBJECT:
@@ -77,9 +79,10 @@ class Ldapsearch:
             yield from ("-D", self.bind_dn, "-y", "/dev/stdin")
 
     def _environment(self) -> dict[str, str]:
-        """Without the caller's own settings: a ~/.ldaprc could switch the check of certificates off."""
+        """Without the caller's own settings (~/.ldaprc, variables); ours win over the machine's ldap.conf."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LDAP")}
-        return {**kept, "LDAPNOINIT": "", "LDAPTLS_CACERT": self.ca_file, "LDAPTLS_REQCERT": "demand"}
+        ours = {"LDAPTLS_CACERT": self.ca_file, "LDAPTLS_REQCERT": "demand", "LDAPTLS_REQSAN": "try"}
+        return {**kept, **ours, "HOME": "/nonexistent", "LC_ALL": "C"}
 
     def _failure(self, done: run.Completed) -> UnreachableError:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hpctools.site.identity import MACHINE_ACCOUNTS, Identity
+from hpctools.site.identity import MACHINE_ACCOUNTS, MACHINE_GROUPS, Identity
 from hpctools.site.model import Site
 
 SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
@@ -29,7 +29,13 @@ def sssd_conf(site: Site) -> str:
         return ""
     sections = (
         ("sssd", (("config_file_version", 2), ("services", "nss, pam"), ("domains", identity.domain))),
-        ("nss", (("filter_users", ", ".join(sorted(MACHINE_ACCOUNTS))), ("filter_groups", "root"))),
+        (
+            "nss",
+            (
+                ("filter_users", ", ".join(sorted(MACHINE_ACCOUNTS))),
+                ("filter_groups", ", ".join(sorted(MACHINE_GROUPS))),
+            ),
+        ),
         ("pam", _pam(identity)),
         (f"domain/{identity.domain}", _domain(identity, login_groups(site))),
     )
@@ -76,7 +82,7 @@ def _domain(identity: Identity, groups: tuple[str, ...]) -> Iterator[tuple[str, 
     yield "ldap_uri", ", ".join(identity.uris)
     yield "ldap_search_base", identity.base
     yield from _given("ldap_user_search_base", identity.user_base)
-    yield from _given("ldap_group_search_base", identity.group_base)
+    yield from _groups(identity)
     yield from _connection(identity)
     yield from _numbers(identity)
     yield from _remembered(identity)
@@ -89,6 +95,19 @@ def _domain(identity: Identity, groups: tuple[str, ...]) -> Iterator[tuple[str, 
 def _given(key: str, value: str | None) -> Iterator[tuple[str, object]]:
     if value is not None:
         yield key, value
+
+
+def _groups(identity: Identity) -> Iterator[tuple[str, object]]:
+    """Where groups are, and which of them count.
+
+    sssd 2.8 keeps to `min_id` only where somebody asks for a group: among a person's own groups were those
+    with numbers of the machine's, and with them the rights to its files (tried). So nobody asks for them.
+    """
+    if identity.numbers_in_directory:
+        base = identity.group_base or identity.base
+        yield "ldap_group_search_base", f"{base}?subtree?(gidNumber>={identity.first_id})"
+    else:
+        yield from _given("ldap_group_search_base", identity.group_base)
 
 
 def _access(identity: Identity, groups: tuple[str, ...]) -> Iterator[tuple[str, object]]:

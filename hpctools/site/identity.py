@@ -98,6 +98,24 @@ _OURS = "admin debian ec2-user ssm-user ubuntu munge mysql postgres slurm sshd s
 MACHINE_ACCOUNTS = frozenset(f"{_DEBIAN} {_OURS}".split())
 """Accounts of the machines that no person may be; some of them become root with sudo."""
 
+MACHINE_GROUPS = frozenset(
+    (
+        "adm",
+        "admin",
+        "disk",
+        "docker",
+        "google-sudoers",
+        "kvm",
+        "libvirt",
+        "lxd",
+        "root",
+        "shadow",
+        "sudo",
+        "wheel",
+    )
+)
+"""Groups of the machines whose name is a right: sudo and others ask for the name, whatever the number."""
+
 
 def _check_run_as(value: object) -> str:
     name = matching(r"[a-z_][a-z0-9_.-]{0,31}", "a Unix account of a person")(value)
@@ -235,6 +253,10 @@ class Identity(Model):
             refuse("uris that are all ldaps://, or all ldap://")
         if self.login_groups and self.login_filter:
             refuse("either login_groups or login_filter")
+        if any(name.lower() in MACHINE_GROUPS for name in self.login_groups):
+            refuse(
+                "login_groups of the directory; nodes take no group of it that is called like one of theirs"
+            )
         return self
 
     @property

@@ -21,11 +21,13 @@ from provision.step import Context
 
 CONF = "/etc/sssd/sssd.conf"
 BIND = "/etc/sssd/conf.d/50-hpctools-bind.conf"
+LOCAL = "/etc/sssd/conf.d/40-hpctools-local.conf"
 NSSWITCH = "/etc/nsswitch.conf"
 PROFILE = "/usr/share/pam-configs/hpctools-homes"
 PACKAGES = ("sssd-ldap", "libnss-sss", "libpam-sss")
 _DATABASES = ("passwd", "group", "shadow", "initgroups")
 _DATABASE = re.compile(rf"^({'|'.join(_DATABASES)}):[ \t]*(.*)$", re.MULTILINE)
+_NO_SHELLS = ("/nologin", "/false", "/sync")
 _FIRST = re.compile(r"\b(files|compat)\b(\s*\[[^\]]*\])?")
 
 
@@ -37,6 +39,7 @@ def is_done(context: Context) -> bool:
     return (
         all(is_so(on_node(path), text, mode) for path, text, mode in _files(section))
         and _has_password(section)
+        and _local_accounts() <= _listed("filter_users", LOCAL)
         and _nsswitch() == _with_sss(_nsswitch())
         and not _missing_in_pam(section)
         and call(["systemctl", "is-active", "--quiet", "sssd"], limit=10).code == 0
@@ -54,6 +57,7 @@ def do(context: Context) -> None:
     for path, text, mode in _files(section):
         write_whole(on_node(path), text, mode, owner=(0, 0))
     _write_password(section)
+    write_whole(on_node(LOCAL), _hiding(), 0o600, owner=(0, 0))
     write_whole(on_node(NSSWITCH), _with_sss(_nsswitch()))
     _enable_in_pam(section)
     call(["systemctl", "enable", "sssd"], limit=30)
@@ -141,6 +145,39 @@ def _snippet(section: Mapping[str, Any], password: str) -> str:
             hopeless=True,
         )
     return f"[domain/{section['domain']}]\nldap_default_authtok = {password}\n"
+
+
+def _local_accounts() -> set[str]:
+    """Accounts of this node into which somebody can log in.
+
+    PAM asks sssd when a password is not the local one: without this, whoever makes an entry of such a name in
+    the directory could log in as the node's own administrator.
+    """
+    lines = (line.split(":") for line in read_text(on_node("/etc/passwd"), "the accounts").splitlines())
+    return {words[0] for words in lines if len(words) == 7 and not words[6].endswith(_NO_SHELLS)}
+
+
+def _listed(key: str, path: str) -> set[str]:
+    """The names of a list in sssd's configuration."""
+    found = re.search(rf"^{key} = (.*)$", _text(path), re.MULTILINE)
+    return {name.strip() for name in found[1].split(",")} if found else set()
+
+
+def _text(path: str) -> str:
+    there = on_node(path)
+    return read_text(there, "sssd's configuration") if there.exists() else ""
+
+
+def _hiding() -> str:
+    """A snippet's value takes the place of the one in sssd.conf."""
+    lines = read_text(on_node("/etc/group"), "the groups").splitlines()
+    groups = {line.split(":")[0] for line in lines if line} | _listed("filter_groups", CONF)
+    people = _local_accounts() | _listed("filter_users", CONF)
+    return f"[nss]\nfilter_users = {_spell(people)}\nfilter_groups = {_spell(groups)}\n"
+
+
+def _spell(names: set[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _nsswitch() -> str:
