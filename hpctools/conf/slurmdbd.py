@@ -216,5 +216,8 @@ def _told(call: Call) -> str:
 def _say_how_far(error: HpctoolsError, calls: Sequence[Call], number: int) -> None:
     done = f"{number} of {len(calls)} calls were done" if number else "nothing was done"
     error.message = f"{error.message}, while telling slurmdbd: {_told(calls[number])}; {done}"
-    error.remedy = error.remedy or "mend it and run the same again: it goes on from there"
+    error.remedy = error.remedy or (
+        "slurmdbd's log says more (that its database's disk is full it says only there); "
+        "mend it and run the same again: it goes on from there"
+    )
     error.args = (error.message,)

@@ -11,6 +11,7 @@ from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
+from tests.system.applied import Applied
 from tests.system.harness import Cluster
 
 HERE = Path(__file__).parent
@@ -54,3 +55,24 @@ def small(tmp_path: Path, site_file: Path, slurm_release: str) -> Iterator[Clust
         yield Cluster(sandbox)
     finally:
         down(sandbox)
+
+
+@pytest.fixture(scope="module")
+def applied(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[Applied]:
+    """Two nodes, for all tests of a file that applies."""
+    sandbox = Sandbox(tmp_path_factory.mktemp("apply") / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        yield Applied(Cluster(sandbox), site_file)
+    finally:
+        down(sandbox)
+
+
+@pytest.fixture
+def box(applied: Applied) -> Applied:
+    """The cluster as its first site says, whatever a test before it left."""
+    applied.apply(applied.base, "--yes", "--prune", "--discard-edits")
+    assert applied.max_time() == "2-00:00:00"
+    return applied

@@ -3,6 +3,7 @@
     slurm.conf     -> .hpctools/current/slurm.conf
     slurmdbd.conf  -> .hpctools/current/slurmdbd.conf
     .hpctools/
+        lock       held by whoever changes the folder, on whichever host that shares it
         current    -> 7
         6/  slurm.conf gres.conf slurmdbd.conf ...
         7/  slurm.conf gres.conf slurmdbd.conf ...
@@ -25,6 +26,7 @@ from hpctools.conf.apply.writing import writing
 STORE = ".hpctools"
 CURRENT = "current"
 BACK = "back"
+LOCK = "lock"
 _NEW = "new-"
 
 
@@ -38,6 +40,16 @@ class Generations:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.store = self.folder / STORE
+
+    def lock(self) -> Path:
+        """The lock file of everybody who changes this folder; its own folder is made when missing.
+
+        Raises:
+            HpctoolsError: it cannot be made.
+        """
+        with writing(self.folder):
+            self._open_store()
+        return self.store / LOCK
 
     @property
     def current(self) -> int | None:
@@ -59,8 +71,7 @@ class Generations:
             HpctoolsError: it cannot be written; nothing has changed.
         """
         with writing(self.folder):
-            self.store.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self.store.chmod(0o755)  # commands of every account read slurm.conf, whatever our umask is
+            self._open_store()
             number = max(self._numbers(), default=-1) + 1
             fresh = self.store / f"{_NEW}{number}"
             try:
@@ -71,6 +82,11 @@ class Generations:
                 raise
             durable.sync(self.store)
         return number
+
+    def _open_store(self) -> None:
+        if not self.store.is_dir():
+            self.store.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.store.chmod(0o755)  # commands of every account read slurm.conf, whatever our umask is
 
     def _fill(self, fresh: Path, files: FileSet) -> None:
         shutil.rmtree(fresh, ignore_errors=True)  # what a killed apply left
@@ -143,7 +159,7 @@ class Generations:
                     path.unlink()
 
     def _strangers(self, kept: Collection[str]) -> list[Path]:
-        return [path for path in self.store.iterdir() if path.name != CURRENT and path.name not in kept]
+        return [path for path in self.store.iterdir() if path.name not in (CURRENT, LOCK, *kept)]
 
     def _numbers(self) -> Iterator[int]:
         return (int(path.name) for path in self.store.iterdir() if path.name.isdecimal())

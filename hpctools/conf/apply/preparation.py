@@ -42,6 +42,11 @@ class Prepared:
     later: tuple[str, ...] = ()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All files that there are or will be."""
+        return tuple(sorted({*self.before, *self.after}))
+
+    @property
     def switches(self) -> bool:
         """Whether any file differs, in content, mode or owner."""
         return dict(self.before) != dict(self.after)

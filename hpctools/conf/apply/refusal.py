@@ -40,6 +40,21 @@ def refuse_edits(known: FileSet, present: FileSet, wanted: FileSet) -> None:
         )
 
 
+def refuse_moved(planned: FileSet, present: FileSet) -> None:
+    """Refuse to go on where somebody wrote files while the change was prepared and agreed to.
+
+    Raises:
+        ApplyError: another host that shares the folder, or a person, did.
+    """
+    names = fileset.differing(planned, present)
+    if names:
+        raise ApplyError(
+            f"{', '.join(names)} changed while this change was prepared, by hand or from another host that"
+            " shares the folder; nothing has changed",
+            "run the same again: it plans anew",
+        )
+
+
 def refuse_stale(agreed: Plan, now: Plan) -> None:
     """Refuse a plan that no longer fits what there is.
 

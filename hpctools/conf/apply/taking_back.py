@@ -43,9 +43,10 @@ def _failure(error: HpctoolsError, reason: str, troubles: list[str], progress: P
     kind = InterruptedChange if isinstance(error, InterruptedChange) else ApplyError
     number = progress.record.number
     if troubles:
+        see = f"see `hpctools history {number}` and the daemons' logs; `hpctools plan` tells what differs now"
         return kind(
             f"{reason}; rolling back failed as well:\n  " + "\n  ".join(troubles),
-            f"see `hpctools history {number}` and the daemons' logs; `hpctools plan` tells what differs now",
+            f"{error.remedy}; {see}" if error.remedy else see,
         )
     return kind(f"{reason}; everything is as before (change {number} was rolled back)", error.remedy)
 
@@ -101,7 +102,8 @@ def _load(step: Step, parts: Parts, progress: Progress) -> None:
     parts.doing(f"{steps.told(step)}, with the old files")
     parts.cluster.daemons.carry_out(step, parts.interrupts.pause)
     left = tuple(each for each in progress.record.owed if each.need is not step.need)
-    progress.note(parts.history, owed=left)
+    with suppress(HpctoolsError):  # it is done, and done once more it does no harm
+        progress.note(parts.history, owed=left)
 
 
 def _restore(parts: Parts, progress: Progress) -> None:

@@ -1,15 +1,17 @@
 """One change of a live cluster: all of it or nothing, and a record of it.
 
-    lock -> recover -> plan -> refuse or agree -> preflight -> record -> stage, drain -> add accounts
-         -> switch all files at once -> load them -> verify -> settle accounts -> done
+    lock -> recover -> plan -> refuse or agree -> preflight -> lock the folder -> record -> stage, drain
+         -> add accounts -> switch all files at once -> load them -> verify -> settle accounts -> done
 
 Whatever fails after the record has begun is taken back, with the reason (`taking_back.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from hpctools.conf.apply import fileset
 from hpctools.conf.apply.beginning import begin
 from hpctools.conf.apply.cluster import Cluster
 from hpctools.conf.apply.forward import forward
@@ -20,6 +22,7 @@ from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.preparation import Prepared, prepare
 from hpctools.conf.apply.progress import Parts, Progress
 from hpctools.conf.apply.record import Phase
+from hpctools.conf.apply.refusal import refuse_moved
 from hpctools.conf.apply.request import Outcome, Prospect, Request
 from hpctools.conf.apply.taking_back import take_back
 from hpctools.errors import ApplyError, HpctoolsError
@@ -64,7 +67,20 @@ def change(
         parts = Parts(generations, history, cluster, interrupts, tell)
         lost = _preflight(prepared, parts)
         agree(prepared.prospect(lost))
-        return _carry_out(prepared, parts)
+        with _folder_locked(prepared, generations):
+            return _carry_out(prepared, parts)
+
+
+@contextmanager
+def _folder_locked(prepared: Prepared, generations: Generations) -> Iterator[None]:
+    """Keep out other hosts that share the configuration folder, and not the history with our lock."""
+    if not prepared.switches:
+        yield
+        return
+    request = prepared.request
+    with locked(generations.lock(), request.who, request.command, request.wait):
+        refuse_moved(prepared.before, fileset.read(generations.folder, prepared.names))
+        yield
 
 
 def _preflight(prepared: Prepared, parts: Parts) -> tuple[int, ...]:

@@ -32,16 +32,17 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def _full(path: Path, said: str) -> HpctoolsError:
+    """What was begun is removed by now, so that a little may be left again; what there is less of ran out."""
     mount = _mount(path)
     room = os.statvfs(mount)
-    where = f"cannot write {path}: {said}: the file system at {mount}"
-    if room.f_files and not room.f_favail:
-        found, look = "has no inodes left", f"df -i {mount}"
+    if room.f_files and room.f_favail * room.f_blocks < room.f_bavail * room.f_files:
+        left, look = f"{room.f_favail:,} of {room.f_files:,} inodes", f"df -i {mount}"
     else:
         free, size = (blocks * room.f_frsize // 1024 for blocks in (room.f_bavail, room.f_blocks))
-        found, look = f"has {free:,} of {size:,} KiB left", f"df -h {mount}"
+        left, look = f"{free:,} of {size:,} KiB", f"df -h {mount}"
     return HpctoolsError(
-        f"{where} {found}", f"remove or move files there (`{look}`), then run the same again"
+        f"cannot write {path}: {said}: the file system at {mount} has {left} left, which is not enough",
+        f"remove or move files there (`{look}`), then run the same again",
     )
 
 
@@ -53,9 +54,9 @@ def _remedy(number: int | None, path: Path) -> str:
     return f"check the permissions and the mounts of {path}"
 
 
-def _mount(path: Path) -> Path:
-    """Where the file system of a path that perhaps was not made is mounted."""
-    place = path.absolute()
-    while not place.is_mount():
-        place = place.parent
-    return place
+def _mount(path: Path) -> str:
+    """Where the file system of a path that perhaps was not made is mounted (proc_mounts(5))."""
+    where = f"{path.absolute().parent.resolve()}/"
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    points = [line.split()[1].replace("\\040", " ").rstrip("/") for line in lines]
+    return max((each for each in points if where.startswith(f"{each}/")), key=len) or "/"

@@ -9,18 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.conf.apply import LockedError, Prospect, Record
+from hpctools.conf.apply import Prospect, Record
 from hpctools.conf.apply.interrupt import InterruptedChange
-from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.record import Phase
 from hpctools.conf.apply.request import concerns
-from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.model import DisturbedJob, Need, Plan, Step
 from hpctools.errors import ApplyError, HpctoolsError, UnreachableError
 from hpctools.site.gpus import Gpus
-from hpctools.slurm.run import run
 from tests.conf.apply.killing import killed_at
-from tests.conf.apply.stand_in import ADA, NAMES, StandIn, bundle, refuse, texts
+from tests.conf.apply.stand_in import NAMES, StandIn, bundle, refuse, texts
 
 
 @pytest.fixture
@@ -378,19 +375,6 @@ def test_a_silent_slurmdbd_beside_a_live_controller_changes_nothing(cluster: Sta
     assert cluster.files == texts(bundle("old"))
 
 
-def test_a_second_apply_is_told_who_holds_the_lock(cluster: StandIn) -> None:
-    cluster.apply(bundle("new"))
-    with (
-        locked(cluster.history.lock, ADA, "hpctools rollback"),
-        pytest.raises(
-            LockedError, match=r"another change is under way: hpctools rollback by ada since .*\(pid \d+\)"
-        ),
-    ):
-        cluster.apply(bundle("newer"))
-    cluster.apply(bundle("newer"))
-    assert cluster.files == texts(bundle("newer"))
-
-
 def test_the_history_of_another_cluster_is_refused(cluster: StandIn) -> None:
     from dataclasses import replace
 
@@ -406,48 +390,6 @@ def test_a_file_below_the_folder_and_an_unknown_account_are_refused(cluster: Sta
         cluster.apply(bundle("new", names=["sub/slurm.conf"]))
     with pytest.raises(HpctoolsError, match="no Unix account 'nobody-here'"):
         cluster.apply(bundle("new"), slurm_user="nobody-here")
-
-
-def said(cluster: StandIn, wanted: Bundle) -> str:
-    """What an apply ends with; empty when it is done."""
-    try:
-        cluster.apply(wanted)
-    except HpctoolsError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(("kilobytes", "enough"), [*((size, False) for size in range(4, 53, 8)), (200, True)])
-def test_a_full_disk_under_the_history_is_told_and_changes_nothing(
-    kilobytes: int, enough: bool, cluster: StandIn
-) -> None:
-    """Nothing is done that cannot be remembered."""
-    state = cluster.root / "state"
-    state.mkdir()
-    run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(state)], timeout=5)
-    try:
-        found = said(cluster, bundle("new", "eva", "tom"))
-        assert ("No space left on device" in found) != enough
-        assert cluster.files == cluster.loaded == texts(bundle("new" if enough else "old"))
-        assert cluster.people == ({"eva", "tom"} if enough else {"eva"})
-    finally:
-        run(["umount", str(state)], timeout=5)
-    cluster.apply(bundle("new", "eva", "tom"))
-    assert cluster.files == cluster.loaded == texts(bundle("new"))
-
-
-@pytest.mark.system
-def test_a_folder_that_became_read_only_is_as_before_and_nothing_else_is_said(cluster: StandIn) -> None:
-    cluster.apply(bundle("new", "eva"))
-    etc = str(cluster.etc)
-    run(["mount", "-o", "bind,ro", etc, etc], timeout=5)
-    try:
-        found = said(cluster, bundle("newer", "eva"))
-    finally:
-        run(["umount", etc], timeout=5)
-    assert "Read-only file system; everything is as before (change 2 was rolled back); check" in found
-    assert (newest(cluster).result, newest(cluster).in_force) == ("rolled back", "before")
 
 
 def interrupting(where: str, times: int = 1) -> Callable[[str], None]:

@@ -1,0 +1,121 @@
+"""What a change meets outside of itself: full and read-only disks, a dead munge, a slurmctld that hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpctools.conf.apply.fileset import StoredFile
+from hpctools.conf.apply.generations import Generations
+from hpctools.conf.apply.history import ROOM
+from hpctools.conf.bundle import Bundle
+from hpctools.conf.plan.model import Need
+from hpctools.errors import ApplyError, CommandError, HpctoolsError, UnreachableError
+from hpctools.slurm.run import run
+from tests.conf.apply.stand_in import StandIn, bundle, refuse, texts
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StandIn:
+    made = StandIn(tmp_path)
+    made.start("old", "eva")
+    return made
+
+
+def said(cluster: StandIn, wanted: Bundle) -> str:
+    """What an apply ends with; empty when it is done."""
+    try:
+        cluster.apply(wanted)
+    except HpctoolsError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("kilobytes", "enough"), [*((size, False) for size in range(4, 53, 8)), (200, True)])
+def test_a_full_disk_under_the_history_is_told_and_changes_nothing(
+    kilobytes: int, enough: bool, cluster: StandIn
+) -> None:
+    """Nothing is done that cannot be remembered."""
+    state = cluster.root / "state"
+    state.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(state)], timeout=5)
+    try:
+        found = said(cluster, bundle("new", "eva", "tom"))
+        assert ("No space left on device" in found) != enough
+        assert cluster.files == cluster.loaded == texts(bundle("new" if enough else "old"))
+        assert cluster.people == ({"eva", "tom"} if enough else {"eva"})
+    finally:
+        run(["umount", str(state)], timeout=5)
+    cluster.apply(bundle("new", "eva", "tom"))
+    assert cluster.files == cluster.loaded == texts(bundle("new"))
+
+
+@pytest.mark.system
+def test_a_folder_that_became_read_only_is_as_before_and_nothing_else_is_said(cluster: StandIn) -> None:
+    cluster.apply(bundle("new", "eva"))
+    etc = str(cluster.etc)
+    run(["mount", "-o", "bind,ro", etc, etc], timeout=5)
+    try:
+        found = said(cluster, bundle("newer", "eva"))
+    finally:
+        run(["umount", etc], timeout=5)
+    assert f"Read-only file system; check why the file system at {etc} is mounted read-only" in found
+    assert (cluster.history.records()[-1].number, cluster.history.records()[-1].result) == (1, "applied")
+
+
+def test_the_way_back_needs_no_room(tmp_path: Path) -> None:
+    """It is a rename of a link that was made before: neither a block nor an inode."""
+    store = Generations(tmp_path)
+    one = {"slurm.conf": StoredFile("slurm.conf", b"# one\n", 0o644, (0, 0))}
+    first, second = store.stage(one), store.stage(one)
+    store.switch(first)
+    store.hold()
+    store.switch(second)
+    links = {path.lstat().st_ino for path in store.store.iterdir() if path.is_symlink()}
+    store.switch(first)
+    assert store.current == first
+    assert {path.lstat().st_ino for path in store.store.iterdir() if path.is_symlink()} < links
+    store.hold()
+    store.tidy(keep=())
+    assert sorted(path.name for path in store.store.iterdir()) == [str(first), "current"]
+
+
+def test_the_last_words_have_room_kept_for_them_until_they_are_said(cluster: StandIn) -> None:
+    history = cluster.history
+    kept: list[bool] = []
+    cluster.at = lambda what: kept.append((history.folder / "1" / ROOM).exists())
+    cluster.apply(bundle("new", "eva"))
+    cluster.at = refuse("add tom")
+    with pytest.raises(ApplyError, match="everything is as before"):
+        cluster.apply(bundle("newer", "eva", "tom"))
+    assert kept == [False, True]  # preflight, reconfigure
+    assert list(history.folder.rglob(ROOM)) == []
+
+
+def test_without_munge_nothing_is_tried(cluster: StandIn) -> None:
+    cluster.mute = "munge does not work on this host"
+    with pytest.raises(UnreachableError, match="munge does not work on this host"):
+        cluster.apply(bundle("new", "tom"))
+    assert cluster.seen == []
+    assert cluster.history.last() is None
+
+
+def test_a_slurmctld_that_hangs_does_not_keep_the_old_files_from_coming_back(
+    cluster: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = cluster.controller_answers
+
+    def hanging() -> bool:
+        if "reconfigure" in cluster.seen:
+            raise CommandError("scontrol ping did not end within 15 s", argv=["scontrol"], code=None)
+        return answers()
+
+    cluster.poison = "new"
+    monkeypatch.setattr(cluster, "controller_answers", hanging)
+    cluster.needs = Need.RECONFIGURE
+    with pytest.raises(ApplyError, match="stumbles over 'new'; everything is as before"):
+        cluster.apply(bundle("new"))
+    assert cluster.files == cluster.loaded == texts(bundle("old"))
+    assert cluster.seen[-1] == Need.RESTART_SLURMCTLD.value
