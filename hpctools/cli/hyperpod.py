@@ -28,6 +28,16 @@ SUBCOMMANDS = {
         "hpctools.cli.hyperpod_template:template",
         "show the CloudFormation template of what is around the cluster",
     ),
+    "create": ("hpctools.cli.hyperpod_create:create", "from a site to a running cluster, with all around it"),
+    "update": (
+        "hpctools.cli.hyperpod_update:update",
+        "make stack, scripts and cluster what the site says now",
+    ),
+    "status": ("hpctools.cli.hyperpod_status:status", "what there is of a cluster, and whether it is well"),
+    "delete": (
+        "hpctools.cli.hyperpod_delete:delete",
+        "delete a cluster; what has data stays unless told otherwise",
+    ),
     "bundle": (
         "hpctools.cli.hyperpod_bundle:bundle",
         "put together what each node configures itself from",

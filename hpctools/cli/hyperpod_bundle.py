@@ -84,7 +84,7 @@ def node_bundle(
 
     site = load(site_file)
     outputs = read_outputs(site, outputs_in(outputs_file)) if outputs_file is not None else None
-    return bundle_of(site, outputs, Facts(slurm_version=_release(release), cgroup=cgroup))
+    return bundle_of(site, outputs, Facts(slurm_version=release_of(release), cgroup=cgroup))
 
 
 def bundle_of(site: Site, outputs: Outputs | None, facts: Facts) -> NodeBundle:
@@ -147,7 +147,12 @@ def _refuse_unknown_file_systems(site: Site, outputs: Outputs | None) -> None:
         )
 
 
-def _release(text: str | None) -> tuple[int, ...] | None:
+def release_of(text: str | None) -> tuple[int, ...] | None:
+    """The release that an option names; None when it names none.
+
+    Raises:
+        UsageError: it is no release.
+    """
     from hpctools.slurm.versions import parse_release
 
     try:

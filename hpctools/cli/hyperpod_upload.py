@@ -68,9 +68,8 @@ def _carry_out(
 def _bucket(site: Site, account: Aws, outputs_file: Path | None) -> str:
     """The bucket that the stack gave out, that the site names, or that the stack would make."""
     from hpctools.cli.hyperpod_render import outputs_in
+    from hpctools.hyperpod.stack import lifecycle_bucket
 
     if outputs_file is not None and (told := outputs_in(outputs_file).get("LifecycleBucket")):
         return told
-    if site.aws is not None and site.aws.buckets.lifecycle:
-        return site.aws.buckets.lifecycle
-    return f"sagemaker-{site.cluster.name}-{account.account()}-{account.region}"
+    return lifecycle_bucket(site, account.account(), account.region)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpctools.hyperpod.operations.aws import Aws, RefusedError
+from hpctools.errors import HpctoolsError
+from hpctools.hyperpod.operations.aws import Aws
 from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.stack.context import context_of
 from hpctools.hyperpod.stack.entry import source_parameter
@@ -29,7 +30,10 @@ def remember_scripts(site: Site, aws: Aws, source: str) -> None:
 
 
 def settle(site: Site, aws: Aws, watch: Watch) -> None:
-    """Let HyperPod's logs forget, and let the bill know the cluster's tags; what AWS refuses is told."""
+    """Let HyperPod's logs forget, and let the bill know the cluster's tags.
+
+    The cluster is there by then: what AWS refuses here is told, and is no failure.
+    """
     _forget_logs(site, aws, watch)
     _activate_tags(site, aws, watch)
 
@@ -46,7 +50,7 @@ def _forget_logs(site: Site, aws: Aws, watch: Watch) -> None:
                     name = group["logGroupName"]
                     service.ask("put_retention_policy", logGroupName=name, retentionInDays=days)
                     watch.tell(f"logs {name}", "kept", f"{days} days")
-    except RefusedError as error:
+    except HpctoolsError as error:
         watch.tell(f"logs {prefix}*", "kept for ever", error.message)
 
 
@@ -58,7 +62,7 @@ def _activate_tags(site: Site, aws: Aws, watch: Watch) -> None:
             answer = aws.service("ce", _BILLING_REGION).ask(
                 "update_cost_allocation_tags_status", CostAllocationTagsStatus=status
             )
-        except RefusedError as error:
+        except HpctoolsError as error:
             watch.tell(f"cost tag {key}", "not activated", error.message)
             continue
         for refused in answer.get("Errors", ()):

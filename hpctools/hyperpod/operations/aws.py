@@ -37,6 +37,10 @@ _SLOW = frozenset(
     {"Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "SlowDown",
      "RequestLimitExceeded", "RequestThrottled", "PriorRequestNotComplete", "BandwidthLimitExceeded"}
 )  # fmt: skip
+_ILL = frozenset(
+    {"InternalError", "InternalFailure", "InternalServerError", "InternalServerException", "ServiceFailure",
+     "ServiceUnavailable", "ServiceUnavailableException", "RequestTimeout", "RequestTimeoutException"}
+)  # fmt: skip
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"})
 
 
@@ -61,20 +65,22 @@ class Service:
             HpctoolsError: the request itself is not what botocore's model allows.
         """
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             answer: dict[str, Any] = getattr(self.client, operation)(**arguments)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
             raise self._error(error, operation) from None
         return answer
 
     def pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         """The pages of an answer; raises like `ask`."""
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             yield from self.client.get_paginator(operation).paginate(**arguments)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
             raise self._error(error, operation) from None
 
     def _error(self, error: Exception, operation: str) -> Exception:
@@ -109,12 +115,18 @@ _SIGN_IN = "sign in again (aws sso login), or renew the credentials of AWS_PROFI
 
 def _broken() -> list[tuple[tuple[type[Exception], ...], str, str]]:
     from botocore import exceptions as aws
+    from botocore.parsers import ResponseParserError
 
     signed_out = (aws.SSOTokenLoadError, aws.UnauthorizedSSOTokenError, aws.TokenRetrievalError)
     missing = (aws.NoCredentialsError, aws.PartialCredentialsError, aws.CredentialRetrievalError)
     return [
         (signed_out, "{about}: the sign-on has ended", _SIGN_IN),
         (missing, "{about}: there are no AWS credentials", "set AWS_PROFILE, or sign in (aws sso login)"),
+        (
+            (ResponseParserError,),
+            "{about}: what answered is not AWS, or not well",
+            "see whether a proxy answers in its place (HTTPS_PROXY, AWS_ENDPOINT_URL), and try again",
+        ),
         ((aws.ProfileNotFound,), "{error}", "set AWS_PROFILE to one of `aws configure list-profiles`"),
         (
             (aws.NoRegionError,),
@@ -142,6 +154,11 @@ def _refusal(error: Any, about: str) -> HpctoolsError:
         return UnreachableError(
             f"{about}: AWS limits the rate of requests ({code})",
             "run the same command again in some minutes; it goes on where it was",
+        )
+    if code in _ILL or code.isdigit() and code >= "500":
+        return UnreachableError(
+            f"{about}: AWS has trouble of its own ({code})",
+            "see health.aws.amazon.com, and run the same command again: it goes on where it was",
         )
     if code in _DENIED:
         action = re.search(r"not authorized to perform: ([\w-]+:\w+)", message)

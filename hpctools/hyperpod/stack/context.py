@@ -85,6 +85,18 @@ def bucket_name(stated: str | None, pattern: str, context: Context, region: str 
     return stated or sub(f"{pattern.format(context.short)}-${{AWS::AccountId}}-{region}")
 
 
+def lifecycle_bucket(site: Site, account: str, region: str) -> str:
+    """The name of the bucket of the nodes' scripts, before anybody has asked the stack.
+
+    Args:
+        site: the site.
+        account: the account's number.
+        region: the cluster's region.
+    """
+    stated = site.aws.buckets.lifecycle if site.aws else None
+    return stated or f"sagemaker-{short_name(site.cluster.name)}-{account}-{region}"
+
+
 def word(name: str) -> str:
     """A name as part of a resource's: letters and digits."""
     return "".join(part.capitalize() for part in name.split("-"))

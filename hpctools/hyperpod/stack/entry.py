@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hpctools.errors import UsageError
 from hpctools.hyperpod.stack.buckets import bucket_arn, lifecycle_bucket_name
 from hpctools.hyperpod.stack.context import Context
 from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref, resource, sub
@@ -162,17 +163,49 @@ def _instance_role(context: Context) -> Json:
 
 _FIRST_BOOT = """\
 #!/bin/bash
-# Waits until the scripts are uploaded (the stack comes first), fetches them and runs them.
+# Says who this node is, as HyperPod says it on nodes of its own; waits until the scripts are uploaded, since
+# the stack comes first; fetches and runs them.
 set -euo pipefail
 export AWS_DEFAULT_REGION=${AWS::Region}
+metadata=http://169.254.169.254/latest
+token=$(curl -sfX PUT $metadata/api/token -H "X-aws-ec2-metadata-token-ttl-seconds: 60")
+ask() { curl -sf $metadata/meta-data/$1 -H "X-aws-ec2-metadata-token: $token"; }
+id=$(ask instance-id)
+address=$(ask local-ipv4)
+install -d -m 0755 /opt/ml/config
+cat >/opt/ml/config/resource_config.json <<JSON
+{"ClusterConfig": {"ClusterName": "CLUSTER"}, "InstanceGroups": [{"Name": "GROUP", "Instances": [
+  {"InstanceName": "GROUP-$id", "InstanceId": "$id", "CustomerIpAddress": "$address"}]}]}
+JSON
+source=""
 for _ in $(seq 180); do
   source=$(aws ssm get-parameter --name PARAMETER --query Parameter.Value --output text) && break
   sleep 10
 done
+[ -n "$source" ] || { echo "PARAMETER never said where the scripts are" >&2; exit 1; }
 install -d -m 0700 /opt/hpctools /opt/hpctools/lifecycle
 aws s3 cp --recursive --only-show-errors "$source" /opt/hpctools/lifecycle
-HPCTOOLS_ROLE=login exec bash /opt/hpctools/lifecycle/on_create.sh
+exec bash /opt/hpctools/lifecycle/on_create.sh
 """
+
+
+def first_boot(context: Context) -> str:
+    """What an EC2 login node does when it starts for the first time, with CloudFormation's references.
+
+    Raises:
+        UsageError: the site has no login group, so that its scripts would not know what the node is.
+    """
+    group_name = _login_group(context)
+    if group_name is None:
+        raise UsageError(
+            "aws.login.scaling is for login nodes, and the site has no node group of role login",
+            "add one; its count may be 0",
+        )
+    words = {"PARAMETER": source_parameter(context), "CLUSTER": context.cluster, "GROUP": group_name}
+    text = _FIRST_BOOT
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
 
 
 def _launch_template(context: Context, scaling: LoginScaling) -> Json:
@@ -185,7 +218,6 @@ def _launch_template(context: Context, scaling: LoginScaling) -> Json:
         "VolumeType": "gp3",
     }
     ebs = {key: value for key, value in disk.items() if value is not None}
-    first_boot = sub(_FIRST_BOOT.replace("PARAMETER", source_parameter(context)))
     data = {
         "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": ebs}],
         "IamInstanceProfile": {"Arn": attribute("LoginInstanceProfile", "Arn")},
@@ -194,7 +226,7 @@ def _launch_template(context: Context, scaling: LoginScaling) -> Json:
         "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
         "SecurityGroupIds": [group_id("NodeSecurityGroup")],
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")],
-        "UserData": {"Fn::Base64": first_boot},
+        "UserData": {"Fn::Base64": sub(first_boot(context))},
     }
     properties = {
         "LaunchTemplateData": data,
@@ -205,8 +237,12 @@ def _launch_template(context: Context, scaling: LoginScaling) -> Json:
 
 def _group_tag(context: Context) -> dict[str, str]:
     """The bill's tag, so that these nodes are in the pool of login nodes."""
-    groups = [group.name for group in context.site.node_groups if group.role == "login"]
-    return {context.site.billing.node_group_tag: groups[0]} if groups else {}
+    group_name = _login_group(context)
+    return {context.site.billing.node_group_tag: group_name} if group_name else {}
+
+
+def _login_group(context: Context) -> str | None:
+    return next((group.name for group in context.site.node_groups if group.role == "login"), None)
 
 
 def _group(context: Context, scaling: LoginScaling) -> Json:

@@ -53,7 +53,8 @@ class Outputs:
         file_systems: in the site's order, those that were there before among them.
         database: the managed database; None when there is none.
         topic: the SNS topic of warnings.
-        login_targets: the target group that login nodes put themselves on; None when there is no balancer.
+        login_targets: the target group that login nodes put themselves on; None when there is no balancer, or
+            when an auto-scaling group puts its instances there.
         entry_host: the balancer's name; None when there is no balancer.
         session_document: the Session Manager document that starts a shell as oneself.
     """
@@ -104,10 +105,14 @@ def _outputs(site: Site, raw: Mapping[str, str]) -> Outputs:
         file_systems=tuple(_file_systems(site, raw)),
         database=_database(raw),
         topic=raw["TopicArn"],
-        login_targets=raw.get("LoginTargetsArn"),
+        login_targets=None if _scales(site) else raw.get("LoginTargetsArn"),
         entry_host=raw.get("EntryHost"),
         session_document=raw["SessionDocument"],
     )
+
+
+def _scales(site: Site) -> bool:
+    return site.aws is not None and site.aws.login.scaling is not None
 
 
 def _file_systems(site: Site, raw: Mapping[str, str]) -> list[SharedFileSystem]:
