@@ -137,6 +137,6 @@ def find_adopt(order: Order) -> str:
         for path in sorted(Path(order.root or "/").glob(f"{pattern}/{ADOPT}".lstrip("/"))):
             return str(Path("/") / path.relative_to(order.root or "/"))
     raise OrderError(
-        f"{ADOPT} is nowhere on this node: install libpam-slurm-adopt (Debian, Ubuntu) or slurm-pam_slurm (Red"
-        " Hat), or build contribs/pam_slurm_adopt of this Slurm; elsewhere: access.compute.adopt_module"
+        f"{ADOPT} is nowhere on this node: install libpam-slurm-adopt (Debian, Ubuntu), slurm-pam_slurm "
+        "(Red Hat) or build contribs/pam_slurm_adopt of this Slurm; elsewhere: access.compute.adopt_module"
     )

@@ -92,7 +92,7 @@ def _compute(settings: Settings, place: Place) -> Additions:
 
 def _login(settings: Settings, place: Place) -> Additions:
     program = f"{place.programs}/session-limit"
-    words = [program, str(settings.sessions_per_user), str(settings.sessions), place.sessions]
+    words = [program, "$PPID", str(settings.sessions_per_user), str(settings.sessions), place.sessions]
     call = " ".join([*words, *([settings.session_hook] if settings.session_hook else [])])
     # Also when the program is gone or does not start: a limit must not lock a whole login node.
     shell = f"pam_exec.so quiet stdout /bin/sh -c [{call} || test $? -ne {DENIED}]"

@@ -14,7 +14,7 @@ import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pam import files, trial
+from pam import files, rewrite, trial
 from pam.order import Order, Wanted
 from pam.roles import REFUSE
 from pam.settings import ROOT, Settings
@@ -97,6 +97,8 @@ def run(order: Order, wanted: Wanted) -> Report:
         report.say(not why, f"{wanted.adopt}: {why or 'can be loaded'}")
     with _service(order, "new", wanted.text) as new, _service(order, "old", order.read(order.service)) as old:
         _try_administrators(order, new, old, report)
+    foreign = rewrite.strip(order.read(order.service), order.service)
+    with _service(order, "new", wanted.text) as new, _service(order, "old", foreign) as old:
         _try_stranger(order, new, old, report)
     if order.role == "compute":
         _try_session(order, wanted, report)
