@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
+import select
 import signal
 import subprocess
-import threading
+import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from provision.failures import Failure
 
 GRACE = 3.0  # seconds between asking a group to end and ending it
 TIMED_OUT = 124  # as timeout(1) says it
+_NOT_STARTED = 127
+_LOOK_SECONDS = 0.05
+_LAST_WORDS_SECONDS = 0.2
+_MOST_DESCRIPTORS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,9 @@ def run_group(
 ) -> int:
     """Run a program in its own process group and hear its output line by line.
 
-    Daemons that it leaves behind may keep its output open: nobody waits for them.
+    A program in Python runs in a copy of this process: it is the same Python whatever PATH says, and need not
+    load again what is loaded here. Daemons that a program leaves behind may keep its output open: nobody
+    waits for them.
 
     Args:
         argv: the program and its arguments.
@@ -57,51 +68,145 @@ def run_group(
         started: hears the process id.
 
     Returns:
-        The exit code; 124 when the group was ended at the limit.
+        The exit code; 124 when the group was ended at the limit, 127 when it could not be started.
     """
+    words = [str(word) for word in argv]
+    reader, writer = os.pipe()
     try:
-        process = subprocess.Popen(
-            [str(word) for word in argv],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
+        pid = _copy(words, env, writer) if _is_python(words[0]) else _start(words, env, writer)
     except OSError as error:
-        heard(f"error: {argv[0]} cannot be started: {error.strerror or error}")
-        return 127
-    reader = threading.Thread(target=_hear, args=(process, heard), daemon=True)
-    reader.start()
-    try:
-        started(process.pid)
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        code = TIMED_OUT
+        os.close(reader)
+        heard(f"error: {words[0]} cannot be started: {error.strerror or error}")
+        return _NOT_STARTED
     finally:
-        if process.poll() is None:
-            end_group(process)
-    reader.join(0.5)
-    return code
+        os.close(writer)
+    lines = _Lines(reader, heard)
+    code: int | None = None
+    try:
+        started(pid)
+        code = _follow(pid, lines, time.monotonic() + limit)
+    finally:
+        if code is None:
+            end_group(pid)
+        lines.close()
+    return TIMED_OUT if code is None else code
 
 
-def _hear(process: subprocess.Popen[str], heard: Callable[[str], None]) -> None:
-    if process.stdout is not None:
-        for line in process.stdout:
-            heard(line.rstrip("\n"))
+def _start(words: Sequence[str], env: Mapping[str, str], writer: int) -> int:
+    started = subprocess.Popen(
+        words, env=dict(env), stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, start_new_session=True
+    )
+    started.returncode = 0  # we wait for it ourselves
+    return started.pid
 
 
-def end_group(process: subprocess.Popen[str]) -> None:
+def _is_python(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.readline(80).rstrip() in (b"#!/usr/bin/env python3", b"#!/usr/bin/python3")
+    except OSError:
+        return False
+
+
+def _copy(words: Sequence[str], env: Mapping[str, str], writer: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _become(words, env, writer)
+    return pid
+
+
+def _become(words: Sequence[str], env: Mapping[str, str], writer: int) -> NoReturn:
+    """In the copy: be the program, and never come back."""
+    code: object = 1
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (writer, 1), (writer, 2)):
+            os.dup2(source, target)
+        os.closerange(3, _MOST_DESCRIPTORS)  # the lock among them: what outlives the runner must not hold it
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv = list(words)
+        sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+        sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+        runpy.run_path(words[0], run_name="__main__")
+        code = 0
+    except SystemExit as error:
+        code = error.code
+    except BaseException:  # noqa: BLE001 - there is nobody above to hear it
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            if code is not None and not isinstance(code, int):
+                print(code, file=sys.stderr)
+                code = 1
+            sys.stdout.flush()
+        os._exit(code if isinstance(code, int) else 0)
+
+
+class _Lines:
+    """What comes through a pipe, line by line."""
+
+    def __init__(self, descriptor: int, heard: Callable[[str], None]) -> None:
+        self._descriptor = descriptor
+        self._heard = heard
+        self._rest = b""
+        self.ended = False
+
+    def read(self, seconds: float) -> bool:
+        """Wait for output so long; whether there was any."""
+        if self.ended or not select.select([self._descriptor], [], [], max(0.0, seconds))[0]:
+            return False
+        chunk = os.read(self._descriptor, 65536)
+        self.ended = not chunk
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._heard(line.decode("utf-8", "replace").rstrip("\r"))
+        return bool(chunk)
+
+    def close(self) -> None:
+        """Hear what is left, and no more."""
+        until = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < until and self.read(0):
+            pass
+        if self._rest:
+            self._heard(self._rest.decode("utf-8", "replace"))
+        os.close(self._descriptor)
+
+
+def _follow(pid: int, lines: _Lines, until: float) -> int | None:
+    """Hear a program to its end; its exit code, None when it has not ended in time."""
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status) % 256
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        if lines.ended:
+            time.sleep(min(left, 0.002))
+        else:
+            lines.read(min(left, _LOOK_SECONDS))
+
+
+def end_group(pid: int) -> None:
     """Ask a program's whole group to end, and end it when it does not."""
-    _signal_group(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)
-    _signal_group(process.pid, signal.SIGKILL)
+    _signal_group(pid, signal.SIGTERM)
+    _wait(pid)
+    _signal_group(pid, signal.SIGKILL)
     # A process that hangs in the kernel, on a file system without a server, does not end: go on without it.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)
+    _wait(pid)
+
+
+def _wait(pid: int) -> None:
+    until = time.monotonic() + GRACE
+    with contextlib.suppress(ChildProcessError):
+        while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 def _signal_group(pid: int, number: int) -> None:
@@ -136,6 +241,8 @@ def call(
         )
     except FileNotFoundError:
         raise Failure(f"{argv[0]} is not installed on this node") from None
+    except OSError as error:
+        raise Failure(f"{argv[0]} cannot be started: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
         return Done(TIMED_OUT, err=f"{argv[0]} did not end within {limit:.0f} s")
     return Done(done.returncode, done.stdout, done.stderr)

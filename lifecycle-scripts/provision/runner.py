@@ -188,7 +188,8 @@ def exclusive(folder: Path, journal: Journal, limit: float = OTHER_RUN_SECONDS) 
         Failure: another run does not end within the limit (seconds), or the folder cannot be made.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Failure(f"{folder} cannot be used: {error.strerror or error}; free some space on it") from None
