@@ -59,7 +59,7 @@ def apply(
         target.folder,
         state,
         release=target.facts.slurm_version,
-        agreed=yes or plan_file is not None,
+        agreed=yes,
         as_json=as_json,
     )
 

@@ -17,6 +17,7 @@ from hpctools.errors import ApplyError, UsageError
 
 if TYPE_CHECKING:
     from hpctools.conf.apply import Outcome, Prospect, Request
+    from hpctools.conf.plan.model import Plan
     from hpctools.site.daemons import DaemonCommands
     from hpctools.site.model import Site
     from hpctools.slurm.versions import Release
@@ -59,7 +60,8 @@ def carry_out(
 
     Args:
         commands: how the daemons are restarted.
-        agreed: whether the person agreed beforehand.
+        agreed: whether the person agreed beforehand to whatever it takes; to the plan that she has seen she
+            agreed in any case (`request.expected`).
     """
     from hpctools.conf.apply import Generations, History, change
     from hpctools.conf.apply.cluster import Cluster
@@ -77,7 +79,7 @@ def carry_out(
         Generations(folder),
         History(state),
         cluster,
-        agree=lambda prospect: _agree(prospect, agreed=agreed, quiet=as_json),
+        agree=lambda prospect: _agree(prospect, agreed=agreed, seen=request.expected, quiet=as_json),
         tell=lambda line: click.echo(f"  {line}", err=True),
     )
     click.echo(_json(outcome) if as_json else _told(outcome, commands))
@@ -94,10 +96,14 @@ def node_count(site: Site) -> int:
     return sum(len(site.node_names(group.name)) for group in site.node_groups if group.role == "compute")
 
 
-def _agree(prospect: Prospect, *, agreed: bool, quiet: bool) -> None:
+def _agree(prospect: Prospect, *, agreed: bool, seen: Plan | None, quiet: bool) -> None:
+    """Raises unless the person agreed, or does now; a plan that she has seen counts for what it names."""
     if not quiet:
         _show(prospect)
     if agreed or not prospect.concerns:
+        return
+    if seen is not None:
+        _refuse_unforeseen(prospect)
         return
     reasons = "".join(f"\n  {reason}" for reason in prospect.concerns)
     if not sys.stdin.isatty():
@@ -107,6 +113,16 @@ def _agree(prospect: Prospect, *, agreed: bool, quiet: bool) -> None:
     click.echo(f"Before you agree:{reasons}", err=True)
     if not click.confirm("Make this change?", err=True):
         raise ApplyError("not agreed; nothing has changed")
+
+
+def _refuse_unforeseen(prospect: Prospect) -> None:
+    if prospect.unforeseen:
+        jobs = ",".join(map(str, prospect.unforeseen))
+        raise ApplyError(
+            f"slurmctld would lose jobs that the plan does not name, found by booting the new files: {jobs}; "
+            "nothing has changed",
+            f"look at them (squeue --jobs={jobs}) and let them end, or agree to it with --yes",
+        )
 
 
 def _show(prospect: Prospect) -> None:

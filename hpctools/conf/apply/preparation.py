@@ -12,7 +12,7 @@ from hpctools.conf.apply.history import History
 from hpctools.conf.apply.record import Record
 from hpctools.conf.apply.recovery import recover
 from hpctools.conf.apply.refusal import refuse_edits, refuse_stale
-from hpctools.conf.apply.request import Prospect, Request, concerns
+from hpctools.conf.apply.request import Prospect, Request, concerns, unforeseen
 from hpctools.conf.plan.model import Need, Plan, Step
 from hpctools.errors import ApplyError, UnreachableError
 
@@ -69,7 +69,7 @@ class Prepared:
         """
         by_hand = tuple(self.before) if self.last is None and self.switches else ()
         why = concerns(self.plan, self.steps, by_hand, lost=lost, first_start=self.first_start)
-        return Prospect(self.plan, self.steps, why)
+        return Prospect(self.plan, self.steps, why, unforeseen(self.plan, lost))
 
 
 def prepare(request: Request, generations: Generations, history: History, cluster: Cluster) -> Prepared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.fileset import FileSet
@@ -58,14 +59,20 @@ def refuse_moved(planned: FileSet, present: FileSet) -> None:
 def refuse_stale(agreed: Plan, now: Plan) -> None:
     """Refuse a plan that no longer fits what there is.
 
+    Jobs come and go: those that it names may have ended, and others may have to wait longer; none may be
+    disturbed besides.
+
     Raises:
         ApplyError: something changed since the plan was made; the message says what.
     """
-    if (agreed.cluster, agreed.changes) == (now.cluster, now.changes) and agreed.digest == now.digest:
-        return
     gone, new = _only(agreed.changes, now.changes), _only(now.changes, agreed.changes)
+    named = {job.id for job in agreed.jobs if not job.waits}
+    jobs = [job for job in now.jobs if not job.waits and job.id not in named]
+    if not (gone or new or jobs) and (agreed.cluster, agreed.digest) == (now.cluster, now.digest):
+        return
     told = [f"  no longer: {_told(change)}" for change in gone]
     told += [f"  new: {_told(change)}" for change in new]
+    told += [f"  new: job {job.id} of {job.user} is disturbed: {job.why}" for job in jobs]
     raise ApplyError(
         "the cluster or the site file changed since the plan was made"
         + ("" if not told else ":\n" + "\n".join(told)),
@@ -74,8 +81,13 @@ def refuse_stale(agreed: Plan, now: Plan) -> None:
 
 
 def _only(some: Iterable[Change], others: Iterable[Change]) -> list[Change]:
-    known = set(others)
-    return [change for change in some if change not in known]
+    """Those that the others lack, whatever jobs they name."""
+    known = {_without_jobs(change) for change in others}
+    return [change for change in some if _without_jobs(change) not in known]
+
+
+def _without_jobs(change: Change) -> Change:
+    return replace(change, jobs=(), effect="")
 
 
 def _told(change: Change) -> str:

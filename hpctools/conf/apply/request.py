@@ -57,11 +57,14 @@ class Prospect:
         plan: the differences.
         steps: what will be done to daemons, in order; also what a killed change owes.
         concerns: why somebody should agree to it first, a sentence each; none when it disturbs nobody.
+        unforeseen: jobs that slurmctld would lose and the plan does not name: who has seen the plan alone has
+            not agreed to that.
     """
 
     plan: Plan
     steps: tuple[Step, ...]
     concerns: tuple[str, ...]
+    unforeseen: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,15 @@ def _disturbance(step: Step, first_start: bool) -> str:
     return _DISTURBING[step.need].format(nodes=count(len(step.nodes), "node"))
 
 
+def unforeseen(plan: Plan, lost: Sequence[int]) -> tuple[int, ...]:
+    """Lost jobs that a plan does not say to end: a boot knows all of Slurm's rules, a plan those it names."""
+    named = {job.id for job in plan.jobs if not job.waits}
+    return tuple(job for job in lost if job not in named)
+
+
 def _losses(plan: Plan, lost: tuple[int, ...]) -> list[str]:
-    """Lost jobs that the plan did not foresee: a boot knows all of Slurm's rules, a plan those it names."""
-    named = {job.id for job in plan.jobs}
-    unforeseen = [str(job) for job in lost if job not in named]
-    return (
-        [f"slurmctld would lose jobs that the plan does not name: {_some(unforeseen)}"] if unforeseen else []
-    )
+    jobs = [str(job) for job in unforeseen(plan, lost)]
+    return [f"slurmctld would lose jobs that the plan does not name: {_some(jobs)}"] if jobs else []
 
 
 def _removals(plan: Plan) -> list[str]:

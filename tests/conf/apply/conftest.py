@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conf.apply.stand_in import StandIn
+
 
 @pytest.fixture
 def in_memory() -> Iterator[Path]:
@@ -15,3 +17,11 @@ def in_memory() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StandIn:
+    """A cluster whose files were written by hand, with one person."""
+    found = StandIn(tmp_path)
+    found.start("old", "eva")
+    return found
