@@ -1,5 +1,6 @@
 """Clusters' files as people write them: structured like HyperPod's own samples, in words of ours."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def slurmconfig() -> Json:
             ),
         ],
         "Orchestrator": {"Slurm": {"SlurmConfigStrategy": "Managed"}},
-        "VpcConfig": dict(NETWORK),
+        "VpcConfig": copy.deepcopy(NETWORK),
         "Tags": [{"Key": "Project", "Value": "training"}],
     }
 
@@ -80,7 +81,7 @@ def legacy() -> tuple[Json, Json]:
             group("gpu", "ml.p5.48xlarge", 4, ThreadsPerCore=1),
             group("cpu", "ml.c5.18xlarge", 2),
         ],
-        "VpcConfig": dict(NETWORK),
+        "VpcConfig": copy.deepcopy(NETWORK),
     }
     provisioning = {
         "version": "1.0.0",
