@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,32 @@ def test_slurmdbd_that_goes_down_in_mid_sync(box: Applied) -> None:
 
 def path(box: Applied) -> str:
     return box.cluster.inside("printenv", "PATH").stdout.strip()
+
+
+def test_a_dead_munge_is_named_at_once(box: Applied) -> None:
+    """Each of Slurm's commands would try for 50 s: neither a plan nor an apply runs any."""
+    old = box.read("/etc/slurm/slurm.conf")
+    site = box.give("site.yaml", shorter(box.base))
+    box.cluster.inside("sh", "-c", "kill -9 $(pidof munged slurmctld)")
+    began = time.monotonic()
+    try:
+        plan = box.hpctools("plan", site, check=False)
+        apply = box.hpctools("apply", site, "--yes", check=False)
+        drift = box.hpctools("drift", site, check=False)
+        took = time.monotonic() - began
+    finally:
+        box.cluster.inside("sandbox-restart", "munged")
+        until(lambda: box.cluster.inside("munge", "-n", check=False).code == 0)
+        box.cluster.inside("sandbox-restart", "slurmctld")
+        until(lambda: "is UP" in box.cluster.inside("scontrol", "ping", check=False).stdout)
+    words = "munge does not work on this host"
+    assert (plan.code, apply.code, drift.code) == (3, 3, 3)
+    assert words in " ".join(plan.stdout.split())
+    assert f"hpctools: {words}" in apply.stderr
+    assert "systemctl status munge" in apply.stderr
+    assert words in drift.stdout + drift.stderr
+    assert took < 45
+    assert box.read("/etc/slurm/slurm.conf") == old
 
 
 WRONG_PLAN = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -212,6 +213,22 @@ def test_a_controller_that_is_silent_is_no_healthy_one(ill: Cluster) -> None:
         )
     finally:
         restart(ill, "slurmctld")
+    until(lambda: not examine_any(ill)["findings"], 30)
+
+
+def test_a_dead_munge_is_named_and_no_command_waits_for_it(ill: Cluster) -> None:
+    end(ill, "munged")
+    try:
+        began = time.monotonic()
+        report = examine(ill, 3)
+        took = time.monotonic() - began
+    finally:
+        restart(ill, "munged")
+    assert ("munge-accepts-its-own-credentials", "munge") in told(report)
+    reasons = {each["check"]: each["reason"] for each in report["not_checked"]}
+    assert reasons["nodes-are-up"].startswith("no Slurm command works here: munge says munge: Error: Failed")
+    assert "secrets-are-closed" in report["passed"]
+    assert took < 15
     until(lambda: not examine_any(ill)["findings"], 30)
 
 
