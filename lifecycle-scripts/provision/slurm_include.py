@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from provision import slurmctld
 from provision.failures import Failure
 from provision.files import is_so, read_json, read_text, write_whole
 from provision.members import groups_by_name, groups_of_line, node_line, nodes_by_group
@@ -169,6 +170,7 @@ def do(context: Context) -> None:
         Failure: see `wanted_files`, or a file cannot be written.
     """
     keep_backup(without_include(read_conf(context)))
+    slurmctld.forget()
     for path, text in wanted_files(context).items():
         if write_whole(path, text):
             print(f"wrote {path}")

@@ -83,6 +83,14 @@ def do(context: Context) -> None:
     write_whole(_note_path(), _note(context, running), 0o600)
 
 
+def forget() -> None:
+    """Void the note of what slurmctld has read: its files are about to change, or had changed meanwhile.
+
+    The agent may have had it read a slurm.conf without our Include; putting the same text back does not tell it.
+    """
+    _note_path().unlink(missing_ok=True)
+
+
 def _running() -> dict[str, str] | None:
     """The configuration that slurmctld runs with; None when it does not answer."""
     if not is_active("slurmctld"):
