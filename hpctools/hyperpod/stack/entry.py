@@ -169,7 +169,7 @@ set -euo pipefail
 export AWS_DEFAULT_REGION=${AWS::Region}
 metadata=http://169.254.169.254/latest
 token=$(curl -sfX PUT $metadata/api/token -H "X-aws-ec2-metadata-token-ttl-seconds: 60")
-ask() { curl -sf $metadata/meta-data/$1 -H "X-aws-ec2-metadata-token: $token"; }
+ask() { curl -sf "$metadata/meta-data/$1" -H "X-aws-ec2-metadata-token: $token"; }
 id=$(ask instance-id)
 address=$(ask local-ipv4)
 install -d -m 0755 /opt/ml/config

@@ -17,9 +17,9 @@ from hpctools.hyperpod.stack.buckets import (
     lifecycle_bucket_name,
 )
 from hpctools.hyperpod.stack.context import Context
-from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref
+from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref, resource
 from hpctools.hyperpod.stack.network import place
-from hpctools.hyperpod.stack.roles import allow, role
+from hpctools.hyperpod.stack.roles import allow, document, role
 
 _SAGEMAKER = "sagemaker.amazonaws.com"
 _LOGS = "/aws/sagemaker/Clusters"
@@ -27,19 +27,23 @@ _IMAGES_OF_HYPERPOD = "hyperpod/*"  # observability's exporters, in accounts of 
 
 
 def execution_roles(context: Context) -> Part:
-    """The three roles of the nodes."""
+    """The three roles of the nodes, and the policy that they share."""
     every = [*_platform(context), *_secrets_of_all(context)]
+    shared = {"Description": f"{context.cluster}: every node", "PolicyDocument": document(every)}
     data = _data(context)
     roles = {
-        "ControllerRole": _node_role(context, [*every, *_controller(context)]),
-        "LoginRole": _node_role(context, [*every, *data, *_login(context)]),
-        "ComputeRole": _node_role(context, [*every, *data]),
+        "ControllerRole": _node_role(context, _controller(context)),
+        "LoginRole": _node_role(context, [*data, *_login(context)]),
+        "ComputeRole": _node_role(context, data),
     }
-    return Part(roles, {f"{name}Arn": attribute(name, "Arn") for name in roles})
+    policy = {"NodePolicy": resource("AWS::IAM::ManagedPolicy", shared)}
+    return Part(roles | policy, {f"{name}Arn": attribute(name, "Arn") for name in roles})
 
 
 def _node_role(context: Context, statements: list[Json]) -> Json:
-    return role(context, [_SAGEMAKER], statements)
+    made = role(context, [_SAGEMAKER], statements)
+    made["Properties"]["ManagedPolicyArns"] = [ref("NodePolicy")]
+    return made
 
 
 def _platform(context: Context) -> list[Json]:

@@ -56,9 +56,7 @@ def role(
     }
     if condition:
         trust["Condition"] = dict(condition)
-    properties = {
-        "AssumeRolePolicyDocument": document([trust]),
-        "Policies": [{"PolicyName": "least", "PolicyDocument": document(statements)}],
-        "Tags": context.tag_list(),
-    }
+    properties: Json = {"AssumeRolePolicyDocument": document([trust]), "Tags": context.tag_list()}
+    if statements:
+        properties["Policies"] = [{"PolicyName": "least", "PolicyDocument": document(statements)}]
     return resource("AWS::IAM::Role", properties)

@@ -25,15 +25,26 @@ DATABASE_NAME = "slurm_acct_db"
 
 
 def file_systems(context: Context) -> Part:
-    """The FSx file systems that are not there already, each with a security group."""
+    """The FSx file systems that are not there already, with a security group for each kind of them."""
     made: Json = {}
     outputs: Json = {}
-    for system in context.aws.file_systems:
+    wanted = [system for system in context.aws.file_systems if system.existing is None]
+    for system in wanted:
         name = f"FileSystem{word(system.name)}"
-        if system.existing is None:
-            made |= _file_system(context, system, name)
-            outputs |= _where(system, name)
+        made[name] = _file_system(context, system)
+        outputs |= _where(system, name)
+    for kind in dict.fromkeys(system.kind for system in wanted):
+        made |= _group(context, kind)
     return Part(made, outputs)
+
+
+_GROUPS = {"lustre": "LustreSecurityGroup", "openzfs": "OpenZfsSecurityGroup"}
+
+
+def _group(context: Context, kind: str) -> Json:
+    ports = LUSTRE_PORTS if kind == "lustre" else OPENZFS_PORTS
+    made = {_GROUPS[kind]: group(context, kind, from_nodes(ports, "from the nodes"))}
+    return made | (_lustre_among_itself() if kind == "lustre" else {})
 
 
 def _where(system: FileSystem, name: str) -> Json:
@@ -47,40 +58,34 @@ def _where(system: FileSystem, name: str) -> Json:
     }
 
 
-def _file_system(context: Context, system: FileSystem, name: str) -> Json:
+def _file_system(context: Context, system: FileSystem) -> Json:
     lustre = system.kind == "lustre"
-    ports = from_nodes(LUSTRE_PORTS if lustre else OPENZFS_PORTS, "from the nodes")
-    about = f"file system {system.name}"
     properties = {
         "FileSystemType": "LUSTRE" if lustre else "OPENZFS",
         "FileSystemTypeVersion": _LUSTRE_VERSION if lustre else None,
         "KmsKeyId": context.aws.kms_key,
-        "SecurityGroupIds": [group_id(f"{name}SecurityGroup")],
+        "SecurityGroupIds": [group_id(_GROUPS[system.kind])],
         "StorageCapacity": system.size_gib,
         "StorageType": "SSD",
         "SubnetIds": [place(context).subnets[0]],
         "Tags": context.named(system.name),
         **({"LustreConfiguration": _lustre(system)} if lustre else {"OpenZFSConfiguration": _zfs(system)}),
     }
-    made = {
-        f"{name}SecurityGroup": group(context, about, ports),
-        name: resource("AWS::FSx::FileSystem", properties, kept="RetainExceptOnCreate"),
-    }
-    return made | (_lustre_among_itself(name) if lustre else {})
+    return resource("AWS::FSx::FileSystem", properties, kept="RetainExceptOnCreate")
 
 
-def _lustre_among_itself(name: str) -> Json:
+def _lustre_among_itself() -> Json:
     """Lustre's servers speak with each other and back to the clients on the same ports."""
-    group_of = group_id(f"{name}SecurityGroup")
+    servers = group_id(_GROUPS["lustre"])
     made = {}
     for number, (protocol, first, last) in enumerate(LUSTRE_PORTS, start=1):
         ports = {"IpProtocol": protocol, "FromPort": first, "ToPort": last}
-        inside = {"GroupId": group_of, "SourceSecurityGroupId": group_of, **ports}
-        out = {"GroupId": group_of, "DestinationSecurityGroupId": group_of, **ports}
-        back = {"GroupId": group_of, "DestinationSecurityGroupId": group_id("NodeSecurityGroup"), **ports}
-        made[f"{name}Inside{number}"] = resource("AWS::EC2::SecurityGroupIngress", inside)
-        made[f"{name}Outside{number}"] = resource("AWS::EC2::SecurityGroupEgress", out)
-        made[f"{name}Back{number}"] = resource("AWS::EC2::SecurityGroupEgress", back)
+        inside = {"GroupId": servers, "SourceSecurityGroupId": servers, **ports}
+        out = {"GroupId": servers, "DestinationSecurityGroupId": servers, **ports}
+        back = {"GroupId": servers, "DestinationSecurityGroupId": group_id("NodeSecurityGroup"), **ports}
+        made[f"LustreInside{number}"] = resource("AWS::EC2::SecurityGroupIngress", inside)
+        made[f"LustreOutside{number}"] = resource("AWS::EC2::SecurityGroupEgress", out)
+        made[f"LustreBack{number}"] = resource("AWS::EC2::SecurityGroupEgress", back)
     return made
 
 
