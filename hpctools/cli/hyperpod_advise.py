@@ -16,7 +16,7 @@ from hpctools.site import load
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="SITE|FILE...")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="SITE|FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def advise(paths: tuple[Path, ...], as_json: bool) -> int:
     """Say which configuration style and which SlurmConfigStrategy fit.

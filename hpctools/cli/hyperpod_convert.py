@@ -17,7 +17,7 @@ from hpctools.hyperpod.render import text_of
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="FILE|FOLDER...")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="FILE|FOLDER...")
 @click.option("--to", "style", type=click.Choice(["slurmconfig", "legacy"]), required=True)
 @click.option("--out", type=click.Path(path_type=Path), help="Write the files into this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

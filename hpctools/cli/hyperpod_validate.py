@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ _SPOKEN = {
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="FILE|FOLDER...")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="FILE|FOLDER...")
 @click.option("--update", is_flag=True, help="The request is for UpdateCluster, not CreateCluster.")
 @click.option("--aws", is_flag=True, help="Ask AWS too: network, file systems, quotas, plans, roles.")
 @click.option("--region", help="The region to ask in; that of the environment or profile when left out.")
@@ -38,7 +39,7 @@ def validate(paths: tuple[Path, ...], update: bool, aws: bool, region: str | Non
     if aws:
         from hpctools.hyperpod import live
 
-        report = report.and_also(live.check(files, region=region))
+        report = report.and_also(live.check(files, region=region or os.environ.get("AWS_REGION")))
     elif region:
         raise UsageError("--region says where to ask", "give --aws too")
     click.echo(_json(files, report) if as_json else _text(files, report))

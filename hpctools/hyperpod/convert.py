@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpctools.errors import HpctoolsError
-from hpctools.hyperpod.files import PROVISIONING, Files
+from hpctools.hyperpod.check import check
+from hpctools.hyperpod.document import Document
+from hpctools.hyperpod.files import CLUSTER_CONFIG, PROVISIONING, Files
 from hpctools.hyperpod.findings import Finding
 
 Json = dict[str, Any]
@@ -88,7 +90,7 @@ def to_slurmconfig(files: Files, errors: Iterable[Finding] = ()) -> Converted:
     notes.lost += [f"{key}: only scripts of your own read it" for key in legacy if key not in _CARRIED]
     notes.changed.append("SlurmConfigStrategy is Merge, which does what the legacy style did")
     notes.changed.append(f"take {PROVISIONING} away under every SourceS3Uri: HyperPod refuses it from now on")
-    return Converted(request, None, tuple(notes.lost), tuple(notes.changed))
+    return _sound_result(Converted(request, None, tuple(notes.lost), tuple(notes.changed)))
 
 
 def _sound(files: Files, style: str, errors: Iterable[Finding]) -> tuple[Json, Json]:
@@ -102,6 +104,16 @@ def _sound(files: Files, style: str, errors: Iterable[Finding]) -> tuple[Json, J
         raise HpctoolsError(f"these files are not of the style {style}", f"name {named} of such a cluster")
     request: Any = copy.deepcopy(files.request.value)
     return request, copy.deepcopy(dict[str, Any](files.legacy.value))  # type: ignore[call-overload]
+
+
+def _sound_result(made: Converted) -> Converted:
+    """Refuse what the other style does not take: nobody should find out by creating the cluster."""
+    provisioning = Document(PROVISIONING, made.provisioning) if made.provisioning is not None else None
+    errors = check(Files(Document(CLUSTER_CONFIG, made.request), provisioning)).errors
+    if errors:
+        told = "\n".join(map(str, errors))
+        raise HpctoolsError(f"the other style does not take this cluster:\n{told}", "correct it first")
+    return made
 
 
 def _parts(legacy: Mapping[str, Any], notes: _Notes) -> dict[str, Json]:
@@ -152,7 +164,7 @@ def to_legacy(files: Files, errors: Iterable[Finding] = ()) -> Converted:
         errors: what a check found wrong with it; there may be none.
 
     Raises:
-        HpctoolsError: the request has errors, or says nothing of Slurm.
+        HpctoolsError: the request has errors, says nothing of Slurm, or is none that the legacy style takes.
     """
     request, _ = _sound(files, "slurmconfig", errors)
     notes = _Notes()
@@ -168,7 +180,7 @@ def to_legacy(files: Files, errors: Iterable[Finding] = ()) -> Converted:
             )
     _without_slurm(request, notes)
     notes.changed.append(f"upload {PROVISIONING} under every SourceS3Uri before the cluster is created")
-    return Converted(request, provisioning, tuple(notes.lost), tuple(notes.changed))
+    return _sound_result(Converted(request, provisioning, tuple(notes.lost), tuple(notes.changed)))
 
 
 def _roles(groups: Iterable[Json]) -> Json:

@@ -126,7 +126,7 @@ def lifecycle_is_there(files: Files) -> Iterator[Finding]:
         return
     for group in files.groups:
         if not group.at("LifeCycleConfig").exists:
-            found = f"{group.at('InstanceGroupName').text!a} without LifeCycleConfig"
+            found = f"{group.at('InstanceGroupName').text or 'a group'} without LifeCycleConfig"
             remedy = f"add LifeCycleConfig: HyperPod looks for {PROVISIONING} under its SourceS3Uri"
             yield group.finding("lifecycle", remedy, found)
 
