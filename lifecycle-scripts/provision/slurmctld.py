@@ -86,7 +86,7 @@ def do(context: Context) -> None:
 def forget() -> None:
     """Void the note of what slurmctld has read: its files are about to change, or had changed meanwhile.
 
-    The agent may have had it read a slurm.conf without our Include; putting the same text back does not tell it.
+    The agent may have had it read a slurm.conf without our Include; putting that back does not tell it.
     """
     _note_path().unlink(missing_ok=True)
 
