@@ -56,7 +56,7 @@ def _remedy(number: int | None, path: Path) -> str:
 
 def _mount(path: Path) -> str:
     """Where the file system of a path that perhaps was not made is mounted (proc_mounts(5))."""
-    where = f"{path.absolute().parent.resolve()}/"
+    where = f"{path.absolute().parent.resolve() / path.name}/"
     lines = Path("/proc/self/mounts").read_text().splitlines()
     points = [line.split()[1].replace("\\040", " ").rstrip("/") for line in lines]
     return max((each for each in points if where.startswith(f"{each}/")), key=len) or "/"
