@@ -300,3 +300,19 @@ def test_gather_tells_what_is_there(cloud: Json) -> None:
     assert facts.objects == {cloud["source"]: frozenset({"on_create.sh"})}
     assert (facts.roles or {})[cloud["role"]].services == {"sagemaker.amazonaws.com"}
     assert facts.clusters == {"other"}
+
+
+def test_an_update_looks_at_the_cluster_that_is_there(cloud: Json) -> None:
+    """moto knows no SlurmConfig: the answer is given."""
+    described = {
+        **cluster_summary("training"),
+        "InstanceGroups": [{"InstanceGroupName": "head", "SlurmConfig": {"NodeType": "Login"}}],
+    }
+    client = stubbed(
+        "sagemaker",
+        ("list_clusters", {"ClusterSummaries": [cluster_summary("training")]}, ""),
+        ("describe_cluster", described, ""),
+    )
+    given = {"service-quotas": quotas(), "sagemaker": client, "fsx": lustre_of(cloud)}
+    found = live.check(files(small(cloud), updates=True), aws=Aws(Session(given), REGION))
+    assert pairs(found) == [("/InstanceGroups/0/SlurmConfig/NodeType", "node-type")]

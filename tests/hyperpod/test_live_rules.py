@@ -237,3 +237,15 @@ def test_a_legacy_cluster_needs_its_file_in_s3() -> None:
     assert found == [
         (f"/InstanceGroups/{n}/LifeCycleConfig/SourceS3Uri", "lifecycle-scripts") for n in range(4)
     ]
+
+
+def test_an_update_is_of_a_cluster_that_is_there_and_keeps_its_node_types() -> None:
+    request = slurmconfig()
+    del request["VpcConfig"], request["Tags"]
+    facts = replace(
+        FACTS, clusters=frozenset({"training"}), node_types={"head": "Controller", "gpu": "Login"}
+    )
+    (kind,) = judge(files(request, updates=True), facts)
+    assert (kind.pointer, kind.rule) == ("/InstanceGroups/2/SlurmConfig/NodeType", "node-type")
+    (missing,) = judge(files(request, updates=True), replace(FACTS, clusters=frozenset({"other"})))
+    assert (missing.pointer, missing.rule) == ("/ClusterName", "no-cluster")

@@ -28,6 +28,22 @@ def name_is_free(files: Files, facts: AwsFacts) -> Iterator[Finding]:
         )
 
 
+def updates_fit(files: Files, facts: AwsFacts) -> Iterator[Finding]:
+    """An update is of a cluster that is there, and leaves each group's NodeType as it is."""
+    name = files.request.at("ClusterName")
+    if not files.updates or facts.clusters is None or name.text is None:
+        return
+    if name.text.rsplit("/", 1)[-1] == name.text and name.text not in facts.clusters:
+        remedy = f"name a cluster of {facts.region}, or check a request of CreateCluster (without --update)"
+        yield name.finding("no-cluster", remedy, f"{name.text!a}, which is not in {facts.region}")
+    for group in files.groups:
+        kind = group.at("SlurmConfig", "NodeType")
+        there = (facts.node_types or {}).get(group.at("InstanceGroupName").text or "")
+        if there and kind.text and kind.text != there:
+            remedy = f"write {there}, or add a group of another name: a NodeType never changes"
+            yield kind.finding("node-type", remedy, f"{kind.text}, where the group is {there}")
+
+
 def types_are_offered(files: Files, facts: AwsFacts) -> Iterator[Finding]:
     """EC2 has the type in a zone of the group's subnets."""
     for group in files.groups:
@@ -117,4 +133,4 @@ def _plan(files: Files, facts: AwsFacts, group: Place, place: Place, plan: Plan)
         yield place.finding("training-plan", remedy, found)
 
 
-CAPACITY_RULES = (name_is_free, types_are_offered, quotas_suffice, plans_fit)
+CAPACITY_RULES = (name_is_free, updates_fit, types_are_offered, quotas_suffice, plans_fit)

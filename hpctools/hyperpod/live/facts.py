@@ -161,6 +161,7 @@ class AwsFacts:
         roles: by ARN.
         objects: for each lifecycle place (S3 URI): the names below it; None where there is no such bucket.
         clusters: the names of clusters that are there.
+        node_types: for an update: the NodeType of each group that is there; empty where it has none.
         unseen: what could not be seen.
     """
 
@@ -175,4 +176,5 @@ class AwsFacts:
     roles: Mapping[str, Role] | None = None
     objects: Mapping[str, frozenset[str] | None] | None = None
     clusters: frozenset[str] | None = None
+    node_types: Mapping[str, str] | None = None
     unseen: tuple[Unseen, ...] = field(default=())

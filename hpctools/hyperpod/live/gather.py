@@ -60,6 +60,7 @@ def gather(files: Files, aws: Aws) -> AwsFacts:
         roles=asking.part("roles", lambda: _roles(files, aws)),
         objects=asking.part("lifecycle scripts", lambda: _objects(files, aws)),
         clusters=asking.part("clusters", lambda: _clusters(aws)),
+        node_types=asking.part("the cluster", lambda: _node_types(files, aws)) if files.updates else None,
         unseen=tuple(asking.unseen),
     )
 
@@ -128,6 +129,20 @@ def _plan(aws: Aws, arn: str) -> Plan:
 def _clusters(aws: Aws) -> frozenset[str]:
     pages = aws.service("sagemaker").pages("list_clusters")
     return frozenset(each["ClusterName"] for page in pages for each in page.get("ClusterSummaries", []))
+
+
+def _node_types(files: Files, aws: Aws) -> Mapping[str, str] | None:
+    name = files.request.at("ClusterName").text
+    answer = _each([name] if name else [], lambda each: _cluster(aws, each))
+    return next(iter(answer.values()), None)
+
+
+def _cluster(aws: Aws, name: str) -> Mapping[str, str]:
+    answer = aws.service("sagemaker").ask("describe_cluster", ClusterName=name)
+    return {
+        group["InstanceGroupName"]: group.get("SlurmConfig", {}).get("NodeType", "")
+        for group in answer.get("InstanceGroups", [])
+    }
 
 
 def _objects(files: Files, aws: Aws) -> Mapping[str, frozenset[str] | None]:
