@@ -63,11 +63,7 @@ def test_the_university_is_deployed_as_it_is_described(aws: Aws, watch: Watch, t
         assert aws.service("iam").ask("get_role", RoleName=role.rpartition("/")[2])["Role"]["Arn"] == role
     database = aws.service("rds").ask("describe_db_instances")["DBInstances"][0]
     assert outputs.database is not None
-    assert (database["MultiAZ"], database["StorageEncrypted"], database["DeletionProtection"]) == (
-        True,
-        True,
-        True,
-    )
+    assert (database["MultiAZ"], database["StorageEncrypted"]) == (True, True)
     assert (database["PubliclyAccessible"], database["Endpoint"]["Address"]) == (
         False,
         outputs.database.endpoint,

@@ -73,6 +73,7 @@ def test_data_that_is_given_up_goes_and_the_database_leaves_a_snapshot() -> None
     given = given_up(kept_only(university()) or {})
     policies = {name: each.get("DeletionPolicy") for name, each in given["Resources"].items()}
     assert policies["Database"] == "Snapshot"
+    assert university()["Resources"]["Database"]["Properties"]["DeletionProtection"] is True
     assert given["Resources"]["Database"]["Properties"]["DeletionProtection"] is False
     assert {policies[name] for name in ("DataBucket", "FileSystemHome", "DatabaseSecret")} == {"Delete"}
     assert not any(holds_data(each) for each in given["Resources"].values())
