@@ -19,6 +19,7 @@ SERVICES = Path("/etc/pam.d")  # the only folder whose files may include others 
 _TTY, _RHOST = 3, 4
 _TEXTS = (3, 4)  # PAM_ERROR_MSG, PAM_TEXT_INFO
 _CONV_ERR = 19
+ANSWER = "\0answer "
 ABRUPT = -1  # the conversation ended without an answer: a module ended the process, or took too long
 
 
@@ -77,27 +78,31 @@ def attempt(service: str, user: str, phase: str, limit: float = 30.0) -> Answer:
     os.close(writer)
     text = _read(reader, limit)
     os.close(reader)
-    if not text.endswith("\n"):
+    if ANSWER not in text:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    code, _, said = text.rstrip("\n").partition(" ")
-    return Answer(int(code), said) if text.endswith("\n") else Answer(ABRUPT, "no answer")
+    words, found, answer = text.partition(ANSWER)
+    code, _, said = answer.strip().partition(" ")
+    return (
+        Answer(int(code), said) if found else Answer(ABRUPT, f"no answer; {' '.join(words.split())[-300:]}")
+    )
 
 
 def _child(writer: int, service: str, user: str, phase: str) -> None:
     """Talk, write the answer, end; never return."""
     try:
         os.setsid()
+        os.dup2(writer, 2)  # Slurm's library says there why it ends the process
         answer = _talk(service, user, phase)
-        os.write(writer, f"{answer.code} {answer.said}\n".encode(errors="replace"))
+        os.write(writer, f"{ANSWER}{answer.code} {answer.said}\n".encode(errors="replace"))
     finally:
         os._exit(0)
 
 
 def _read(reader: int, limit: float) -> str:
-    """What comes through the pipe until its line ends, or the limit (or the child) does."""
+    """What comes through the pipe until the answer is whole, or the limit (or the child) ends."""
     text, end = b"", time.monotonic() + limit
-    while not text.endswith(b"\n"):
+    while not (ANSWER.encode() in text and text.endswith(b"\n")):
         if not select.select([reader], [], [], max(0.0, end - time.monotonic()))[0]:
             break
         more = os.read(reader, 65536)

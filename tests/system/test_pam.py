@@ -122,7 +122,8 @@ def test_a_login_waits_for_the_job_that_is_just_starting(rig: Rig) -> None:
 
 
 def test_keyboard_interactive_sessions_cannot_be_adopted_and_are_refused(rig: Rig) -> None:
-    """Their account phase runs in another process than the session: Slurm's module lets them in, into no job."""
+    """Their account phase runs in another process than the session: Slurm's module lets them in, but to no
+    job."""
     options = ("PreferredAuthentications=keyboard-interactive", "BatchMode=no")
     rig.serve("sshd-kbd", "reserved-1", "-o", "KbdInteractiveAuthentication=yes")
     stack = rig.cluster.sandbox.layout.tree / "var/spool/pam.d/sshd-kbd"
@@ -144,8 +145,8 @@ def test_keyboard_interactive_sessions_cannot_be_adopted_and_are_refused(rig: Ri
 
 
 def test_a_rule_that_ends_the_stack_early_opens_nothing(rig: Rig) -> None:
-    """`account sufficient pam_localuser.so` is Red Hat's, and Debian's with sssd: what is appended after it is
-    never reached, and everybody of /etc/passwd gets in."""
+    """`account sufficient pam_localuser.so` is Red Hat's, and Debian's with sssd: what is appended after it
+    is never reached, and everybody of /etc/passwd gets in."""
     rig.serve("sshd-early", "reserved-1")
     stack = rig.cluster.sandbox.layout.tree / "var/spool/pam.d/sshd-early"
     adopt = "account required /lib/security/pam_slurm_adopt.so service=sshd-early nodename=reserved-1\n"

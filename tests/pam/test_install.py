@@ -1,0 +1,207 @@
+"""The installer as its user runs it, on the real libpam, with a /etc/pam.d of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pam import rewrite
+from tests.pam import private_pam
+from tests.pam.private_pam import installer
+
+ROOT = Path(__file__).parents[2]
+KILLER = Path(__file__).with_name("killed_install.py")
+COMPUTE = ("--role", "compute")
+LOGIN = ("--role", "login")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A node's folders; the stack is the machine's own with a guard-worthy module."""
+    done = private_pam.run(tmp_path, ["true"])
+    assert done.returncode == 0, done.stderr
+    service = tmp_path / "pam.d" / "sshd"
+    service.write_text(service.read_text() + "session optional pam_systemd.so\n")
+    service.chmod(0o640)
+    (tmp_path / "first").write_text(service.read_text())
+    return tmp_path
+
+
+def stack(node: Path) -> str:
+    return (node / "pam.d" / "sshd").read_text()
+
+
+def admitted(node: Path, *users: str, service: str = "sshd") -> dict[str, bool]:
+    each = "[attempt(sys.argv[1], user, 'account').admitted for user in sys.argv[2:]]"
+    code = f"import sys; from pam.trial import attempt; print({each})"
+    done = private_pam.run(node, [sys.executable, "-c", code, service, *users])
+    return dict(zip(users, json.loads(done.stdout.lower()), strict=True))
+
+
+def names(node: Path) -> set[str]:
+    return {
+        path.name
+        for path in (node / "pam.d").iterdir()
+        if "hpctools" in path.name or path.name.startswith(".")
+    }
+
+
+def test_install_twice_and_remove(node: Path) -> None:
+    first = installer(node, "install", *COMPUTE)
+    assert (first.returncode, first.stderr) == (0, ""), first
+    assert "administrator root: Success" in first.stdout
+    assert "nobody, who has no job and no session:" in first.stdout
+    installed = stack(node)
+    assert rewrite.is_ours(installed)
+    assert (node / "pam.d/sshd").stat().st_mode & 0o777 == 0o640
+    assert (node / "state/sshd.original").read_text() == (node / "first").read_text()
+    again = installer(node, "install", *COMPUTE)
+    assert (again.returncode, "nothing to do" in again.stdout, stack(node)) == (0, True, installed)
+    assert installer(node, "check", *COMPUTE).returncode == 0
+    assert admitted(node, "root", "nobody") == {"root": True, "nobody": False}
+    assert installer(node, "remove").returncode == 0
+    assert stack(node) == (node / "first").read_text()
+    assert (names(node), (node / "library").exists()) == (set(), False)
+    assert "nothing of hpctools" in installer(node, "remove").stdout
+
+
+def test_from_one_role_to_another_and_with_other_administrators(node: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"access": {"administrators": {"users": ["daemon"]}}}')
+    assert installer(node, "install", *LOGIN).returncode == 0
+    assert admitted(node, "root", "nobody", "daemon") == {"root": True, "nobody": True, "daemon": True}
+    assert installer(node, "check", *COMPUTE).returncode == 1
+    assert installer(node, "install", *COMPUTE, "--settings", str(settings)).returncode == 0
+    assert admitted(node, "root", "nobody", "daemon") == {"root": True, "nobody": False, "daemon": True}
+    assert installer(node, "install", "--role", "closed").returncode == 0
+    assert admitted(node, "root", "nobody", "daemon") == {"root": True, "nobody": False, "daemon": False}
+    assert installer(node, "remove").returncode == 0
+    assert stack(node) == (node / "first").read_text()
+
+
+def test_what_others_change_meanwhile_stays(node: Path) -> None:
+    """A package's new rule in the stack itself survives; one in an included file is told by `check`."""
+    installer(node, "install", *COMPUTE)
+    (node / "pam.d/sshd").write_text(stack(node) + "session optional pam_umask.so\n")
+    session = node / "pam.d/common-session"
+    session.write_text(session.read_text() + "session optional pam_systemd.so\n")
+    assert "not as it should be" in installer(node, "check", *COMPUTE).stderr
+    assert installer(node, "install", *COMPUTE).returncode == 0
+    assert installer(node, "check", *COMPUTE).returncode == 0
+    installer(node, "remove")
+    assert stack(node) == (node / "first").read_text() + "session optional pam_umask.so\n"
+
+
+def test_a_stack_that_does_not_keep_its_promise_is_never_installed(node: Path) -> None:
+    """A module of Slurm that admits everybody is noticed by the self-test."""
+    open_wide = node / "pam_slurm_adopt.so"
+    open_wide.write_bytes(Path("/usr/lib/x86_64-linux-gnu/security/pam_permit.so").read_bytes())
+    settings = node / "settings.json"
+    settings.write_text(json.dumps({"access": {"compute": {"adopt_module": str(open_wide)}}}))
+    before = stack(node)
+    done = installer(node, "install", *COMPUTE, "--settings", str(settings))
+    # On a machine whose slurmd does not run the stack refuses before it asks the module.
+    if done.returncode:
+        assert "WRONG nobody, who has no job" in done.stderr
+        assert stack(node) == before
+        assert names(node) == set()
+
+
+def test_a_module_that_cannot_be_loaded_is_noticed(node: Path) -> None:
+    broken = node / "pam_slurm_adopt.so"
+    broken.write_text("not a module")
+    settings = node / "settings.json"
+    settings.write_text(json.dumps({"access": {"compute": {"adopt_module": str(broken)}}}))
+    done = installer(node, "install", *COMPUTE, "--settings", str(settings))
+    assert done.returncode == 1
+    assert "WRONG" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert (stack(node), names(node)) == ((node / "first").read_text(), set())
+
+
+def test_a_stack_that_refuses_administrators_once_in_place_is_put_back(node: Path) -> None:
+    """Some rule of others knows the service by its name, so that only the real one shows it."""
+    gate = f"pam_listfile.so item=user sense=allow file={node}/gate onerr=fail"
+    known = f"account [success=1 default=ignore] {gate}\n"
+    (node / "pam.d/sshd").write_text(f"{known}account requisite pam_deny.so\n{stack(node)}")
+    (node / "gate").write_text("root\n")
+    before = stack(node)
+    # The file is emptied between the self-test and the switch.
+    driver = (
+        "import sys; sys.argv[0] = 'install.py'\n"
+        "from pam import install, transaction, files\n"
+        "plain = files.replace\n"
+        "def replace(path, text, mode=0o644):\n"
+        "    plain(path, text, mode)\n"
+        f"    if path.name == 'sshd' and 'hpctools' in text: open('{node}/gate', 'w').close()\n"
+        "files.replace = replace\n"
+        "sys.exit(install.main(sys.argv[1:]))\n"
+    )
+    places = ["--library", f"{node}/library", "--state", f"{node}/state"]
+    done = private_pam.run(node, [sys.executable, "-c", driver, "install", *LOGIN, *places])
+    assert (done.returncode, stack(node)) == (1, before), done
+    assert "the former stack was put back" in done.stderr
+
+
+def test_wrong_input(node: Path) -> None:
+    cases = {
+        ("install",): (2, "--role is missing"),
+        ("install", *COMPUTE, "--service", "../x"): (2, "no name of a PAM service"),
+        ("install", *COMPUTE, "--node", "a b"): (2, "no name of a node"),
+        ("install", *COMPUTE, "--settings", "/no/such"): (3, "cannot be read"),
+        ("install", *COMPUTE, "--service", "nosuch"): (1, "there is no /etc/pam.d/nosuch"),
+        ("check", *COMPUTE): (1, "not as it should be"),
+        ("remove", "--service", "nosuch"): (1, "cannot be read"),
+    }
+    for words, (code, said) in cases.items():
+        done = installer(node, *words)
+        assert (done.returncode, said in done.stderr) == (code, True), (words, done)
+        assert "Traceback" not in done.stderr
+    assert stack(node) == (node / "first").read_text()
+
+
+def test_somebody_else_cannot(node: Path) -> None:
+    nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "/usr/bin/python3"]
+    words = [str(ROOT / "pam/install.py"), "install", *COMPUTE, "--state", "/var/lib/hpctools-pam-none"]
+    done = private_pam.run(node, [*nobody, *words])
+    assert (done.returncode, "run this as root" in done.stderr) == (3, True), done
+    assert stack(node) == (node / "first").read_text()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ((), ("install", *COMPUTE)),
+        (("install", *LOGIN), ("install", *COMPUTE)),
+        (("install", *COMPUTE), ("remove",)),
+    ],
+    ids=["first", "another-role", "remove"],
+)
+def test_killed_at_every_point(node: Path, before: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """The stack is the old one or the new one, with all that it needs, and an administrator gets in."""
+    if before:
+        assert installer(node, *before).returncode == 0
+    old = stack(node)
+    places = ["--library", f"{node}/library", "--state", f"{node}/state"]
+    done = private_pam.run(node, [sys.executable, str(KILLER), str(node), *words, *places], limit=100)
+    assert done.returncode == 0, done.stderr
+    *killed, finished = json.loads(done.stdout)
+    new = finished["text"]
+    assert (finished["status"], finished["missing"], old != new) == (0, [], True)
+    assert len(killed) > 10
+    assert {entry["text"] for entry in killed} == {old, new}  # some before the switch, some after it
+    assert [(i, entry) for i, entry in enumerate(killed) if entry["missing"] or not entry["root"]] == []
+
+
+def test_a_run_after_a_kill_finishes_and_sweeps(node: Path) -> None:
+    leavings = ("hpctools-trial-sshd-new", "hpctools-sshd-common-session-01234567", ".sshd.x1y2z3")
+    for name in leavings:
+        (node / "pam.d" / name).write_text("auth required pam_deny.so\n")
+    (node / "library/0123456789ab").mkdir(parents=True)
+    assert installer(node, "install", *COMPUTE).returncode == 0
+    assert names(node) & set(leavings) == set()
+    assert len(list((node / "library").iterdir())) == 1
