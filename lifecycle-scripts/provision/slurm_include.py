@@ -7,7 +7,7 @@ that and puts them back. A path-less name is what a configless slurmctld ships t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from provision.slurm_conf import (
 from provision.step import Context
 
 _GROUP = re.compile(r"@group:([^@]*)@")
-_NODES = re.compile(r"\bNodes=(\S+)")
+_NODES = re.compile(r"\bNodes=(\S*)")
 _GRES = re.compile(r"(\s)Gres\s*=\s*\S+", re.IGNORECASE)
 _HEADER = "# Made by hpctools"
 
@@ -92,8 +92,9 @@ def wanted_files(context: Context) -> dict[Path, str]:
     controller = next(values(current, "SlurmctldHost"), "localhost").partition("(")[0]
     ours = include_text(template, nodes_by_group(current, known), controller)
     _refuse_same_partitions(current, ours)
-    stated = context.settings.section("slurm").get("gres") or {}
-    gres = stated if _has_types(_text(folder(context) / "gres.conf")) else _without_types(stated)
+    gres = known_gres(
+        context.settings.section("slurm").get("gres") or {}, _text(folder(context) / "gres.conf")
+    )
     changed = with_include(with_gres(current, gres, known))
     place = folder(context)
     return {**_beside(context, place), place / INCLUDE: ours, place / "slurm.conf": changed}
@@ -103,24 +104,33 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-def _has_types(gres_conf: str) -> bool:
-    """Whether the agent's gres.conf tells types of GPU, or lets slurmd find them out.
+def known_gres(wanted: Mapping[str, str], gres_conf: str) -> dict[str, str]:
+    """Return the Gres= of each group as far as the agent's gres.conf bears it out.
 
     A node whose Gres= names a type that its gres.conf does not has none of its GPUs: slurmctld sets it INVAL.
+    Shards without a record of theirs end slurmctld.
     """
+    typed = _has_types(gres_conf)
+    kinds = {"gpu", *re.findall(r"(?im)^[^#\n]*\bName\s*=\s*(\w+)", gres_conf)}
+    found = {}
+    for group, value in wanted.items():
+        words = [word for word in value.split(",") if word.split(":")[0] in kinds]
+        if words:
+            found[group] = ",".join(words if typed else _summed(words))
+    return found
+
+
+def _has_types(gres_conf: str) -> bool:
+    """Whether it tells types of GPU, or lets slurmd find them out."""
     lines = [line for line in gres_conf.splitlines() if not line.lstrip().startswith("#")]
     gpus = [line for line in lines if re.search(r"\bName\s*=\s*gpu\b", line, re.IGNORECASE)]
     return all(re.search(r"\b(Type|AutoDetect)\s*=", line, re.IGNORECASE) for line in gpus)
 
 
-def _without_types(gres: Mapping[str, str]) -> dict[str, str]:
-    """Return `gpu:a100:8` as `gpu:8`; several types of one kind are added up."""
-    return {group: ",".join(_summed(value)) for group, value in gres.items()}
-
-
-def _summed(value: str) -> Iterator[str]:
+def _summed(words: Iterable[str]) -> Iterator[str]:
+    """`gpu:a100:8` as `gpu:8`; several types of one kind are added up."""
     counts: dict[str, int] = {}
-    for word in value.split(","):
+    for word in words:
         kind, *_, count = word.partition("(")[0].split(":")
         counts[kind] = counts.get(kind, 0) + int(count)
     return (f"{kind}:{count}" for kind, count in counts.items())
