@@ -12,8 +12,9 @@ from hpctools.hyperpod.document import Place
 from hpctools.hyperpod.files import Files
 from hpctools.hyperpod.findings import Finding
 from hpctools.hyperpod.rules_cluster import Rule
-from hpctools.site.hyperpod_rules import DEV_PARTITION
 
+DEV_PARTITION = "dev"
+"""HyperPod puts every node into it. Said here too, since a check of files needs nothing of a site."""
 _GUIDE = "with SlurmConfig or Orchestrator.Slurm in the request"
 
 

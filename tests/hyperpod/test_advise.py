@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpctools.hyperpod import rules_slurmconfig
 from hpctools.hyperpod.advise import Situation, advise, of_files, of_site
-from hpctools.site import load
+from hpctools.site import hyperpod_rules, load
 from tests.hyperpod.samples import continuous, files, legacy, several_controllers, slurmconfig
 
 EXAMPLES = Path(__file__).parents[2] / "slurm-conf/examples"
@@ -110,3 +111,7 @@ def test_sites_and_files_tell_their_situation() -> None:
     assert of_files(files(*legacy())) == Situation(style="legacy")
     twin = of_files(files(*several_controllers()))
     assert (twin.controllers, twin.outside_database, advise(twin).conflicts) == (2, True, ())
+
+
+def test_there_is_one_partition_of_all_nodes() -> None:
+    assert rules_slurmconfig.DEV_PARTITION == hyperpod_rules.DEV_PARTITION
