@@ -17,7 +17,8 @@ from hpctools.hyperpod.rules_cluster import Rule
 
 def file_is_there(files: Files) -> Iterator[Finding]:
     """A Slurm cluster tells HyperPod of Slurm in one way or the other."""
-    if files.style == "legacy" and files.provisioning is None and files.groups:
+    # An update that leaves SlurmConfig out keeps what the cluster has.
+    if files.style == "legacy" and files.provisioning is None and files.groups and not files.updates:
         found = f"no SlurmConfig in any group, and no {PROVISIONING}"
         remedy = f"add SlurmConfig to each group, or name the {PROVISIONING} too"
         yield files.request.finding("no-slurm", remedy, found)

@@ -100,6 +100,9 @@ def style_fits(site: Site, hyperpod: HyperPod) -> Iterator[Finding]:
     if hyperpod.continuous and hyperpod.strategy is not None:
         expected = "nothing: continuous provisioning always merges, and refuses any strategy"
         yield site.source.finding(place, hyperpod.strategy, expected)
+    if hyperpod.strategy in ("managed", "overwrite") and site_partitions(site):
+        expected = "merge: the site's partitions are drift to managed, and gone after overwrite"
+        yield site.source.finding(place, hyperpod.strategy, expected)
     if hyperpod.style == "legacy" and hyperpod.strategy is not None:
         yield site.source.finding(place, hyperpod.strategy, "nothing: the legacy style has no strategy")
     if not hyperpod.continuous and hyperpod.accounting_database and len(site.cluster.controllers) == 1:

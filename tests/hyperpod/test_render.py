@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.validate import ParamValidator
+from moto import mock_aws
 
 from hpctools.errors import HpctoolsError
+from hpctools.hyperpod import service_model
 from hpctools.hyperpod.check import check
 from hpctools.hyperpod.partitions import agent_partitions
 from hpctools.hyperpod.render import Rendered, files_of, render
@@ -157,15 +161,32 @@ def test_files_are_json_that_ends_with_a_line() -> None:
         assert text.endswith("}\n")
 
 
-BAD = {
-    "  style: slurmconfig\n  strategy: managed\n": "Managed with partitions beside HyperPod's own",
-}
+def test_managed_is_for_sites_without_partitions_of_their_own() -> None:
+    """A department without a partition: jobs run in HyperPod's own."""
+    text = MINIMAL.replace(", partition: {node_groups: [gpu]}", "") + "  strategy: managed\n"
+    assert request_of(text)["Orchestrator"] == {"Slurm": {"SlurmConfigStrategy": "Managed"}}
 
 
-@pytest.mark.parametrize(("more", "message"), BAD.items())
-def test_a_choice_that_cannot_work_is_refused(more: str, message: str) -> None:
-    with pytest.raises(HpctoolsError, match=message):
-        request_of(MINIMAL + more)
+@pytest.mark.parametrize("name", ["university", "own-network", "two-controllers"])
+def test_botocore_would_send_what_is_rendered(name: str) -> None:
+    report = ParamValidator().validate(rendered(name).request, service_model.request("CreateCluster"))
+    assert report.generate_report() == ""
+
+
+def test_moto_makes_a_cluster_of_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The university alone: moto knows neither InstanceRequirements nor newer types."""
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(key, "x")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    request = rendered("university").request
+    with mock_aws():
+        client = boto3.client("sagemaker", region_name="eu-central-1")
+        client.create_cluster(**request)
+        made = client.describe_cluster(ClusterName=request["ClusterName"])
+        tags = client.list_tags(ResourceArn=made["ClusterArn"])["Tags"]
+    groups = {each["InstanceGroupName"]: each["TargetCount"] for each in made["InstanceGroups"]}
+    assert groups == {"controller": 1, "login": 2, "reserved": 4, "shared": 2, "spot": 0}
+    assert tags == request["Tags"]
 
 
 def test_what_hyperpod_would_refuse_is_not_written() -> None:
@@ -193,6 +214,7 @@ FINDINGS = [
     ("  controller: {group: gpu}\n", "hyperpod.controller.group", "a name that no node group has"),
     ("  continuous: true\n  style: legacy\n", "hyperpod.style", "slurmconfig"),
     ("  continuous: true\n  strategy: merge\n", "hyperpod.strategy", "nothing: continuous"),
+    ("  strategy: overwrite\n", "hyperpod.strategy", "merge: the site's partitions"),
     ("  style: legacy\n  strategy: merge\n", "hyperpod.strategy", "nothing: the legacy style"),
     (
         "  failover: {topic: 'arn:aws:sns:eu-central-1:111122223333:t'}\n",

@@ -46,3 +46,9 @@ def test_an_update_may_leave_the_network_and_the_controller_out() -> None:
         ("/InstanceGroups", "one-controller"),
         ("/InstanceGroups/0/InstanceStorageConfigs/1/FsxLustreConfig", "fsx-needs-vpc"),
     ]
+
+
+def test_an_update_that_leaves_slurm_out_keeps_what_there_is() -> None:
+    request = legacy()[0]
+    del request["VpcConfig"]
+    assert told(checked(request, updates=True)) == []

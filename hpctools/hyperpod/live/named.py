@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpctools.hyperpod.document import Place
+from hpctools.hyperpod.document import MISSING, Place
 from hpctools.hyperpod.files import Files
 
 
@@ -44,7 +44,8 @@ def file_systems(files: Files) -> Iterator[tuple[Place, Place, str]]:
             yield lustre.at("DnsName"), lustre.at("MountName"), "LUSTRE"
             yield openzfs.at("DnsName"), openzfs.at("MountName"), "OPENZFS"
     yield files.legacy.at("fsx_dns_name"), files.legacy.at("fsx_mountname"), "LUSTRE"
-    yield files.legacy.at("fsx_openzfs_dns_name"), files.legacy.at("(no mount name)"), "OPENZFS"
+    nothing = Place(files.legacy.document, MISSING)
+    yield files.legacy.at("fsx_openzfs_dns_name"), nothing, "OPENZFS"
 
 
 def identifier(dns_name: str) -> str:
