@@ -16,9 +16,10 @@ from typing import Any
 from provision import database
 from provision.failures import Failure
 from provision.files import STATE, on_node, read_json, read_text, write_whole
-from provision.processes import Done, must
+from provision.processes import Done
 from provision.secret import read_secret
-from provision.slurm_conf import folder, read_conf, values
+from provision.services import start
+from provision.slurm_conf import agent_accounts, conf_path, folder, read_conf, values
 from provision.step import Context
 from provision.telling import sacctmgr, tell_all
 from provision.unix import ids_of
@@ -40,6 +41,8 @@ def is_done(context: Context) -> bool:
         return True
     path = folder(context) / "slurmdbd.conf"
     try:
+        if agent_accounts(read_conf(context)):
+            return _cluster(context) in _clusters(context).out.split()
         found, text = path.stat(), path.read_text(encoding="utf-8")
         private = found.st_mode & 0o7777 == 0o600 and (found.st_uid, found.st_gid) == _owner(context)
         cluster = _cluster(context)
@@ -54,6 +57,13 @@ def do(context: Context) -> None:
     Raises:
         Failure: a part of it cannot be had; what was done before stays, and the next run goes on from there.
     """
+    if not agent_accounts(read_conf(context)):
+        _set_up(context)
+    _wait_for_slurmdbd(context)
+    tell_all(prepared(context)["bootstrap"], _client_conf(context))
+
+
+def _set_up(context: Context) -> None:
     login = dict(context.settings.section("accounting"))
     password = _prepare_database(login)
     template = read_text(context.settings.folder / "slurm/slurmdbd.conf", "the site's slurmdbd.conf")
@@ -61,8 +71,7 @@ def do(context: Context) -> None:
     if write_whole(folder(context) / "slurmdbd.conf", text, 0o600, _owner(context)):
         print("wrote slurmdbd.conf (0600)")
     _make_folders(context, text)
-    _start(context)
-    tell_all(prepared(context)["bootstrap"], _client_conf(context))
+    start("slurmdbd")
 
 
 def prepared(context: Context) -> Mapping[str, Any]:
@@ -153,8 +162,13 @@ def _cluster(context: Context) -> str:
 
 
 def _client_conf(context: Context) -> Path:
-    """A slurm.conf for sacctmgr alone, since the node's own does not tell of slurmdbd before our Include."""
+    """A slurm.conf for sacctmgr alone, since the node's own does not tell of slurmdbd before our Include.
+
+    Where the agent keeps the accounts, its own slurm.conf tells.
+    """
     current = read_conf(context)
+    if agent_accounts(current):
+        return conf_path(context)
     lines = [f"{key}={value}" for key in _CLIENT_KEYS for value in values(current, key)]
     port = context.settings.section("accounting").get("slurmdbd_port") or 6819
     lines += ["AccountingStorageType=accounting_storage/slurmdbd", f"AccountingStorageHost={context.node}"]
@@ -168,9 +182,7 @@ def _clusters(context: Context) -> Done:
     return sacctmgr(*words, slurm_conf=_client_conf(context), limit=10)
 
 
-def _start(context: Context) -> None:
-    must(["systemctl", "enable", "slurmdbd"], limit=30)
-    must(["systemctl", "restart", "slurmdbd"], limit=START_SECONDS)
+def _wait_for_slurmdbd(context: Context) -> None:
     until = time.monotonic() + START_SECONDS
     while (done := _clusters(context)).code != 0:
         if time.monotonic() > until:

@@ -101,6 +101,11 @@ def _bring_back(context: Context) -> bool:
     return True
 
 
+def agent_accounts(text: str) -> bool:
+    """Whether the agent itself keeps the accounts: HyperPod was given a database (AccountingDatabase)."""
+    return "accounting_storage/slurmdbd" in values(without_include(text), "AccountingStorageType")
+
+
 def keep_backup(text: str) -> None:
     """Keep a copy of a complete slurm.conf."""
     if is_complete(text):

@@ -17,6 +17,7 @@ from provision.files import is_so, read_json, read_text, write_whole
 from provision.members import groups_by_name, groups_of_line, node_line, nodes_by_group
 from provision.slurm_conf import (
     INCLUDE,
+    agent_accounts,
     folder,
     keep_backup,
     read_conf,
@@ -30,6 +31,8 @@ _GROUP = re.compile(r"@group:([^@]*)@")
 _NODES = re.compile(r"\bNodes=(\S*)")
 _GRES = re.compile(r"(\s)Gres\s*=\s*\S+", re.IGNORECASE)
 _HEADER = "# Made by hpctools"
+# Where slurmdbd is, which the agent says where it keeps the accounts itself.
+_SLURMDBD = re.compile(r"(?m)^AccountingStorage(Type|Host|Port)=.*\n")
 
 
 def include_text(template: str, nodes: Mapping[str, list[str]], controller: str) -> str:
@@ -91,6 +94,8 @@ def wanted_files(context: Context) -> dict[Path, str]:
     template = read_text(context.settings.folder / "slurm" / INCLUDE, "the site's part of slurm.conf")
     controller = next(values(current, "SlurmctldHost"), "localhost").partition("(")[0]
     ours = include_text(template, nodes_by_group(current, known), controller)
+    if agent_accounts(current):
+        ours = _SLURMDBD.sub("", ours)
     _refuse_same_partitions(current, ours)
     gres = known_gres(
         context.settings.section("slurm").get("gres") or {}, _text(folder(context) / "gres.conf")

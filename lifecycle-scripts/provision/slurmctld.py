@@ -178,7 +178,7 @@ def _take_out(context: Context) -> NoReturn:
     state = "runs without it" if _wait() else "does not run without it either"
     last = said[-1] if said else "see its log"
     raise Failure(
-        f"slurmctld does not run with {INCLUDE}, which is out of slurm.conf again ({state}): {last}"
+        f"slurmctld does not run with {INCLUDE}, which is out of slurm.conf again; it {state}: {last}"
     )
 
 
