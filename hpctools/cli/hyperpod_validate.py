@@ -43,7 +43,9 @@ def validate(paths: tuple[Path, ...], update: bool, aws: bool, region: str | Non
     elif region:
         raise UsageError("--region says where to ask", "give --aws too")
     click.echo(_json(files, report) if as_json else _text(files, report))
-    return 1 if report.errors else 0
+    if report.errors:
+        return 1
+    return 3 if any(finding.rule == "no-answer" for finding in report.findings) else 0
 
 
 def _report(paths: tuple[Path, ...], update: bool) -> tuple[Files, checks.Report]:

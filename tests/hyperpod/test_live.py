@@ -82,17 +82,14 @@ def quotas() -> Any:
     return stubbed("service-quotas", ("list_service_quotas", {"Quotas": listed}, ""))
 
 
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Json]:
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Json]:
     """An account: a VPC, a private and a public subnet, two security groups, Lustre, a role, scripts."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "AWS_DEFAULT_REGION": REGION,
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
-    with mock_aws():
+    credentials = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": REGION}
+    with pytest.MonkeyPatch.context() as patch, mock_aws():
+        for name, value in credentials.items():
+            patch.setenv(name, value)
+        patch.delenv("AWS_PROFILE", raising=False)
         yield _network() | {"role": _role(), "source": _scripts()}
 
 
@@ -252,10 +249,13 @@ def test_everything_that_does_not_fit_is_told_at_once(cloud: Json) -> None:
 
 def test_a_file_of_the_other_style_in_s3_is_found(cloud: Json) -> None:
     """The local files look right; HyperPod would fail and roll back."""
-    boto3.client("s3").put_object(
-        Bucket="sagemaker-scripts", Key="current/provisioning_parameters.json", Body=b""
-    )
-    found = asked(cloud, small(cloud))
+    s3 = boto3.client("s3")
+    place = {"Bucket": "sagemaker-scripts", "Key": "current/provisioning_parameters.json"}
+    s3.put_object(**place, Body=b"")
+    try:
+        found = asked(cloud, small(cloud))
+    finally:
+        s3.delete_object(**place)
     assert found == [(f"/InstanceGroups/{n}/LifeCycleConfig/SourceS3Uri", "both-styles") for n in (0, 1)]
 
 
@@ -266,6 +266,14 @@ def test_what_the_credentials_may_not_see_is_a_warning(cloud: Json) -> None:
     request["VpcConfig"]["Subnets"] = ["subnet-0000000f"]
     found = asked(cloud, request, **{"service-quotas": denied})
     assert found == [("", "not-checked?"), ("/VpcConfig/Subnets/0", "subnet")]
+
+
+def test_one_service_that_is_down_leaves_the_others_to_ask(cloud: Json) -> None:
+    down = stubbed("service-quotas", ("list_service_quotas", None, "ThrottlingException"))
+    request = small(cloud)
+    request["VpcConfig"]["Subnets"] = ["subnet-0000000f"]
+    found = asked(cloud, request, **{"service-quotas": down})
+    assert found == [("", "no-answer?"), ("/VpcConfig/Subnets/0", "subnet")]
 
 
 def test_a_plan_that_is_not_there(cloud: Json) -> None:

@@ -15,7 +15,8 @@ __all__ = ["AwsFacts", "check", "gather", "judge"]
 def check(files: Files, *, region: str | None = None, aws: Aws | None = None) -> tuple[Finding, ...]:
     """Ask AWS about everything that the files name, and judge it.
 
-    What AWS does not let these credentials see is a warning each; nothing at AWS is changed.
+    What AWS does not let these credentials see is a warning each (`not-checked`), and so is a service that
+    does not answer (`no-answer`); nothing at AWS is changed.
 
     Args:
         files: the files; those of a cluster on Kubernetes are not asked about.
@@ -23,7 +24,7 @@ def check(files: Files, *, region: str | None = None, aws: Aws | None = None) ->
         aws: the account; the environment's credentials when left out.
 
     Raises:
-        UnreachableError: no answer, no credentials, no region.
+        UnreachableError: no answer at all, no credentials, no region.
         HpctoolsError: boto3 is missing.
     """
     if files.style in ("eks", "unknown"):

@@ -138,11 +138,19 @@ class Role:
 
 @dataclass(frozen=True)
 class Unseen:
-    """Something that the credentials may not see: what, and AWS's reason."""
+    """Something that nobody told.
+
+    Attributes:
+        what: of what it would have been.
+        why: AWS's reason, or that it did not answer.
+        remedy: what to do about it.
+        silent: there was no answer; else the credentials may not see it.
+    """
 
     what: str
     why: str
     remedy: str
+    silent: bool = False
 
 
 @dataclass(frozen=True)

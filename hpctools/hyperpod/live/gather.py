@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from hpctools.errors import UnreachableError
 from hpctools.hyperpod.files import Files
 from hpctools.hyperpod.live import named, network
 from hpctools.hyperpod.live.facts import AwsFacts, FileSystem, Plan, Role, Statement, Unseen
@@ -23,7 +24,7 @@ _MOST_PAGES = 10  # of 1000 objects; lifecycle scripts are some dozens
 
 @dataclass
 class _Asking:
-    """Notes what the credentials may not see, and goes on."""
+    """Notes what nobody tells, and goes on: one service that is down leaves the others to ask."""
 
     unseen: list[Unseen] = field(default_factory=list)
 
@@ -31,17 +32,18 @@ class _Asking:
         try:
             return ask()
         except RefusedError as error:
-            self.unseen.append(
-                Unseen(what, error.message, error.remedy or "allow these credentials to see it")
-            )
-            return None
+            remedy = error.remedy or "allow these credentials to see it"
+            self.unseen.append(Unseen(what, error.message, remedy))
+        except UnreachableError as error:
+            self.unseen.append(Unseen(what, error.message, error.remedy, silent=True))
+        return None
 
 
 def gather(files: Files, aws: Aws) -> AwsFacts:
     """Ask AWS about everything that the files name.
 
     Raises:
-        UnreachableError: no answer, or no credentials.
+        UnreachableError: there are no credentials, or AWS does not even say whose they are.
     """
     asking = _Asking()
     account = aws.account()
@@ -73,16 +75,19 @@ def _security_groups(files: Files) -> list[str]:
     return named.distinct([place for each in named.networks(files) for place in named.security_groups(each)])
 
 
-def _each(names: Iterable[str], ask: Callable[[str], Found]) -> Mapping[str, Found]:
+def _each(names: Iterable[str], ask: Callable[[str], Found | None]) -> Mapping[str, Found]:
     """Ask for each by name; leave out what is not there."""
-    found: dict[str, Found] = {}
-    for name in names:
-        try:
-            found[name] = ask(name)
-        except RefusedError as error:
-            if error.code not in _NOT_THERE:
-                raise
-    return found
+    answers = {name: _asked(name, ask) for name in names}
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _asked(name: str, ask: Callable[[str], Found | None]) -> Found | None:
+    try:
+        return ask(name)
+    except RefusedError as error:
+        if error.code not in _NOT_THERE:
+            raise
+        return None
 
 
 def _file_systems(files: Files, aws: Aws) -> Mapping[str, FileSystem]:
@@ -91,8 +96,11 @@ def _file_systems(files: Files, aws: Aws) -> Mapping[str, FileSystem]:
     return _each(identifiers, lambda each: _file_system(aws, each))
 
 
-def _file_system(aws: Aws, identifier: str) -> FileSystem:
-    answer = aws.service("fsx").ask("describe_file_systems", FileSystemIds=[identifier])["FileSystems"][0]
+def _file_system(aws: Aws, identifier: str) -> FileSystem | None:
+    found = aws.service("fsx").ask("describe_file_systems", FileSystemIds=[identifier])["FileSystems"]
+    if not found:
+        return None
+    answer = found[0]
     interfaces = answer.get("NetworkInterfaceIds", [])
     return FileSystem(
         kind=answer["FileSystemType"],

@@ -20,6 +20,9 @@ def judge(files: Files, facts: AwsFacts) -> Iterator[Finding]:
     """Yield everything in which the files and the account do not fit, and what could not be seen."""
     for each in facts.unseen:
         found = f"{each.what} could not be checked: {each.why}"
-        yield files.request.warning("not-checked", each.remedy, found)
+        if each.silent:
+            yield files.request.warning("no-answer", each.remedy, found)
+        else:
+            yield files.request.warning("not-checked", each.remedy, found)
     for rule in RULES:
         yield from rule(files, facts)
