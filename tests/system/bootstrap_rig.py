@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 
@@ -65,6 +66,10 @@ class Bootstrap:
         """Give a machine what the site's people bring there themselves: the reader's password."""
         host.write(SECRET_FILE, directory.PASSWORD, 0o600)
 
+    def log(self, name: str) -> Path:
+        """A machine's log of the lifecycle scripts, to be read from outside."""
+        return Path(f"/proc/{self[name].pid1.pid}/root{LOG}")
+
     def replace(self, name: str) -> Host:
         """An empty machine in place of another, of the same name."""
         fresh = self.cluster.replace(name)
@@ -83,17 +88,21 @@ class Bootstrap:
 
 
 @contextmanager
-def bootstrap(folder: Path) -> Iterator[Bootstrap]:
-    """A controller, two login nodes, three workers and a directory, with the site's bundle delivered.
+def bootstrap(folder: Path, workers: int = 3, logins: int = 2) -> Iterator[Bootstrap]:
+    """A controller, login nodes, workers and a directory, with the site's bundle delivered.
 
     Args:
         folder: for the site file and the bundle.
+        workers: how many workers.
+        logins: how many login nodes.
     """
-    fleet = Fleet(groups=(*Fleet().groups, Group("directory", "directory", 1)), partition="worker")
+    counts = {"worker": workers, "login": logins}
+    groups = [replace(group, count=counts.get(group.name, group.count)) for group in Fleet().groups]
+    fleet = Fleet(groups=(*groups, Group("directory", "directory", 1)), partition="worker")
     with hosts(fleet=fleet) as cluster:
         people = (*NLP, *CV, "nlp-head", "nlp-lead", "cv-head", "cv-lead", STRANGER)
-        groups = {"hpc": tuple(name for name in people if name != STRANGER)}
-        certificate = directory.serve(cluster["directory-1"], people, groups)
+        members = {"hpc": tuple(name for name in people if name != STRANGER)}
+        certificate = directory.serve(cluster["directory-1"], people, members)
         site = folder / "site.yaml"
         site.write_text(SITE.read_text().replace("@certificate@", indent(certificate, " " * 6).strip()))
         cluster.deliver(make_bundle(site, folder / "bundle"))

@@ -40,10 +40,12 @@ def connect(ground: Identity, member: Identity, address: str) -> None:
         address: its IPv4 address; the last number names the cable.
     """
     cable = f"to-{address.rpartition('.')[2]}"
+    # The same for each machine that has this address, one after the other: nobody's ARP cache is ever wrong.
+    hardware = ":".join(f"{number:02x}" for number in (2, 0, *map(int, address.split("."))))
     _foreign(member)
     _ip(
         ground,
-        f"link add {cable} type veth peer name eth0 netns {member.pid}",
+        f"link add {cable} type veth peer name eth0 address {hardware} netns {member.pid}",
         f"link set {cable} master {BRIDGE} up",
     )
     _ip(

@@ -74,11 +74,10 @@ def test_a_shared_file_system_is_mounted_by_mounts_own_command(made: Hosts) -> N
         made[name].run(["sh", "-c", "mkdir -p /fsx && mount -t lustre fs-1@tcp:/abcd /fsx"])
     made["login-1"].write("/fsx/seen", "by all\n")
     assert made["worker-1"].read("/fsx/seen") == "by all\n"
-    (made.rack.shared / "refuse-abcd").touch()
+    made["worker-2"].run(["touch", "/refuse-abcd"])
     refused = made["worker-2"].run(
         ["sh", "-c", "mkdir -p /fsx && mount -t lustre fs-1@tcp:/abcd /fsx"], check=False
     )
-    (made.rack.shared / "refuse-abcd").unlink()
     assert (refused.code, "Connection refused" in refused.stderr) == (32, True)
 
 
@@ -115,12 +114,16 @@ def test_a_service_that_ends_at_once_or_does_not_exist_is_a_failure(made: Hosts)
 
 def test_a_replaced_machine_is_an_empty_one_of_the_same_name(made: Hosts) -> None:
     made["worker-2"].write("/etc/before", "x")
+    made["worker-1"].run(
+        ["bash", "-c", "exec 3<>/dev/tcp/worker-2/22"]
+    )  # whose ARP cache knows it from now on
     old = made["worker-2"].pid1
     fresh = made.replace("worker-2")
     assert identify(old.pid) != old
     assert not fresh.exists("/etc/before")
     assert fresh.run(["hostname"]).stdout == "ip-10-77-0-32\n"
-    assert fresh.ssh("ubuntu", "true").code == 0
+    assert fresh.ssh("ubuntu", "true", timeout=5).code == 0
+    made["worker-1"].run(["bash", "-c", "exec 3<>/dev/tcp/worker-2/22"], timeout=5)
 
 
 def test_this_machines_own_network_is_never_touched() -> None:

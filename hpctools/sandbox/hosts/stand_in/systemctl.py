@@ -364,20 +364,34 @@ def ask(verb: str, units: list[Unit], quiet: bool) -> int:
 
 
 def act(verb: str, units: list[Unit], now: bool) -> int:
-    """Do something with each unit, one command at a time."""
-    code = 0
-    for unit in units:
-        with (RUN / f"{unit.name}.lock").open("w") as lock:
-            os.set_inheritable(lock.fileno(), False)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                ACTIONS[verb](unit)
-                if now:
-                    ACTIONS[{"enable": "start", "disable": "stop"}.get(verb, "unmask")](unit)
-            except (Failure, OSError, KeyError) as error:
-                print(error, file=sys.stderr)
-                code = 5 if not unit.known else 1
-    return code
+    """Do something with each unit, one command at a time; it goes on whatever becomes of us."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.close(reader)
+        null = os.open("/dev/null", os.O_RDWR)
+        for source, target in ((null, 0), (null, 1), (writer, 2)):
+            os.dup2(source, target)
+        os._exit(max([one(verb, unit, now) for unit in units]))
+    os.close(writer)
+    with os.fdopen(reader, errors="replace") as said:
+        sys.stderr.write(said.read())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def one(verb: str, unit: Unit, now: bool) -> int:
+    """Do something with one unit."""
+    with (RUN / f"{unit.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            ACTIONS[verb](unit)
+            if now:
+                ACTIONS[{"enable": "start", "disable": "stop"}.get(verb, "unmask")](unit)
+        except (Failure, OSError, KeyError) as error:
+            os.write(2, f"{error}\n".encode())
+            return 5 if not unit.known else 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,182 @@
+"""Lifecycle scripts killed at every step, nodes that are replaced, and a world that does not work."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hpctools.sandbox.hosts import image
+from hpctools.slurm.run import Completed, Process
+from tests.system.bootstrap_rig import ADMINISTRATOR, STEP_SECONDS, Bootstrap, bootstrap
+from tests.system.harness import until
+
+CONTROLLER, LOGIN, WORKER = "controller-1", "login-1", "worker-1"
+QUICK = ("--backoff", "0.05")
+# What each role has to do on an empty node of this site; all else is there already.
+STEPS = {
+    CONTROLLER: {"10-mounts", "26-sssd", "30-accounting-database", "35-slurm-include", "45-slurm-daemons"},
+    LOGIN: {"10-mounts", "26-sssd", "45-slurm-daemons", "65-ssh-keys", "80-pam"},
+    WORKER: {"10-mounts", "26-sssd", "45-slurm-daemons", "80-pam"},
+}
+NOTE = "/run/runner.pid"
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
+BROKEN_DATABASE = "/etc/systemd/system/mariadb.service.d/broken.conf"
+CHRONYC = """\
+#!/bin/sh
+[ -e /run/clock-is-right ] && offset=0.000012 || offset=612.5
+echo "System time     : $offset seconds slow of NTP time"
+echo "Leap status     : Normal"
+"""
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bootstrap]:
+    """A small cluster whose lifecycle scripts were killed at every step on their way."""
+    with bootstrap(tmp_path_factory.mktemp("faults"), workers=1, logins=1) as made:
+        image.write_slurm_conf(made[CONTROLLER], made.cluster.fleet)
+        killed = {CONTROLLER: kill_at_every_step(made, CONTROLLER, signal.SIGKILL)}
+        with ThreadPoolExecutor() as pool:
+            login = pool.submit(kill_at_every_step, made, LOGIN, signal.SIGTERM)
+            worker = pool.submit(kill_at_every_step, made, WORKER, signal.SIGKILL)
+        made.__dict__["killed"] = {**killed, LOGIN: login.result(), WORKER: worker.result()}
+        yield made
+
+
+def kill_at_every_step(rig: Bootstrap, name: str, number: signal.Signals) -> list[str]:
+    """Run the scripts again and again, ending each run at a step: as it begins, and then somewhere within."""
+    chance, killed = random.Random(name), list[str]()
+    while True:
+        begun = len(_lines(rig, name))
+        argv = ["sh", "-c", 'echo $$ >"$0"; exec "$@"', NOTE, *rig.command(*QUICK)]
+        process = rig[name].start(argv, rig.cluster.rack.folder / f"{name}.out")
+        step = _next_step(rig, name, begun, killed, process)
+        if step is None:
+            assert process.wait(STEP_SECONDS) == 0, _said(rig, name)
+            return killed
+        time.sleep(chance.uniform(0.05, 0.4) if step in killed else 0)
+        rig[name].run(["kill", f"-{number}", rig[name].read(NOTE).strip()], check=False)
+        process.wait(STEP_SECONDS)
+        killed.append(step)
+
+
+def _said(rig: Bootstrap, name: str) -> str:
+    return (rig.cluster.rack.folder / f"{name}.out").read_text()[-4000:]
+
+
+def _next_step(rig: Bootstrap, name: str, begun: int, killed: list[str], process: Process) -> str | None:
+    """The first step that begins and was not killed twice yet; None when the run has ended."""
+    while True:
+        over = process.poll() is not None
+        for line in _lines(rig, name)[begun:]:
+            if line["event"] == "step-begins" and killed.count(str(line["step"])) < 2:
+                return str(line["step"])
+        if over:
+            return None
+        time.sleep(0.01)
+
+
+def _lines(rig: Bootstrap, name: str) -> list[dict[str, object]]:
+    path = rig.log(name)
+    whole = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in whole if line.endswith("\n")]
+
+
+def works(rig: Bootstrap) -> None:
+    """A job runs on the worker, and lets its owner in for as long."""
+    until(lambda: rig[CONTROLLER].run(["sinfo", "-h", "-p", "nlp", "-t", "idle", "-o", "%D"]).stdout == "1\n")
+    number = rig[LOGIN].ssh("nlp1", "sbatch --parsable -p nlp --wrap 'sleep 600'").stdout.strip()
+    until(lambda: rig[CONTROLLER].run(["squeue", "-h", "-j", number, "-o", "%T"]).stdout == "RUNNING\n")
+    assert f"/job_{number}/" in rig[WORKER].ssh("nlp1", "cat /proc/self/cgroup").stdout
+    rig[CONTROLLER].run(["scancel", number])
+    until(lambda: rig[WORKER].ssh("nlp1", "true", check=False).code == 255)
+
+
+def test_killed_at_every_step_and_run_again(rig: Bootstrap) -> None:
+    for name, killed in rig.__dict__["killed"].items():
+        assert set(killed) >= STEPS[name]
+    works(rig)
+    for name in STEPS:
+        assert rig.provision(name).code == 0
+        assert rig.events(name, "run-done")[-1]["did"] == 0
+
+
+def test_killed_runs_leave_nothing_half_written_and_nothing_twice(rig: Bootstrap) -> None:
+    find = [
+        "find",
+        "/opt/slurm/",
+        "/etc/pam.d",
+        "/etc/sssd",
+        "/etc/ssh",
+        "-newer",
+        "/etc/hostname",
+        "-name",
+        ".*",
+    ]
+    for name in STEPS:
+        assert rig[name].run([*find, "!", "-name", ".agent"]).stdout == ""
+        assert rig[name].read("/etc/fstab").count("fs-0123@tcp:/abcd") == 1
+    assert rig[CONTROLLER].read("/opt/slurm/etc/slurm.conf").count("Include hpctools.conf") == 1
+    assert rig[WORKER].read("/etc/pam.d/sshd").count("# hpctools: begin") == 1
+
+
+@pytest.fixture(scope="module")
+def failed(rig: Bootstrap) -> dict[str, Completed]:
+    """All nodes replaced by empty ones of the same names, in a world where something is broken for each."""
+    rig[LOGIN].ssh("nlp1", "echo kept >kept")
+    key = rig[LOGIN].read(HOST_KEY)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(rig.replace, STEPS))
+    rig.__dict__["key"] = key
+    image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet)
+    rig[CONTROLLER].write(BROKEN_DATABASE, "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    rig[LOGIN].write("/usr/bin/chronyc", CHRONYC, 0o755)
+    rig[WORKER].run(["touch", "/refuse-abcd"])
+    with ThreadPoolExecutor() as pool:
+        done = pool.map(lambda name: rig.provision(name, *QUICK, check=False), STEPS)
+    return dict(zip(STEPS, done, strict=True))
+
+
+def failed_step(rig: Bootstrap, name: str) -> object:
+    return rig.events(name, "run-failed")[-1]["step"]
+
+
+def test_a_file_system_that_cannot_be_mounted(rig: Bootstrap, failed: dict[str, Completed]) -> None:
+    """The node says which and why, and admits administrators alone."""
+    assert (failed[WORKER].code, failed_step(rig, WORKER)) == (1, "10-mounts")
+    assert "fs-0123@tcp:/abcd cannot be mounted at /fsx" in failed[WORKER].stdout
+    assert rig[WORKER].ssh("nlp1", "true", check=False).code == 255
+    assert rig[WORKER].ssh(ADMINISTRATOR, "true").code == 0
+
+
+def test_a_clock_that_is_wrong(rig: Bootstrap, failed: dict[str, Completed]) -> None:
+    """With it munge and AWS refuse everything, so nothing else is begun."""
+    assert (failed[LOGIN].code, failed_step(rig, LOGIN)) == (1, "05-clock")
+    assert "clock" in failed[LOGIN].stdout
+    assert rig[LOGIN].ssh(ADMINISTRATOR, "true").code == 0
+
+
+def test_a_database_that_does_not_come_up(rig: Bootstrap, failed: dict[str, Completed]) -> None:
+    """slurmctld must not start before accounting knows the cluster: it would make up an id of its own."""
+    assert (failed[CONTROLLER].code, failed_step(rig, CONTROLLER)) == (1, "30-accounting-database")
+    assert rig[CONTROLLER].run(["systemctl", "is-active", "slurmctld"], check=False).stdout == "inactive\n"
+    assert not rig[CONTROLLER].exists("/var/spool/slurmctld/clustername")
+
+
+def test_replaced_nodes_go_on_where_they_failed_and_get_everything_back(
+    rig: Bootstrap, failed: dict[str, Completed]
+) -> None:
+    rig[CONTROLLER].run(["rm", BROKEN_DATABASE])
+    rig[LOGIN].write("/run/clock-is-right", "")
+    rig[WORKER].run(["rm", "/refuse-abcd"])
+    with ThreadPoolExecutor() as pool:
+        done = dict(zip(STEPS, pool.map(rig.provision, STEPS), strict=True))
+    assert {name: each.code for name, each in done.items()} == dict.fromkeys(failed, 0)
+    works(rig)
+    assert rig[LOGIN].ssh("nlp1", "cat kept").stdout == "kept\n"
+    assert rig[LOGIN].read(HOST_KEY) == rig.__dict__["key"]
