@@ -90,8 +90,15 @@ def locate(paths: Sequence[Path]) -> tuple[Files, tuple[Finding, ...]]:
         The files, and what is wrong with their texts.
 
     Raises:
-        UsageError: there is no such file, nothing of a cluster in the folder, or two files of one kind.
+        UsageError: there is no such file, nothing of a cluster in the folder, two files of one kind, or a
+            site file.
     """
+    for path in paths:
+        if path.suffix in (".yaml", ".yml"):
+            raise UsageError(
+                f"{path}: is YAML, and HyperPod's files are JSON",
+                "check a site with hpctools validate, or make its files with hpctools hyperpod render",
+            )
     named = [each for path in paths for each in (_in_folder(path) if path.is_dir() else [path])]
     files, findings = _sort(read(path) for path in named)
     beside = named[0].with_name(PROVISIONING)

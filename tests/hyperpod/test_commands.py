@@ -127,6 +127,13 @@ def test_two_requests_are_wrong_usage(tmp_path: Path) -> None:
         invoke("validate", *paths.values())
 
 
+def test_a_site_file_is_wrong_usage_with_a_hint() -> None:
+    for name in ("validate", "convert"):
+        more = ["--to", "legacy"] if name == "convert" else []
+        with pytest.raises(UsageError, match="hpctools hyperpod render"):
+            invoke(name, UNIVERSITY, *more)
+
+
 def test_a_region_without_aws_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--region"):
         invoke("validate", "--region", "eu-central-1", *write(tmp_path, a=slurmconfig()).values())
