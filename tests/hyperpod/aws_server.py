@@ -24,7 +24,8 @@ warnings.filterwarnings("ignore", message=".*not supported by moto.*")
 from moto.cloudformation.models import CloudFormationBackend  # noqa: E402
 from moto.core.common_models import CloudFormationModel  # noqa: E402
 from moto.ds.models import ds_backends  # noqa: E402
-from moto.ec2.models import EC2Backend  # noqa: E402
+from moto.ec2.models import EC2Backend, ec2_backends  # noqa: E402
+from moto.ec2.models.flow_logs import FlowLogs  # noqa: E402
 from moto.elbv2.models import ELBv2Backend  # noqa: E402
 from moto.fsx.models import fsx_backends  # noqa: E402
 from moto.rds.models import DBInstance, DBParameterGroup  # noqa: E402
@@ -39,6 +40,14 @@ DBParameterGroup.physical_resource_id = property(lambda group: group.name)
 DBInstance.update_from_cloudformation_json = classmethod(
     lambda cls, original_resource, *_, **__: original_resource
 )
+
+
+def _delete_flow_log(name: str, stated: Any, account_id: str, region_name: str) -> None:
+    """moto's CloudFormation deletes none."""
+    ec2_backends[account_id][region_name].flow_logs.pop(name, None)
+
+
+FlowLogs.delete_from_cloudformation_json = staticmethod(_delete_flow_log)
 
 _delete_vpc = EC2Backend.delete_vpc
 
@@ -68,12 +77,19 @@ _execute_change_set = CloudFormationBackend.execute_change_set
 
 
 def _with_outputs(backend: Any, change_set_name: str, stack_name: str | None = None) -> None:
-    """moto forgets the outputs of stacks that change sets made."""
+    """moto forgets the outputs of stacks that change sets made, and does not forget what they removed."""
     _execute_change_set(backend, change_set_name, stack_name)
     for stack in backend.stacks.values():
         if stack.name == stack_name:
             stack._parse_template()
             stack.output_map = stack._create_output_map()
+            parsed = stack.resource_map._parsed_resources
+            for name in [name for name in parsed if _is_gone(name, stack)]:
+                del parsed[name]
+
+
+def _is_gone(name: str, stack: Any) -> bool:
+    return name[0].isupper() and "::" not in name and name not in stack.template_dict["Resources"]
 
 
 CloudFormationBackend.execute_change_set = _with_outputs

@@ -155,7 +155,7 @@ def _refusal(error: Any, about: str) -> HpctoolsError:
             f"{about}: AWS limits the rate of requests ({code})",
             "run the same command again in some minutes; it goes on where it was",
         )
-    if code in _ILL or code.isdigit() and code >= "500":
+    if code in _ILL or (code.isdigit() and code >= "500"):
         return UnreachableError(
             f"{about}: AWS has trouble of its own ({code})",
             "see health.aws.amazon.com, and run the same command again: it goes on where it was",

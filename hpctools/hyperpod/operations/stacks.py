@@ -64,10 +64,13 @@ class Wanted:
             )
         return lean
 
-    @property
-    def change_set(self) -> str:
-        """The change set's name; the same for the same wish, so that a second call finds the first one's."""
-        text = self.body + json.dumps(dict(self.tags), sort_keys=True)
+    def change_set(self, since: str = "") -> str:
+        """The change set's name; the same for the same wish, so that a second call finds the first one's.
+
+        Args:
+            since: when the stack was changed last; a change set that was carried out is not found again.
+        """
+        text = self.body + json.dumps(dict(self.tags), sort_keys=True) + since
         return f"hpctools-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -94,6 +97,26 @@ def _is_tag_of(value: Any, tags: Mapping[str, str]) -> bool:
 
 Agree = Callable[[tuple[Change, ...]], None]
 """Is shown what would change, and raises to stop it."""
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A change set of this name that makes a stack what is wanted."""
+
+    wanted: Wanted
+    name: str
+
+    @property
+    def stack(self) -> str:
+        return self.wanted.name
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"StackName": self.stack, "ChangeSetName": self.name}
+
+
+def _changed_at(stack: Mapping[str, Any] | None) -> str:
+    return str(stack.get("LastUpdatedTime", stack.get("CreationTime", ""))) if stack else ""
 
 
 @dataclass(frozen=True)
@@ -140,14 +163,15 @@ class Stacks:
             HpctoolsError: CloudFormation could not, with its reasons; it has rolled back.
             UnreachableError: AWS does not answer, or takes too long.
         """
-        exists = self._settle(wanted.name)
-        changes = self._prepare(wanted, exists)
+        found = self._settle(wanted.name)
+        proposal = _Proposal(wanted, wanted.change_set(_changed_at(found)))
+        changes = self._prepare(proposal, found is not None)
         if not changes:
             self.watch.tell(f"stack {wanted.name}", "unchanged")
             return False
         agree(changes)
         self.watch.tell(f"stack {wanted.name}", "changing", f"{len(changes)} resources")
-        self.service.ask("execute_change_set", StackName=wanted.name, ChangeSetName=wanted.change_set)
+        self.service.ask("execute_change_set", StackName=wanted.name, ChangeSetName=proposal.name)
         self._wait(wanted.name, "brought up to date")
         return True
 
@@ -167,23 +191,23 @@ class Stacks:
         self.service.ask("delete_stack", StackName=found["StackId"])
         self._wait(found["StackId"], "deleted", gone=True, shown=name)
 
-    def _settle(self, name: str) -> bool:
-        """Wait for what is under way; whether there is a stack then."""
+    def _settle(self, name: str) -> dict[str, Any] | None:
+        """Wait for what is under way; the stack that there is then, None when it has to be created."""
         self._wait_over(name)
         found = self.find(name)
         if found is None or found["StackStatus"] == _MADE:
-            return False
+            return None
         status = found["StackStatus"]
         if status in _NEVER_MADE:
             self.watch.tell(f"stack {name}", "deleting", f"what is left of an attempt that failed ({status})")
             self.delete(name)
-            return False
+            return None
         if status not in _GOOD:
             raise HpctoolsError(
                 f"stack {name} is {status}: {found.get('StackStatusReason', 'no reason is told')}",
                 f"repair it: aws cloudformation continue-update-rollback --stack-name {name}",
             )
-        return True
+        return found
 
     def _wait_over(self, name: str) -> None:
         def over() -> bool:
@@ -195,63 +219,61 @@ class Stacks:
 
         self.watch.until(over, f"what stack {name} was doing")
 
-    def _prepare(self, wanted: Wanted, exists: bool) -> tuple[Change, ...]:
+    def _prepare(self, proposal: _Proposal, exists: bool) -> tuple[Change, ...]:
         """Make the change set, or find the one of an earlier call; no changes when there are none."""
-        found = self._change_set(wanted)
+        found = self._change_set(proposal)
         if found is None or found["Status"] == "FAILED" or found.get("ExecutionStatus") not in _USABLE:
             if found is not None:
-                self._drop(wanted)
-            self._propose(wanted, exists)
-        status = self._computed(wanted)
+                self._drop(proposal)
+            self._propose(proposal, exists)
+        status = self._computed(proposal)
         if status["Status"] == "FAILED":
-            self._drop(wanted)
+            self._drop(proposal)
             if _nothing_to_do(status.get("StatusReason", "")):
                 return ()
             reason = status.get("StatusReason", "no reason is told")
             raise HpctoolsError(
-                f"stack {wanted.name} cannot be changed so: {reason}", "see docs/infrastructure.md"
+                f"stack {proposal.stack} cannot be changed so: {reason}", "see docs/infrastructure.md"
             )
-        return tuple(_change(each["ResourceChange"]) for each in self._all_changes(wanted))
+        return tuple(_change(each["ResourceChange"]) for each in self._all_changes(proposal))
 
-    def _change_set(self, wanted: Wanted) -> dict[str, Any] | None:
+    def _change_set(self, proposal: _Proposal) -> dict[str, Any] | None:
         try:
-            return self.service.ask(
-                "describe_change_set", StackName=wanted.name, ChangeSetName=wanted.change_set
-            )
+            return self.service.ask("describe_change_set", **proposal.names)
         except RefusedError as error:
             if error.code in ("ChangeSetNotFound", "ChangeSetNotFoundException", "ValidationError"):
                 return None
             raise
 
-    def _drop(self, wanted: Wanted) -> None:
-        self.service.ask("delete_change_set", StackName=wanted.name, ChangeSetName=wanted.change_set)
+    def _drop(self, proposal: _Proposal) -> None:
+        self.service.ask("delete_change_set", **proposal.names)
 
-    def _propose(self, wanted: Wanted, exists: bool) -> None:
+    def _propose(self, proposal: _Proposal, exists: bool) -> None:
+        tags = sorted(proposal.wanted.tags.items())
         self.service.ask(
             "create_change_set",
-            StackName=wanted.name,
-            ChangeSetName=wanted.change_set,
+            **proposal.names,
             ChangeSetType="UPDATE" if exists else "CREATE",
-            TemplateBody=wanted.body,
+            TemplateBody=proposal.wanted.body,
             Capabilities=list(_CAPABILITIES),
-            Tags=[{"Key": key, "Value": value} for key, value in sorted(wanted.tags.items())],
+            Tags=[{"Key": key, "Value": value} for key, value in tags],
             # Buckets that outlived a stack which somebody deleted by hand are taken up again.
             ImportExistingResources=True,
         )
 
-    def _computed(self, wanted: Wanted) -> dict[str, Any]:
+    def _computed(self, proposal: _Proposal) -> dict[str, Any]:
         latest: dict[str, Any] = {}
 
         def computed() -> bool:
-            latest.update(self._change_set(wanted) or {"Status": "CREATE_PENDING"})
+            latest.update(self._change_set(proposal) or {"Status": "CREATE_PENDING"})
             return latest["Status"] in ("CREATE_COMPLETE", "FAILED")
 
-        self.watch.until(computed, f"the plan for stack {wanted.name}")
+        self.watch.until(computed, f"the plan for stack {proposal.stack}")
         return latest
 
-    def _all_changes(self, wanted: Wanted) -> list[dict[str, Any]]:
-        name, changes = wanted.change_set, []
-        for page in self.service.pages("describe_change_set", StackName=wanted.name, ChangeSetName=name):
+    def _all_changes(self, proposal: _Proposal) -> list[dict[str, Any]]:
+        changes: list[dict[str, Any]] = []
+        for page in self.service.pages("describe_change_set", **proposal.names):
             changes += [each for each in page.get("Changes", ()) if "ResourceChange" in each]
         return changes
 

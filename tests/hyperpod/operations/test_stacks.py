@@ -248,5 +248,5 @@ def test_the_same_wish_has_the_same_change_set() -> None:
         lambda: Wanted("a", TWO, {"k": "v"}),
         lambda: Wanted("a", TOPIC, {"k": "w"}),
     ]
-    assert [wish().change_set for wish in wishes] == [wish().change_set for wish in wishes]
-    assert len({wish().change_set for wish in wishes}) == 3
+    assert [wish().change_set("1") for wish in wishes] == [wish().change_set("1") for wish in wishes]
+    assert len({wish().change_set(since) for wish in wishes for since in ("1", "2")}) == 6
