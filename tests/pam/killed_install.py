@@ -2,8 +2,8 @@
 
 `killed_install.py FOLDER VERB [arguments]`, where FOLDER/pam.d is this mount namespace's /etc/pam.d. What it
 changes Python's audit hooks tell: files opened for writing, renamed, removed, made. Prints a list of what was
-found after each kill: the text of the stack, files that it includes and that are not there, whether root gets in;
-the last entry is that of the installer that was not killed.
+found after each kill: the text of the stack, files that it includes and that are not there, whether root gets
+in; the last entry is that of the installer that was not killed.
 """
 
 from __future__ import annotations

@@ -205,3 +205,27 @@ def test_a_run_after_a_kill_finishes_and_sweeps(node: Path) -> None:
     assert installer(node, "install", *COMPUTE).returncode == 0
     assert names(node) & set(leavings) == set()
     assert len(list((node / "library").iterdir())) == 1
+
+
+def test_administrators_get_in_while_the_stack_is_replaced(node: Path) -> None:
+    """A list of administrators in a file of its own was empty 35 times in 200 while `sort | tee` wrote it."""
+    code = (
+        "import sys, threading\n"
+        "from pam import install, trial\n"
+        f"places = ['--library', '{node}/library', '--state', '{node}/state']\n"
+        "def replace():\n"
+        "    for turn in range(12):\n"
+        "        install.main(['install', '--role', ('compute', 'login')[turn % 2], *places])\n"
+        "worker = threading.Thread(target=replace)\n"
+        "worker.start()\n"
+        "answers = []\n"
+        "while worker.is_alive():\n"
+        "    answers.append(trial.attempt('sshd', 'root', 'account').admitted)\n"
+        "print('answers', len(answers), all(answers))\n"
+    )
+    done = private_pam.run(node, ["/usr/bin/python3", "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("nothing to do") == 0
+    _, count, always = done.stdout.splitlines()[-1].split()
+    assert int(count) > 50
+    assert always == "True"

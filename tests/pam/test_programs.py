@@ -1,0 +1,176 @@
+"""The programs that the stacks call, by themselves; on real sshds they are in tests/system/test_pam.py."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[2] / "pam" / "programs"
+UID = pwd.getpwnam("daemon").pw_uid
+
+
+def call(
+    name: str, *words: str, changes: dict[str, str] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program, as it is or with some of its text changed."""
+    text = (PROGRAMS / name).read_text()
+    for old, new in (changes or {}).items():
+        assert old in text
+        text = text.replace(old, new)
+    interpreter = ["/bin/sh", "-c"] if text.startswith("#!/bin/sh") else ["/usr/bin/python3", "-IS", "-c"]
+    first = [name] if text.startswith("#!/bin/sh") else []
+    argv = [*interpreter, text, *first, *words]
+    env = {"PAM_USER": "daemon", **environment}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (f"6:freezer:/slurm/uid_{UID}/job_5/step_extern", 0),
+        (f"6:freezer:/slurm_n1/uid_{UID}/job_5/step_extern", 0),
+        (f"6:freezer:/box/slurm_n1/uid_{UID}/job_5/step_extern/task_0", 0),
+        ("0::/system.slice/slurmstepd.scope/job_12/step_extern/user/task_special", 0),
+        ("0::/system.slice/n1_slurmstepd.scope/job_12/step_extern/user", 0),
+        (f"6:freezer:/slurm/uid_{UID}7/job_5/step_extern", 1),
+        ("6:freezer:/slurm/uid_0/job_5/step_extern", 1),
+        (f"6:freezer:/slurm/uid_{UID}", 1),
+        (f"6:freezer:/user/slurmish/uid_{UID}/job_5", 1),
+        (f"0::/user.slice/user-{UID}.slice/session-3.scope", 1),
+        ("0::/system.slice/slurmd.service", 1),
+    ],
+)
+def test_adopted_knows_the_cgroup_of_a_job_of_the_user(tmp_path: Path, line: str, code: int) -> None:
+    """Paths of cgroup v1 and v2; another's job is none."""
+    file = tmp_path / "cgroup"
+    file.write_text(f"9:name=systemd:/\n{line}\n0::/\n")
+    done = call("adopted", changes={"/proc/self/cgroup": str(file)}, PAM_TYPE="open_session")
+    assert (done.returncode, bool(done.stdout)) == (code, bool(code))
+    assert call("adopted", changes={"/proc/self/cgroup": str(file)}, PAM_TYPE="close_session").returncode == 0
+
+
+def test_slurmd_runs(tmp_path: Path) -> None:
+    """By its pid file, else by its name; another program with its number, or nobody, is not it."""
+    slurmd = tmp_path / "slurmd"
+    slurmd.symlink_to("/bin/sleep")
+    pid_file = tmp_path / "slurmd.pid"
+    with subprocess.Popen([slurmd, "60"]) as process:
+        pid_file.write_text(f"{process.pid}\n")
+        deadline = time.monotonic() + 5
+        while call("slurmd-runs", str(pid_file), "no-such-node").returncode:
+            assert time.monotonic() < deadline
+        process.kill()
+    stale = call("slurmd-runs", str(pid_file), "no-such-node")
+    assert (stale.returncode, "slurmd does not run on this node" in stale.stdout) == (1, True)
+    pid_file.write_text(f"{os.getpid()}\n")
+    assert call("slurmd-runs", str(pid_file), "no-such-node").returncode == 1
+    pid_file.unlink()
+    assert call("slurmd-runs", str(pid_file), "no-such-node").returncode == 1
+
+
+def squeue(folder: Path, script: str) -> dict[str, str]:
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {'PATHS = "/usr/local/bin:': f'PATHS = "{folder}:'}
+
+
+def test_no_job_is_said_at_once(tmp_path: Path) -> None:
+    """And Slurm is asked about this user on this node, no wider."""
+    changes = squeue(tmp_path, f'echo "$@" >{tmp_path}/asked')
+    begin = time.monotonic()
+    done = call("job-starting", "10", "n1", changes=changes)
+    assert (done.returncode, done.stdout) == (
+        1,
+        "You have no running job on n1. Logging in here takes one: sbatch or salloc first.\n",
+    )
+    assert time.monotonic() - begin < 5
+    assert "--user=daemon --nodelist=n1 --states=RUNNING,CONFIGURING" in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "sleep 30"])
+def test_a_controller_that_does_not_answer_is_no_reason_to_let_in(tmp_path: Path, script: str) -> None:
+    changes = {**squeue(tmp_path, script), "ANSWER_SECONDS = 4": "ANSWER_SECONDS = 0.5"}
+    done = call("job-starting", "10", "n1", changes=changes)
+    assert (done.returncode, "its controller does not answer" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("layout", ["freezer/slurm_n1/uid_{uid}", "system.slice/n1_slurmstepd.scope"])
+def test_a_job_that_starts_is_waited_for(tmp_path: Path, layout: str) -> None:
+    step = tmp_path / "cgroup" / layout.format(uid=UID) / "job_7/step_extern/user"
+    changes = {**squeue(tmp_path, "echo 7"), "/sys/fs/cgroup": str(tmp_path / "cgroup")}
+    assert "still starting on n1" in call("job-starting", "0.3", "n1", changes=changes).stdout
+    step.mkdir(parents=True)
+    (step / "cgroup.procs").write_text("")
+    assert call("job-starting", "0.3", "n1", changes=changes).returncode == 1  # nothing in it yet
+    (step / "cgroup.procs").write_text("1\n")
+    assert call("job-starting", "5", "n1", changes=changes).returncode == 0
+
+
+def limit(
+    folder: Path, *words: str, changes: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Ask for a session; this process is the connection, always the same."""
+    return call("session-limit", str(os.getpid()), *words[:2], str(folder), *words[2:], changes=changes)
+
+
+def test_the_same_connection_may_ask_again(tmp_path: Path) -> None:
+    """PAM's account phase may run twice for one login."""
+    assert [limit(tmp_path, "1", "1").returncode for _ in range(3)] == [0, 0, 0]
+    assert len(list((tmp_path / str(UID)).iterdir())) == 1
+
+
+def test_claims_of_the_dead_count_no_more(tmp_path: Path) -> None:
+    """A pid alone does not name a process: it may be another's by now."""
+    claims = tmp_path / str(UID)
+    claims.mkdir()
+    (claims / f"{os.getpid()}-1").write_text("another process of this pid\n")
+    (claims / "4194304-5").write_text("")
+    (claims / "nonsense").write_text("")
+    assert limit(tmp_path, "1", "1").returncode == 0
+    assert len(list(claims.iterdir())) == 1
+
+
+def test_the_hook_may_refuse_and_cannot_break(tmp_path: Path) -> None:
+    hook = tmp_path / "hook"
+    cases = {
+        f'echo "$@" >{tmp_path}/asked; exit 0': (0, ""),
+        "echo no more for you; exit 77": (77, "no more for you\n"),
+        "exit 77": (77, "You may not open another session now.\n"),
+        "echo broken; exit 1": (0, ""),
+        "sleep 30": (0, ""),
+    }
+    for script, expected in cases.items():
+        hook.write_text(f"#!/bin/sh\n{script}\n")
+        hook.chmod(0o755)
+        done = limit(tmp_path / "s", "5", "5", str(hook), changes={"HOOK_SECONDS = 3": "HOOK_SECONDS = 0.5"})
+        assert (done.returncode, done.stdout) == expected, script
+    assert (tmp_path / "asked").read_text().startswith(f"open daemon {os.getpid()} ")
+    hook.unlink()
+    assert limit(tmp_path / "s", "5", "5", str(hook)).returncode == 0
+
+
+@pytest.mark.parametrize("damage", ["file", "read-only"])
+def test_a_limit_that_cannot_count_lets_in(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "sessions"
+    if damage == "file":
+        folder.write_text("")
+    else:
+        folder = Path("/proc/sessions")
+    assert limit(folder, "1", "1").returncode == 0
+
+
+def test_a_lock_that_is_held_does_not_lock_the_node(tmp_path: Path) -> None:
+    hold = "fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); time.sleep(60)"
+    code = f"import fcntl, time; file = open('{tmp_path}/lock', 'w'); {hold}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert limit(tmp_path, "1", "1", changes={"LOCK_SECONDS = 2.0": "LOCK_SECONDS = 0.2"}).returncode == 0
+        holder.kill()

@@ -1,0 +1,86 @@
+"""The lifecycle step that calls the installer, in a folder that stands for the node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Node:
+    """A node's files below a folder, with a bundle as HyperPod brings it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.bundle, self.settings = folder / "root", folder / "bundle", folder / "settings.json"
+        shutil.copytree("/etc/pam.d", self.root / "etc/pam.d")
+        module = self.root / "lib/security/pam_slurm_adopt.so"
+        module.parent.mkdir(parents=True)
+        module.touch()
+        self.bundle.mkdir()
+        shutil.copytree(ROOT / "pam", self.bundle / "pam", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "lifecycle-scripts/prelude.sh", self.bundle)
+        self.settings.write_text(json.dumps({"version": 1, "access": {"administrators": {"users": ["ada"]}}}))
+
+    def step(self, verb: str, role: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HPCTOOLS_ROLE": role,
+            "HPCTOOLS_BUNDLE": str(self.bundle),
+            "HPCTOOLS_SETTINGS": str(self.settings),
+            "HPCTOOLS_ROOT": str(self.root),
+            "HPCTOOLS_PYTHON": "/usr/bin/python3",
+        }
+        argv = [str(ROOT / "lifecycle-scripts/steps/80-pam"), verb]
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=30, check=False)
+
+    def stack(self) -> str:
+        return (self.root / "etc/pam.d/sshd").read_text()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node that nothing was done to."""
+    return Node(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("role", "rule"),
+    [("compute", "pam_slurm_adopt.so"), ("login", "session-limit"), ("unknown", "pam_deny.so")],
+)
+def test_check_do_check(node: Node, role: str, rule: str) -> None:
+    assert node.step("check", role).returncode == 1
+    done = node.step("do", role)
+    assert done.returncode == 0, done.stderr
+    assert rule in node.stack().partition("# hpctools: end")[0]
+    assert "user = ada" in node.stack()
+    assert node.step("check", role).returncode == 0
+    before = node.stack()
+    assert (node.step("do", role).returncode, node.stack()) == (0, before)
+
+
+def test_a_node_that_no_longer_knows_its_role_keeps_its_stack(node: Node) -> None:
+    """A damaged resource_config.json locks nobody out of a login node that was set up."""
+    node.step("do", "login")
+    assert node.step("check", "unknown").returncode == 0
+    assert node.step("check", "compute").returncode == 1
+    assert node.step("do", "compute").returncode == 0  # a replaced node with another role
+
+
+@pytest.mark.parametrize("text", ["{", None])
+def test_a_fresh_node_whose_settings_cannot_be_read_is_closed_to_users(node: Node, text: str | None) -> None:
+    node.settings.unlink() if text is None else node.settings.write_text(text)
+    assert node.step("check", "unknown").returncode == 1
+    assert node.step("do", "unknown").returncode == 0
+    assert "only administrators may log in" in node.stack()
+    failed = node.step("do", "compute")
+    assert (failed.returncode, "settings.json" in failed.stderr) == (1, True)
+
+
+def test_nonsense(node: Node) -> None:
+    assert node.step("undo", "compute").returncode == 78
