@@ -196,3 +196,13 @@ def keeps_whole_gpus_from_shards(release: Release) -> bool:
     (measured); 24.11.5 does not (measured).
     """
     return release >= (23, 11, 5)
+
+
+def keeps_jobs_of_other_partitions(release: Release) -> bool:
+    """Whether a job that named several partitions outlives one of them, when slurm.conf has it no more.
+
+    22.05.8 and 24.11.5 end it, pending or running, even where it runs in another of them ("Invalid
+    partition"); 26.05.5 takes the partition from its list (measured). Releases in between are taken for the
+    earlier ones.
+    """
+    return release >= (26, 5)

@@ -51,7 +51,7 @@ class Rig:
         return self.cluster.inside(*argv).stdout
 
     def plan(self, wanted: conf.Bundle, *, prune: bool = False) -> Plan:
-        live = read(self.folder, wanted.accounts.clusters[0], ask=self.ask)
+        live = read(self.folder, wanted.accounts.clusters[0], wanted=wanted.accounts, ask=self.ask)
         return make_plan(wanted, live, folder=Path("/etc/slurm"), prune=prune)
 
     def obey(self, plan: Plan, wanted: conf.Bundle, *, prune: bool = False) -> None:

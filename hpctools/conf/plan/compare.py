@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpctools.conf.account_changes import AccountDifference, Kept
@@ -17,6 +18,7 @@ from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.meaning import Meaning, read_meaning
 from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
 from hpctools.conf.plan.nodes import node_changes
+from hpctools.conf.plan.partition_jobs import reshaped
 from hpctools.conf.plan.partitions import partition_changes
 from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
@@ -26,6 +28,8 @@ from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_
 
 _SLURM_CONF = "slurm.conf"
 _MOST_NAMED = 5
+# What of a node jobs ask for, and a partition has as much of as its nodes.
+_SIZES = {"CPUs", "Gres"}
 
 
 def make_plan(
@@ -48,7 +52,7 @@ def make_plan(
     disk, trouble = _disk(live, cluster)
     texts = {file.path: file.text for file in wanted.files}
     meaning = read_meaning({**live.disk.files, **texts}, _SLURM_CONF, cluster)
-    sides = Sides(cluster, release, meaning, disk, live.running, live.jobs, live.status)
+    sides = Sides(cluster, release, meaning, disk, live.running, live.jobs, live.status, live.demands)
     found = _Found()
     found.take_slurm_conf(sides)
     found.take_files(wanted, live, sides)
@@ -78,7 +82,9 @@ class _Found:
         if sides.now is None:
             self.changes.append(_new_cluster(sides))
         self._take(setting_changes(sides), sides)
-        self._take(node_changes(sides), sides)
+        too_big = tuple(reshaped(sides))
+        self._take(_naming(node_changes(sides), too_big), sides)
+        self._name(too_big)
         for change, jobs in partition_changes(sides):
             self.changes.append(change)
             self._name(jobs)
@@ -126,6 +132,17 @@ def _enforced(sides: Sides, meaning: Meaning) -> frozenset[str]:
     key = "accountingstorageenforce"
     stated = meaning.settings[key].value if key in meaning.settings else sides.default(key)
     return frozenset(keys.setting(key, stated or "").split(","))
+
+
+def _naming(changes: Iterable[Change], hindered: tuple[DisturbedJob, ...]) -> Iterator[Change]:
+    """Nodes that change what they have, with the jobs that wait for more than that."""
+    ids = tuple(job.id for job in hindered)
+    for change in changes:
+        if hindered and change.key in _SIZES and change.needs is not Need.NOTHING:
+            effect = effects.joined(change.effect, effects.of_jobs(hindered))
+            yield replace(change, effect=effect, jobs=(*change.jobs, *ids))
+        else:
+            yield change
 
 
 def _ended(change: Change, sides: Sides) -> Iterator[DisturbedJob]:

@@ -45,8 +45,8 @@ def read_demands(text: str) -> dict[int, Demand]:
 def _demand(row: list[str]) -> Demand:
     _, tres, cpus_per_tres, memory, per_node, nodes, left = row[: len(_FIELDS)]
     return Demand(
-        _with_cpus(_tres(tres), _generic(cpus_per_tres), _count("mem", memory)),
-        _generic(per_node),
+        _with_cpus(_tres(tres), generic(cpus_per_tres), _count("mem", memory)),
+        generic(per_node),
         int(nodes) if nodes.isdecimal() else 1,
         parse.minutes(left),
     )
@@ -66,11 +66,11 @@ def _count(name: str, text: str) -> int:
     return int(float(found[1]) * factor)
 
 
-def _generic(text: str) -> dict[str, int]:
-    """`gres:gpu:a100:8` or `gres/gpu:8` as `{"gres/gpu": 8, "gres/gpu:a100": 8}`."""
+def generic(text: str) -> dict[str, int]:
+    """Count generic resources: `gres:gpu:a100:8` or `gres/gpu:8` as `{"gres/gpu": 8, "gres/gpu:a100": 8}`."""
     found: dict[str, int] = {}
     for part in text.split(","):
-        name, _, kind = re.sub(r"^gres[:/]", "", part.strip()).partition(":")
+        name, _, kind = re.sub(r"^gres[:/]", "", part.strip().lower()).partition(":")
         kind, _, count = kind.rpartition(":")
         if name and count.isdecimal():
             found[f"gres/{name}"] = found.get(f"gres/{name}", 0) + int(count)

@@ -53,6 +53,17 @@ def of_jobs(jobs: Collection[DisturbedJob]) -> str:
     )
 
 
+_TRES = {"cpu": "CPU", "node": "node", "gres/gpu": "GPU", "gres/shard": "shard"}
+
+
+def amount(tres: str, number: int, unit: str = "") -> str:
+    """`8 GPUs`, `512 MiB`, `10 CPU-minutes`; `unit` is what follows the TRES."""
+    if tres == "mem":
+        return count(number, f"MiB{unit}") if unit else f"{number} MiB"
+    known = _TRES.get(tres)
+    return count(number, f"{known}{unit}") if known else f"{number} {tres}{unit and f'{unit}s'}"
+
+
 def span(minutes: int | None) -> str:
     """A time limit as Slurm prints it."""
     return "no limit" if minutes is None else spell_duration(minutes * 60)

@@ -207,19 +207,12 @@ def _told_later(limit: Limit, used: int) -> str:
     return f"{_who(limit)} may have {_much(limit)} then, with {_much(limit, used)} in use"
 
 
-_TRES = {"cpu": "CPU", "node": "node", "gres/gpu": "GPU", "gres/shard": "shard"}
-
-
 def _much(limit: Limit, value: int | None = None) -> str:
     count = limit.value if value is None else value
     if limit.kind.measure == "jobs":
         return effects.count(count, "job")
     if limit.kind.measure == "wall":
         return effects.span(None if count >= _ENDLESS else count)
-    unit = "-minute" if limit.kind.measure != "tres" else ""
     if count >= _ENDLESS:
         return "no end of time"
-    if limit.tres == "mem":
-        return effects.count(count, f"MiB{unit}") if unit else f"{count} MiB"
-    known = _TRES.get(limit.tres)
-    return effects.count(count, f"{known}{unit}") if known else f"{count} {limit.tres}{unit and f'{unit}s'}"
+    return effects.amount(limit.tres, count, "" if limit.kind.measure == "tres" else "-minute")

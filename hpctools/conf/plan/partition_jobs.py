@@ -1,24 +1,30 @@
 """Which jobs a changed partition would disturb: pure.
 
-Jobs that run go on (tried on 22.05.8); jobs that wait may never start, which Slurm tells nobody.
+Jobs that run go on; jobs that wait may never start, which Slurm tells nobody (tried on 22.05.8 and 24.11.5).
+Those of a partition that goes end at once, all of them (tried on all releases).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
 
 from hpctools.conf.plan import effects
-from hpctools.conf.plan.meaning import expand
+from hpctools.conf.plan.capacity import capacity, misfit
+from hpctools.conf.plan.demand import Demand
 from hpctools.conf.plan.model import DisturbedJob
+from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.conf.plan.sides import Sides
 from hpctools.slurm.types import Job
+from hpctools.slurm.versions import keeps_jobs_of_other_partitions
 
-Why = Callable[[Job], str]
+Why = Callable[[Job, Demand], str]
 """Why a change keeps a pending job from starting; "" when it does not."""
+_NOTHING = Demand()
 
 
 def disturbed_by(sides: Sides, partition: str, key: str, before: str, after: str) -> tuple[DisturbedJob, ...]:
-    """Return the jobs that a change of one key would keep from starting.
+    """Return the jobs that a change of one key would keep from starting in a partition.
 
     Args:
         before, after: canonical texts.
@@ -26,14 +32,86 @@ def disturbed_by(sides: Sides, partition: str, key: str, before: str, after: str
     why = _reason(key, before, after)
     if why is None:
         return ()
-    waiting = (job for job in sides.jobs if job.state == "PENDING" and partition in job.partition.split(","))
-    told = ((job, why(job)) for job in waiting)
+    told = ((job, why(job, sides.demands.get(job.id, _NOTHING))) for job in _waiting(sides, partition))
     return tuple(effects.disturbed(job, reason) for job, reason in told if reason)
+
+
+def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[DisturbedJob, ...]:
+    """Return the jobs for which the nodes of a partition suffice now and will not then.
+
+    Args:
+        before, after: its nodes, as folded lists.
+    """
+    jobs = [job for job in _waiting(sides, partition) if job.id in sides.demands]
+    if not jobs or sides.now is None or not after:  # that it has no nodes at all is told as such
+        return ()
+    there, then = capacity(sides.now, before), capacity(sides.wanted, after)
+    if there == then:
+        return ()
+    told = ((job, sides.demands[job.id]) for job in jobs)
+    return tuple(
+        effects.disturbed(job, misfit(demand, then))
+        for job, demand in told
+        if misfit(demand, then) and not misfit(demand, there)
+    )
+
+
+def reshaped(sides: Sides) -> Iterator[DisturbedJob]:
+    """Yield the jobs for which partitions' nodes have too little then, though they stay the same nodes."""
+    waiting = {name for job in sides.jobs if job.state == "PENDING" for name in job.partition.split(",")}
+    there = sides.now.partitions if sides.now else {}
+    hindered = []
+    for name in (each for each in sides.wanted.partitions if each in waiting and each in there):
+        now, then = (nodes_of(each, each.partitions[name]) for each in (sides.now, sides.wanted) if each)
+        if now == then:
+            hindered.append((name, misfits(sides, name, now, then)))
+    for jobs in with_ways_out(sides, hindered):
+        yield from jobs
+
+
+def ended_with(sides: Sides, partition: str) -> tuple[Job, ...]:
+    """Return the jobs that Slurm ends when a partition goes."""
+    kept = keeps_jobs_of_other_partitions(sides.release)
+    named = (job for job in sides.jobs if partition in job.partition.split(","))
+    return tuple(job for job in named if not (kept and _elsewhere(sides, job)))
+
+
+def _elsewhere(sides: Sides, job: Job) -> bool:
+    return any(name in sides.wanted.partitions for name in job.partition.split(","))
+
+
+def with_ways_out(
+    sides: Sides, hindered: Sequence[tuple[str, tuple[DisturbedJob, ...]]]
+) -> Iterator[tuple[DisturbedJob, ...]]:
+    """Yield the jobs of each partition; those that named others, where nothing hinders them, only wait.
+
+    Args:
+        hindered: partitions with the jobs that changes would keep from starting there.
+    """
+    blocked: dict[int, set[str]] = {}
+    for partition, jobs in hindered:
+        for job in jobs:
+            blocked.setdefault(job.id, set()).add(partition)
+    open_ = sides.wanted.partitions.keys()
+    for partition, jobs in hindered:
+        yield tuple(_with_way_out(job, partition, open_ - blocked[job.id]) for job in jobs)
+
+
+def _with_way_out(job: DisturbedJob, partition: str, usable: Set[str]) -> DisturbedJob:
+    others = [name for name in job.partition.split(",") if name in usable]
+    if not others:
+        return job
+    return replace(job, waits=True, why=f"only in {', '.join(others)} then; in {partition} {job.why}")
+
+
+def _waiting(sides: Sides, partition: str) -> Iterator[Job]:
+    return (job for job in sides.jobs if job.state == "PENDING" and partition in job.partition.split(","))
 
 
 def _reason(key: str, before: str, after: str) -> Why | None:
     reasons: dict[str, Callable[[str, str], Why | None]] = {
         "maxtime": _too_long,
+        "maxnodes": _too_many,
         "allowaccounts": lambda _, after: _not_among("account", after),
         "allowqos": lambda _, after: _not_among("qos", after),
         "denyaccounts": lambda _, after: _among("account", after),
@@ -50,7 +128,7 @@ def _too_long(before: str, after: str) -> Why | None:
         return None
     most, old = int(after), int(before) if before.isdecimal() else None
 
-    def why(job: Job) -> str:
+    def why(job: Job, _: Demand) -> str:
         wanted = job.time_limit
         fitted = old is None or (wanted is not None and wanted <= old)
         if not fitted or (wanted is not None and wanted <= most):
@@ -60,11 +138,25 @@ def _too_long(before: str, after: str) -> Why | None:
     return why
 
 
+def _too_many(before: str, after: str) -> Why | None:
+    if not after.isdecimal():
+        return None
+    most, old = int(after), int(before) if before.isdecimal() else None
+
+    def why(_: Job, demand: Demand) -> str:
+        wanted = demand.tres.get("node", 1)
+        if wanted <= most or (old is not None and wanted > old):
+            return ""
+        return f"it asks for {effects.amount('node', wanted)}, and at most {most} are allowed then"
+
+    return why
+
+
 def _not_among(field: str, after: str) -> Why | None:
     allowed = set(after.split(","))
     if allowed == {"all"}:
         return None
-    return lambda job: (
+    return lambda job, _: (
         ""
         if getattr(job, field).lower() in allowed
         else f"its {_NAMES[field]} {getattr(job, field)} is not allowed then"
@@ -73,7 +165,7 @@ def _not_among(field: str, after: str) -> Why | None:
 
 def _among(field: str, after: str) -> Why:
     denied = set(after.split(","))
-    return lambda job: (
+    return lambda job, _: (
         f"its {_NAMES[field]} {getattr(job, field)} is refused then"
         if getattr(job, field).lower() in denied
         else ""
@@ -84,9 +176,8 @@ _NAMES = {"account": "account", "qos": "QoS"}
 
 
 def _closed(before: str, after: str) -> Why | None:
-    return (lambda _: f"the partition is {after.upper()} then") if after in ("down", "inactive") else None
+    return (lambda *_: f"the partition is {after.upper()} then") if after in ("down", "inactive") else None
 
 
 def _nodes_gone(before: str, after: str) -> Why | None:
-    left = expand(after) if after else ()
-    return None if left else lambda _: "the partition has no nodes then"
+    return None if after else lambda *_: "the partition has no nodes then"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpctools.conf.plan import effects, keys
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.model import Change, DisturbedJob, Need
-from hpctools.conf.plan.partition_jobs import disturbed_by
-from hpctools.conf.plan.sides import Difference, Sides, differ, folded, lighter
+from hpctools.conf.plan.partition_jobs import disturbed_by, ended_with, misfits, with_ways_out
+from hpctools.conf.plan.partition_nodes import nodes_of
+from hpctools.conf.plan.sides import Difference, Sides, differ, lighter
 
 
 class Found(NamedTuple):
@@ -19,14 +20,26 @@ class Found(NamedTuple):
     jobs: tuple[DisturbedJob, ...] = ()
 
 
+class Edit(NamedTuple):
+    """One key of one partition that changes; values are canonical."""
+
+    partition: str
+    key: str
+    difference: Difference
+    before: str
+    after: str
+
+
 def partition_changes(sides: Sides) -> Iterator[Found]:
     """Yield what comes, what goes and what changes."""
     there = sides.now.partitions if sides.now else {}
+    edits = [edit for name in sides.wanted.partitions if name in there for edit in _edits(sides, name)]
+    hindered = [(edit.partition, _hindered(sides, edit)) for edit in edits]
+    changed: dict[str, list[Found]] = {}
+    for edit, jobs in zip(edits, with_ways_out(sides, hindered), strict=True):
+        changed.setdefault(edit.partition, []).append(_change(edit, jobs))
     for name, raw in sides.wanted.partitions.items():
-        if name not in there:
-            yield Found(_coming(sides, name, raw))
-        else:
-            yield from _changed(sides, name)
+        yield from changed.get(name, ()) if name in there else (Found(_coming(sides, name, raw)),)
     for name, raw in there.items():
         if name not in sides.wanted.partitions:
             yield _going(sides, name, raw)
@@ -35,14 +48,14 @@ def partition_changes(sides: Sides) -> Iterator[Found]:
 
 def _coming(sides: Sides, name: str, raw: Raw) -> Change:
     written = sides.running is not None and sides.disk is not None and name in sides.disk.partitions
-    nodes = _nodes(sides.wanted, raw)
+    nodes = nodes_of(sides.wanted, raw)
     told = effects.joined("written, but not loaded" if written else "", effects.of_new_partition(raw))
     return Change("partition", name, "", None, f"{nodes or 'no nodes'}", Need.RECONFIGURE, told)
 
 
 def _going(sides: Sides, name: str, raw: Raw) -> Found:
-    """Slurm ends the jobs of a partition that goes (slurm.conf(5), and tried on 22.05.8)."""
-    jobs = [job for job in sides.jobs if name in job.partition.split(",")]
+    """Slurm ends the jobs of a partition that goes (slurm.conf(5), and tried on all releases)."""
+    jobs = ended_with(sides, name)
     running = [job for job in jobs if job.nodes]
     told = (
         f"Slurm cancels the jobs of a partition that goes: {effects.count(len(jobs), 'job')} must end first"
@@ -53,7 +66,7 @@ def _going(sides: Sides, name: str, raw: Raw) -> Found:
         "partition",
         name,
         "",
-        _nodes(now, raw) or "no nodes",
+        nodes_of(now, raw) or "no nodes",
         None,
         Need.DRAIN if running else Need.RECONFIGURE,
         effects.joined(f"nobody can use {name} any more", told if jobs else ""),
@@ -73,14 +86,14 @@ def _unwritten(sides: Sides) -> Iterator[Change]:
     for name, raw in wanted.items():
         if name in running and name not in disk:
             told = "it runs already; only the file does not have it"
-            yield Change("partition", name, "", None, _nodes(sides.wanted, raw), Need.NOTHING, told)
+            yield Change("partition", name, "", None, nodes_of(sides.wanted, raw), Need.NOTHING, told)
     for name, raw in disk.items():
         if name not in running and name not in wanted:
             told = "it does not run; only the file has it"
-            yield Change("partition", name, "", _nodes(sides.disk, raw), None, Need.NOTHING, told)
+            yield Change("partition", name, "", nodes_of(sides.disk, raw), None, Need.NOTHING, told)
 
 
-def _changed(sides: Sides, name: str) -> Iterator[Found]:
+def _edits(sides: Sides, name: str) -> Iterator[Edit]:
     wanted = sides.wanted.partitions[name]
     disk = sides.disk.partitions.get(name) if sides.disk else None
     running = sides.running.partitions.get(name) if sides.running else None
@@ -88,7 +101,16 @@ def _changed(sides: Sides, name: str) -> Iterator[Found]:
     for key in dict.fromkeys((*wanted, *(disk or {}), *known)):
         found = _compare(sides, key, (wanted, disk, running))
         if found:
-            yield _change(sides, name, key, found)
+            usual = _inherited(sides, key)
+            before, after = (keys.partition(key, value, usual) for value in (found.before, found.after))
+            yield Edit(name, key, found, before, after)
+
+
+def _hindered(sides: Sides, edit: Edit) -> tuple[DisturbedJob, ...]:
+    if edit.difference.loaded:
+        return ()
+    jobs = disturbed_by(sides, edit.partition, edit.key, edit.before, edit.after)
+    return jobs + (misfits(sides, edit.partition, edit.before, edit.after) if edit.key == "nodes" else ())
 
 
 def _compare(sides: Sides, key: str, sources: tuple[Raw, Raw | None, Raw | None]) -> Difference | None:
@@ -122,46 +144,20 @@ def _inherited(sides: Sides, key: str) -> str | None:
 
 def _value(sides: Sides, meaning: Meaning, raw: Raw, key: str) -> str | None:
     """A value as that side has it; a partition's nodes as one folded list."""
-    return _nodes(meaning, raw) if key == "nodes" else raw.get(key)
+    return nodes_of(meaning, raw) if key == "nodes" else raw.get(key)
 
 
-def _nodes(meaning: Meaning, raw: Raw) -> str:
-    """The partition's nodes: ALL and NodeSets are lists of their own."""
-    text = raw.get("nodes", "")
-    if text.upper() == "ALL":
-        return folded(meaning.nodes) if meaning.nodes else ""
-    if not meaning.node_sets:
-        return keys.partition("nodes", text)
-    parts = [_of_set(meaning, part) for part in text.split(",")]
-    return keys.partition("nodes", ",".join(part for part in parts if part))
-
-
-def _of_set(meaning: Meaning, name: str) -> str:
-    found: Mapping[str, str] | None = meaning.node_sets.get(name)
-    if found is None:
-        return name
-    if "nodes" in found:
-        return found["nodes"]
-    words = set(found.get("features", "").split(","))
-    return folded(
-        name for name, node in meaning.nodes.items() if words & set(node.shape.get("features", "").split(","))
-    )
-
-
-def _change(sides: Sides, name: str, key: str, found: Difference) -> Found:
-    need = lighter(found, Need.RECONFIGURE)
-    before = keys.partition(key, found.before, _inherited(sides, key))
-    after = keys.partition(key, found.after, _inherited(sides, key))
-    jobs = () if found.loaded else disturbed_by(sides, name, key, before, after)
-    sentence = effects.of_partition(name, key, before, after, jobs) if not found.loaded else ""
+def _change(edit: Edit, jobs: tuple[DisturbedJob, ...]) -> Found:
+    found = edit.difference
+    sentence = effects.of_partition(edit.partition, edit.key, edit.before, edit.after, jobs)
     change = Change(
         "partition",
-        name,
-        keys.PARTITION_WORDS.get(key, key),
+        edit.partition,
+        keys.PARTITION_WORDS.get(edit.key, edit.key),
         found.before,
         found.after,
-        need,
-        effects.joined(effects.loading(found), sentence),
+        lighter(found, Need.RECONFIGURE),
+        effects.joined(effects.loading(found), "" if found.loaded else sentence),
         (),
         tuple(job.id for job in jobs),
     )

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hpctools.conf.plan.defaults import defaults
+from hpctools.conf.plan.demand import Demand
 from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.model import Need
 from hpctools.conf.plan.shown import NodeStatus
@@ -28,6 +29,7 @@ class Sides:
         running: what slurmctld says that it runs; None when it does not answer.
         jobs: jobs in the queue.
         status: how each node does.
+        demands: what jobs ask for or hold, by id.
     """
 
     cluster: str
@@ -37,6 +39,7 @@ class Sides:
     running: Meaning | None
     jobs: tuple[Job, ...] = ()
     status: Mapping[str, NodeStatus] = field(default_factory=dict)
+    demands: Mapping[int, Demand] = field(default_factory=dict)
 
     @property
     def now(self) -> Meaning | None:

@@ -79,9 +79,8 @@ def _config(meaning: Meaning, release: Release) -> Iterator[str]:
 
 def _spelled(value: str) -> str:
     """scontrol has an order of its own."""
-    return (
-        ",".join(reversed(value.split(","))) if "=" not in value and "/" not in value else value or "(null)"
-    )
+    ordered = set("=/[]") & set(value)
+    return value or "(null)" if ordered else ",".join(reversed(value.split(","))) or "(null)"
 
 
 def _nodes(meaning: Meaning, release: Release) -> Iterator[str]:

@@ -1,0 +1,118 @@
+"""Which jobs a changed partition would disturb, and which have a way out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpctools.conf.plan import Need, Plan, make_plan
+from hpctools.conf.plan.demand import Demand
+from hpctools.slurm.types import Job
+from tests.conf.plan.stage import EARLY, FOLDER, LATE, bundle, job, live
+
+LATEST = (26, 5, 5)
+ON_A_NODE = "on a node, and none has more than 4 then"
+SHARED = """
+partitions:
+  - {name: quick, node_groups: [reserved], departments: all, max_time: 12:00:00}
+
+tiers:
+"""
+WITH_QUICK = ("\ntiers:\n", SHARED)
+FEWER = ("count: 4\n    capacity: reserved", "count: 2\n    capacity: reserved")
+LESS = (
+    "    capacity: reserved\n    gpus: {type: a100, count: 8}",
+    "    capacity: reserved\n    gpus: {type: a100, count: 4}",
+)
+
+
+def plan_of(
+    there: Any, wanted: Any, *jobs: Job, release: Any = EARLY, demands: dict[int, Demand] | None = None
+) -> Plan:
+    found = live(bundle(*there, release=release), *jobs, release=release)
+    found = replace(found, demands=demands or {})
+    return make_plan(bundle(*wanted, release=release), found, folder=FOLDER)
+
+
+def named(plan: Plan) -> list[tuple[int, bool, str]]:
+    return [(row.id, row.waits, row.why) for row in plan.jobs]
+
+
+@pytest.mark.parametrize("release", [EARLY, LATE, LATEST], ids=["22.05", "24.11", "26.05"])
+def test_jobs_of_a_partition_that_goes(release: Any) -> None:
+    """Tried on each release: all its jobs end; those that named others too, but for 26.05."""
+    jobs = (
+        job(1, "nlp1", "quick", nodes=("reserved-1",)),
+        job(2, "nlp1", "quick"),
+        job(3, "nlp1", "nlp,quick"),
+        job(4, "nlp1", "nlp", nodes=("reserved-1",)),
+    )
+    plan = plan_of([WITH_QUICK], [], *jobs, release=release)
+    why = "its partition quick goes, and Slurm cancels it with it"
+    ended = [1, 2] if release == LATEST else [1, 2, 3]
+    assert named(plan) == [(number, False, why) for number in ended]
+    (gone,) = [change for change in plan.changes if change.area == "partition"]
+    assert (gone.subject, gone.needs, gone.jobs, gone.drains) == (
+        "quick",
+        Need.DRAIN,
+        tuple(ended),
+        ("reserved-1",),
+    )
+
+
+def test_a_job_that_named_other_partitions_only_waits() -> None:
+    shorter = ("max_time: 12:00:00", "max_time: 01:00:00")
+    jobs = (job(1, "nlp1", "nlp,quick", time_limit=120), job(2, "nlp1", "quick", time_limit=120))
+    why = "it asks for 02:00:00, and at most 01:00:00 are allowed then"
+    plan = plan_of([WITH_QUICK], [WITH_QUICK, shorter], *jobs)
+    assert named(plan) == [(1, True, f"only in nlp then; in quick {why}"), (2, False, why)]
+    assert plan.changes[0].effect.endswith(
+        "; 1 pending job would not start any more; 1 pending job would wait longer"
+    )
+    long = ("max_time: 2-00:00:00\n      default_time: 04:00:00", "max_time: 01:00:00")
+    both = [WITH_QUICK, shorter, long]
+    assert [row[:2] for row in named(plan_of([WITH_QUICK], both, *jobs))] == [(1, False), (2, False)]
+
+
+@pytest.mark.parametrize(
+    ("edit", "demand", "why"),
+    [
+        (FEWER, Demand({"node": 5}, {}, 5), "it asks for 5 nodes, of which there are 4 then"),
+        (FEWER, Demand({"node": 4}, {}, 4), ""),
+        (FEWER, Demand({"gres/gpu": 25}), "it asks for 25 GPUs, of which there are 24 then"),
+        (FEWER, Demand({"gres/gpu:a100": 17}), "it asks for 17 gres/gpu:a100, of which there are 16 then"),
+        (FEWER, Demand({"gres/gpu": 41}), ""),  # it never could
+        (LESS, Demand({"gres/gpu": 8}, {"gres/gpu": 8}), f"it asks for 8 GPUs {ON_A_NODE}"),
+        (LESS, Demand({"gres/gpu": 8, "node": 2}, {"gres/gpu": 4}, 2), ""),
+        (LESS, Demand({"gres/gpu": 25}), "it asks for 25 GPUs, of which there are 24 then"),
+    ],
+)  # fmt: skip
+def test_a_partition_that_becomes_too_small(edit: tuple[str, str], demand: Demand, why: str) -> None:
+    plan = plan_of([], [edit], job(1, "nlp1", "dl"), demands={1: demand})
+    assert named(plan) == ([(1, False, why)] if why else [])
+    assert {number for change in plan.changes for number in change.jobs} == ({1} if why else set())
+
+
+def test_a_most_of_nodes_for_each_job() -> None:
+    few = (
+        "partition: {node_groups: [reserved, shared], max_time: 1-00:00:00}",
+        "partition: {node_groups: [reserved, shared], max_time: 1-00:00:00, parameters: {MaxNodes: '2'}}",
+    )
+    demands = {1: Demand({"node": 3}, {}, 3), 2: Demand({"node": 2}, {}, 2), 3: Demand()}
+    jobs = tuple(job(number, "dl1", "dl") for number in demands)
+    why = "it asks for 3 nodes, and at most 2 are allowed then"
+    assert named(plan_of([], [few], *jobs, demands=demands)) == [(1, False, why)]
+    assert named(plan_of([few], [few], *jobs, demands=demands)) == []
+    assert named(plan_of([few], [], *jobs, demands=demands)) == []
+
+
+def test_the_worst_that_happens_to_a_job_is_told() -> None:
+    """A limit makes it wait, and its partition goes."""
+    less = ("limits: {gpus: 48, cpus: 640, gpus", "limits: {gpus: 1, cpus: 640, gpus")
+    waiting = job(1, "nlp1", "quick", account="nlp-lab-a")
+    runs = job(2, "nlp1", "nlp", account="nlp-lab-a", nodes=("reserved-1",))
+    demands = {1: Demand({"gres/gpu": 1}), 2: Demand({"gres/gpu": 1})}
+    plan = plan_of([WITH_QUICK], [less], waiting, runs, demands=demands)
+    assert named(plan) == [(1, False, "its partition quick goes, and Slurm cancels it with it")]
+    plan = plan_of([WITH_QUICK], [WITH_QUICK, less], waiting, runs, demands=demands)
+    assert named(plan) == [(1, True, "account nlp may have 1 GPU then, with 1 GPU in use")]

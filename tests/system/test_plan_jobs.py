@@ -1,0 +1,119 @@
+"""Jobs that plans name before real daemons: what is foretold comes true, and nothing else happens."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.system.applied import Applied
+from tests.system.harness import Cluster, until
+
+pytestmark = pytest.mark.releases
+
+NLP = "limits: {gpus: 48, cpus: 640, gpus_per_user: 48"
+CV = "limits: {gpus: 48, gpus_per_user: 32"
+CRITICAL = "    gpus_per_user: 16\n    jobs_per_user: 4\n"
+HIGH = "    description: Before others\n"
+MANY_CPUS = ("--gpus=2", "-N1", "--cpus-per-gpu=16")
+LOW = "    description: When nobody else needs it\n"
+
+
+def lowered(text: str) -> str:
+    """Limits of a department, of its jobs, and of people in tiers, each lower."""
+    for before, after in (
+        (NLP, NLP.replace("gpus: 48", "gpus: 4", 1)),
+        (CV, f"{CV}, gpus_per_job: 2"),
+        (CRITICAL, f"{CRITICAL}    cpus_per_user: 30\n"),
+        (HIGH, f"{HIGH}    gpus_per_user: 2\n"),
+        (LOW, f"{LOW}    jobs_per_user: 1\n"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+def submit(box: Cluster, user: str, *words: str, tier: str = "medium") -> int:
+    partition = user[:2] if user.startswith(("cv", "dl")) else "nlp"
+    options = (f"--partition={partition}", f"--qos={tier}", "--mem=1", "--time=10", *words)
+    return box.submit(user, *options, "--wrap=sleep 600")
+
+
+def started(box: Cluster, user: str, *words: str, tier: str = "medium") -> int:
+    job = submit(box, user, *words, tier=tier)
+    until(lambda: box.job(job, user).state == "RUNNING")
+    return job
+
+
+def cancel(box: Cluster, *users: str) -> None:
+    for user in users:
+        box.inside("scancel", f"--user={user}")
+    waiting = ("PENDING", "RUNNING", "COMPLETING")
+    until(lambda: all(job.state not in waiting for user in users for job in box.jobs(user)))
+
+
+def test_lowered_limits_keep_jobs_from_starting_just_as_foretold(box: Applied) -> None:
+    """dl1 holds what nlp1 and cv2 leave of the nodes, so that all others wait; then there is room for all."""
+    cluster = box.cluster
+    runs = [started(cluster, "nlp1", "--gpus=1", "--cpus-per-gpu=1"), started(cluster, "cv2", tier="low")]
+    for cpus in (96, 92):  # jobs get whole cores of two CPUs
+        started(cluster, "dl1", f"-n{cpus}", "-N1")
+    never = {
+        submit(cluster, "nlp2", "--gres=gpu:8"): ("nlp2", "AssocGrpGRES"),
+        submit(cluster, "cv1", "--gres=gpu:4"): ("cv1", "AssocMaxGRESPerJob"),
+        submit(cluster, "cv1", *MANY_CPUS, tier="critical"): ("cv1", "QOSMaxCpuPerUserLimit"),
+        submit(cluster, "cv-lead-a", "--gres=gpu:4", tier="high"): ("cv-lead-a", "QOSMaxGRESPerUser"),
+    }  # fmt: skip
+    later = {
+        submit(cluster, "nlp1", "--gres=gpu:4"): ("nlp1", "AssocGrpGRES"),
+        submit(cluster, "cv2", "-c2", tier="low"): ("cv2", "QOSMaxJobsPerUserLimit"),
+    }
+    fits = submit(cluster, "cv1", "-c2")
+    plan = box.plan(lowered(box.base))
+    assert {row["id"]: row["waits"] for row in plan["jobs"]} == {
+        **dict.fromkeys(never, False),
+        **dict.fromkeys(later, True),
+    }
+    assert {job for change in plan["changes"] for job in change["jobs"]} == {*never, *later}
+
+    unseen = box.apply(lowered(box.base), check=False)
+    assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
+    box.apply(lowered(box.base), "--yes")
+    cancel(cluster, "dl1")
+    until(lambda: cluster.job(fits, "cv1").state == "RUNNING")
+    for job, (user, reason) in {**never, **later}.items():
+        until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+    assert [cluster.job(job, user).state for job, user in zip(runs, ("nlp1", "cv2"), strict=True)] == [
+        "RUNNING"
+    ] * 2
+    cluster.inside("scancel", *map(str, runs))
+    for job, (user, _) in later.items():
+        until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
+    for job, (user, _) in never.items():
+        assert cluster.job(job, user).state == "PENDING"
+    cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "cv-lead-a")
+
+
+def test_jobs_that_only_a_boot_finds_are_no_part_of_a_plan_that_was_agreed_to(box: Applied) -> None:
+    """A running job does not tell which partitions it once named; some releases end it with any of them."""
+    quick = "partitions:\n  - {name: quick, node_groups: [reserved], departments: all, priority_tier: 0}\n"
+    box.apply(box.base.replace("\ntiers:\n", f"\n{quick}\ntiers:\n"), "--yes")
+    cluster = box.cluster
+    job = cluster.submit("nlp1", "-pnlp,quick", "--time=10", "--wrap=sleep 600")
+    until(lambda: cluster.job(job, "nlp1").state == "RUNNING")
+    assert cluster.job(job, "nlp1").partition == "nlp"
+    saved, began = cluster.sandbox.layout.tree / "var/spool/slurmctld/job_state", time.time()
+    until(lambda: saved.exists() and saved.stat().st_mtime > began)  # a boot knows what slurmctld wrote down
+    site = box.give("site.yaml", box.base)
+    assert "disturbed" not in box.hpctools("plan", site, "--out", "/home/plan.json").stdout
+    done = box.hpctools("apply", site, "--plan", "/home/plan.json", check=False)
+    if cluster.sandbox.running().slurm >= "26":
+        assert (done.code, cluster.job(job, "nlp1").state) == (0, "RUNNING")
+    else:
+        told = (
+            f"would lose jobs that the plan does not name, found by booting the new files: {job}; nothing has"
+        )
+        assert (done.code, told in " ".join(done.stderr.split())) == (1, True)
+        assert "PartitionName=quick" in box.read("/etc/slurm/slurm.conf")
+        assert cluster.job(job, "nlp1").state == "RUNNING"
+    cancel(cluster, "nlp1")
