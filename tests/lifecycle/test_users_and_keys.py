@@ -1,0 +1,137 @@
+"""People whom the nodes know themselves, their keys, and host keys that outlive a node; as root, for real."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lifecycle.node import LOGIN, WORKER, Node, is_root
+
+pytestmark = pytest.mark.skipif(not is_root(), reason="makes accounts and changes owners")
+# Numbers of this machine's own: ssh-keygen wants to know who runs it.
+ADA, BOB, EVE = 65534, 2, 6
+PASSWD = "root:x:0:0:root:/root:/bin/bash\nubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Where other accounts than root may go."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Node(Path(folder) / "node", WORKER)
+
+
+def people(node: Node, **numbers: int) -> Node:
+    node.only_steps("25-users", "65-ssh-keys")
+    node.write("/etc/passwd", PASSWD)
+    node.write("/etc/shadow", "root:*:1:::::::\nubuntu:*:1:::::::\n", 0o600)
+    node.write("/etc/group", "root:x:0:\nubuntu:x:1000:\n")
+    node.write("/etc/gshadow", "root:*::\nubuntu:*::\n", 0o600)
+    node.write("/etc/login.defs", "")
+    node.write("/etc/skel/.profile", "umask 027\n")
+    node.settings["users"] = {"people": numbers, "homes": "/home"}
+    node.settings["ssh_keys"] = {"host_keys": None, "between_nodes": True}
+    return node
+
+
+def owner(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+
+
+def test_people_have_their_number_their_home_and_their_key(node: Node) -> None:
+    people(node, ada=ADA, **{"bob-x": BOB})
+    assert node.run().returncode == 0, node.events("output")
+    assert f"ada:x:{ADA}:{ADA}::/home/ada:/bin/bash" in node.path("/etc/passwd").read_text()
+    assert owner(node.path("/home/ada")) == (ADA, ADA, 0o700)
+    assert owner(node.path("/home/ada/.profile"))[:2] == (ADA, ADA)
+    assert owner(node.path("/home/bob-x/.ssh/id_ed25519")) == (BOB, BOB, 0o600)
+    public = node.path("/home/ada/.ssh/id_ed25519.pub").read_text()
+    assert node.path("/home/ada/.ssh/authorized_keys").read_text() == public
+
+
+def test_a_second_run_changes_nothing_and_a_third_person_comes_alone(node: Node) -> None:
+    people(node, ada=ADA)
+    assert node.run().returncode == 0
+    before = node.files()
+    assert node.run().returncode == 0
+    assert node.files() == before
+    node.settings["users"]["people"]["eve"] = EVE
+    assert node.run().returncode == 0
+    after = node.files()
+    assert {name: after[name] for name in before if "/home/" in f"/{name}"} == {
+        name: text for name, text in before.items() if "/home/" in f"/{name}"
+    }
+
+
+@pytest.mark.parametrize(("name", "number"), [("ubuntu", ADA), ("ada", 1000)])
+def test_a_name_or_number_of_somebody_else_is_refused(node: Node, name: str, number: int) -> None:
+    """A number that differs between nodes gives one person another's files."""
+    people(node, **{name: number})
+    assert node.run().returncode == 1
+    assert len(node.events("step-begins")) == 1
+    assert node.path("/etc/passwd").read_text() == PASSWD
+
+
+def test_keys_that_somebody_has_authorized_stay(node: Node) -> None:
+    people(node, ada=ADA)
+    node.path("/home/ada/.ssh").mkdir(parents=True)
+    node.write("/home/ada/.ssh/authorized_keys", "ssh-ed25519 AAAA laptop")
+    for path in (node.path("/home/ada"), *node.path("/home/ada").rglob("*")):
+        os.chown(path, ADA, ADA)
+    assert node.run().returncode == 0
+    lines = node.path("/home/ada/.ssh/authorized_keys").read_text().splitlines()
+    assert lines[0] == "ssh-ed25519 AAAA laptop"
+    assert lines[1].endswith("ada@cluster")
+
+
+def test_root_writes_through_no_link_of_a_user(node: Node, tmp_path: Path) -> None:
+    """authorized_keys is the user's: a link to a file of root's must not be followed with root's rights."""
+    people(node, ada=ADA)
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / "file").write_text("secret\n")
+    node.path("/home/ada/.ssh").mkdir(parents=True)
+    node.path("/home/ada/.ssh/authorized_keys").symlink_to(precious / "file")
+    for path in (node.path("/home/ada"), node.path("/home/ada/.ssh")):
+        os.chown(path, ADA, ADA)
+    assert node.run().returncode == 1
+    assert (precious / "file").read_text() == "secret\n"
+    assert sorted(path.name for path in precious.iterdir()) == ["file"]
+
+
+def login(node: Node) -> Node:
+    node.only_steps("65-ssh-keys")
+    node.settings["ssh_keys"] = {"host_keys": "/fsx/host-keys", "between_nodes": False}
+    node.path("/etc/ssh").mkdir(parents=True)
+    node.write("/stand-in/calls", "")
+    node.stand_in("systemctl", 'echo "systemctl $*" >>"$STAND_IN/calls"; [ "$2" = ssh ]')
+    return node
+
+
+def test_a_replaced_login_node_has_the_host_keys_of_the_one_before(make_node: Callable[[str], Node]) -> None:
+    first = login(make_node(LOGIN))
+    assert first.run().returncode == 0
+    kept = first.path("/fsx/host-keys/login")
+    assert owner(kept)[2] == 0o700
+    key = first.path("/etc/ssh/ssh_host_ed25519_key").read_bytes()
+    assert first.calls("systemctl") == []
+
+    second = login(Node(first.root.parent / "replaced", LOGIN))
+    second.path("/fsx").symlink_to(first.path("/fsx"))
+    second.write("/etc/ssh/ssh_host_ed25519_key", "a fresh one\n", 0o600)
+    assert second.run().returncode == 0
+    assert second.path("/etc/ssh/ssh_host_ed25519_key").read_bytes() == key
+    assert owner(second.path("/etc/ssh/ssh_host_ed25519_key"))[2] == 0o600
+    assert second.calls("systemctl") == ["systemctl reload ssh"], "sessions go on"
+    assert second.run().returncode == 0
+    assert len(second.calls("systemctl")) == 1
+
+
+def test_workers_share_no_host_key(make_node: Callable[[str], Node]) -> None:
+    worker = login(make_node(WORKER))
+    assert worker.run().returncode == 0
+    assert not worker.path("/fsx").exists()
