@@ -107,7 +107,7 @@ def sync(site_file: Path | None, as_json: bool, accepted: tuple[str, ...], dry_r
 @identity.command("run-as")
 @_options
 def run_as(site_file: Path | None, as_json: bool) -> int:
-    """Print who somebody is in a Session Manager session: tags, the policy, the preferences document."""
+    """Print who somebody is in a Session Manager session: tags, and the policy that denies others."""
     from hpctools.cli.identity_text import run_as_json, run_as_text
 
     site, _, _ = _read(site_file)

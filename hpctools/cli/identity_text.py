@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.identity.people import GroupPeople, Refusal
-from hpctools.identity.run_as import TAG, run_as_policy, run_as_tags, run_as_users, session_document
+from hpctools.identity.run_as import TAG, run_as_policy, run_as_tags, run_as_users, session_document_name
 from hpctools.identity.sync import GroupChange, Sync
 from hpctools.site.model import Site
 
@@ -72,13 +72,12 @@ def sync_json(found: Sync, place: Path, written: bool) -> dict[str, Any]:
 
 
 def run_as_text(site: Site) -> str:
-    """A table of principals, then the documents."""
+    """A table of principals, then the policy."""
     users = run_as_users(site)
     table = [f"{principal:<40} {TAG}={user}" for principal, user in users.items()]
     parts = (
         "\n".join(table) or "no principal has a Unix account of its own in the site file",
-        f"The policy that denies sessions as anybody else:\n{json.dumps(run_as_policy(), indent=2)}",
-        f"The preferences of sessions:\n{json.dumps(session_document(), indent=2)}",
+        f"The policy that denies sessions as anybody else:\n{json.dumps(_policy(site), indent=2)}",
     )
     return "\n\n".join(parts) + "\n"
 
@@ -90,6 +89,9 @@ def run_as_json(site: Site) -> dict[str, Any]:
             {"principal": principal, "user": user, "tags": run_as_tags(user)}
             for principal, user in run_as_users(site).items()
         ],
-        "policy": run_as_policy(),
-        "session_document": session_document(),
+        "policy": _policy(site),
     }
+
+
+def _policy(site: Site) -> dict[str, Any]:
+    return run_as_policy(session_document_name(site))

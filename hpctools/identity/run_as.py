@@ -1,4 +1,4 @@
-"""Who somebody is in a Session Manager session: tags, the policy that keeps to them, the preferences.
+"""Who somebody is in a Session Manager session: tags, and the policy that keeps to them.
 
 Session Manager asks the tag SSMSessionRunAs of the IAM role or user first, or of the session that single
 sign-on made. Where there is none it takes the account's default, and without Run As `ssm-user`, who becomes
@@ -11,16 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hpctools.site.identity import MACHINE_ACCOUNTS
 from hpctools.site.model import Site
 
 TAG: Final = "SSMSessionRunAs"
-DOCUMENT: Final = "SSM-SessionManagerRunShell"
-"""The document with the preferences of all sessions in an account and region: `session_document`."""
-
-_SSH = "AWS-StartSSHSession"
-"""A tunnel to sshd, which asks for itself who somebody is."""
-
 _OF_PRINCIPAL = f"aws:PrincipalTag/{TAG}"
 
 
@@ -34,89 +27,58 @@ def run_as_tags(user: str) -> list[dict[str, str]]:
     return [{"Key": TAG, "Value": user}]
 
 
-def run_as_policy(partition: str = "aws") -> dict[str, Any]:
+def session_document_name(site: Site) -> str:
+    """The document that sessions with a shell are started with; the site's stack makes it."""
+    return f"{site.cluster.name}-session"
+
+
+def run_as_statements() -> list[dict[str, Any]]:
+    """Return what a policy needs that allows no more than sessions with the site's documents.
+
+    Statements have no Sid: a stack of a large site is near the size that CloudFormation takes.
+    """
+    return [
+        _deny(_SESSION, _ANYTHING, {"Null": {_OF_PRINCIPAL: "true"}}),
+        _deny(_SESSION, _ANYTHING, {"StringEqualsIgnoreCase": {_OF_PRINCIPAL: _NOBODY}}),
+    ]
+
+
+def run_as_policy(document: str) -> dict[str, Any]:
     """Return the IAM policy that keeps people from sessions as anybody but themselves.
 
     It only denies, so that it can stand beside whatever allows sessions: for people's roles and permission
-    sets. Administrators who repair nodes as root do not get it.
+    sets. Administrators who repair nodes as root by other ways do not get it. In this order it denies:
+    sessions without the tag; as an account of the machine; with a document that may leave Run As out; what
+    runs as root on a node without a session; changes of the tag.
 
     Args:
-        partition: `aws`, `aws-cn` or `aws-us-gov`; or what CloudFormation puts in its place.
+        document: the name of the document whose sessions run as the person (`session_document_name`).
     """
-    preferences = f"arn:{partition}:ssm:*:*:document/{DOCUMENT}"
+    shell = f"arn:*:ssm:*:*:document/{document}"
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _deny("NoSessionWithoutTag", _SESSION, _ANYTHING, {"Null": {_OF_PRINCIPAL: "true"}}),
-            _deny("NoSessionAsTheMachine", _SESSION, _ANYTHING, _is_of_the_machine()),
-            # A document of somebody's own could leave Run As out.
-            _deny("OnlyTheSitesDocuments", _SESSION, {"NotResource": _places(partition, preferences)}),
-            _deny("NoWayAroundSessions", _AROUND, _ANYTHING),
-            _deny("PreferencesStay", _OF_DOCUMENTS, {"Resource": preferences}),
-            _deny("TagsStay", _OF_TAGS, _ANYTHING, _names_the_tag()),
+            *run_as_statements(),
+            _deny(_SESSION, {"NotResource": [*_NODES, shell, _SSH]}),
+            _deny(_AROUND, _ANYTHING),
+            _deny(_OF_TAGS, _ANYTHING, {"ForAnyValue:StringEqualsIgnoreCase": {"aws:TagKeys": [TAG]}}),
         ],
     }
 
 
-def session_document(idle_minutes: int = 20) -> dict[str, Any]:
-    """Return the content of the document `SSM-SessionManagerRunShell`: Run As, and no default account.
-
-    Args:
-        idle_minutes: a session without input ends after this, 1 to 60.
-    """
-    inputs = {
-        "s3BucketName": "",
-        "s3KeyPrefix": "",
-        "s3EncryptionEnabled": True,
-        "cloudWatchLogGroupName": "",
-        "cloudWatchEncryptionEnabled": True,
-        "cloudWatchStreamingEnabled": False,
-        "kmsKeyId": "",
-        "runAsEnabled": True,
-        "runAsDefaultUser": "",
-        "idleSessionTimeout": str(idle_minutes),
-        "maxSessionDuration": "",
-        "shellProfile": {"windows": "", "linux": ""},
-    }
-    text = "Sessions run as the person whom the tag SSMSessionRunAs names"
-    return {"schemaVersion": "1.0", "description": text, "sessionType": "Standard_Stream", "inputs": inputs}
-
-
+_NOBODY = ["", "ec2-user", "root", "ssm-user", "ubuntu"]
+"""A tag without a value, and the accounts of HyperPod's images that become root with sudo, or are."""
 _SESSION = ("ssm:StartSession",)
-_AROUND = ("ssm:SendCommand", "ssm:StartAutomationExecution", "ssm:CreateAssociation")
-"""What runs as root on a node."""
-_OF_DOCUMENTS = (
-    "ssm:CreateDocument",
-    "ssm:DeleteDocument",
-    "ssm:UpdateDocument",
-    "ssm:UpdateDocumentDefaultVersion",
-)
-_OF_TAGS = ("iam:TagRole", "iam:TagUser", "iam:UntagRole", "iam:UntagUser", "sts:TagSession")
+_AROUND = ("ssm:SendCommand", "ssm:StartAutomationExecution")
+_OF_TAGS = ("iam:*Tag*", "sts:TagSession")
 _ANYTHING: Mapping[str, Any] = {"Resource": "*"}
-
-
-def _places(partition: str, preferences: str) -> list[str]:
-    """Nodes, and the documents that a session may use."""
-    return [
-        f"arn:{partition}:sagemaker:*:*:cluster/*",
-        f"arn:{partition}:ec2:*:*:instance/*",
-        f"arn:{partition}:ssm:*:*:managed-instance/*",
-        preferences,
-        f"arn:{partition}:ssm:*::document/{_SSH}",
-        f"arn:{partition}:ssm:*:*:document/{_SSH}",
-    ]
-
-
-def _is_of_the_machine() -> Mapping[str, Any]:
-    return {"StringEqualsIgnoreCase": {_OF_PRINCIPAL: ["", *sorted(MACHINE_ACCOUNTS)]}}
-
-
-def _names_the_tag() -> Mapping[str, Any]:
-    return {"ForAnyValue:StringEqualsIgnoreCase": {"aws:TagKeys": [TAG]}}
+_NODES = ("arn:*:sagemaker:*:*:cluster/*", "arn:*:ec2:*:*:instance/*")
+_SSH = "arn:*:ssm:*:*:document/AWS-StartSSHSession"
+"""A tunnel to sshd, which asks for itself who somebody is."""
 
 
 def _deny(
-    name: str, actions: Sequence[str], where: Mapping[str, Any], condition: Mapping[str, Any] | None = None
+    actions: Sequence[str], where: Mapping[str, Any], condition: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    statement = {"Sid": name, "Effect": "Deny", "Action": list(actions), **where}
+    statement = {"Effect": "Deny", "Action": list(actions), **where}
     return {**statement, "Condition": dict(condition)} if condition else statement

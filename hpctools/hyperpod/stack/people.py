@@ -20,19 +20,17 @@ from hpctools.hyperpod.stack.context import Context
 from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, ref, resource, sub
 from hpctools.hyperpod.stack.logs import log_group
 from hpctools.hyperpod.stack.network import place
-from hpctools.hyperpod.stack.roles import allow, deny, document
+from hpctools.hyperpod.stack.roles import allow, document
 from hpctools.hyperpod.stack.storage import from_secret, secret
+from hpctools.identity import run_as
 from hpctools.site.aws_access import IdentityCenter
 
-RUN_AS_TAG = "SSMSessionRunAs"
-NOBODY = ("root", "ssm-user")
 _SSH_DOCUMENT = "AWS-StartSSHSession"
-_PAST_RUN_AS = ("ssm:SendCommand", "ssm:StartAutomationExecution")
 
 
 def session_document_name(context: Context) -> str:
     """The document that administrators' sessions are started with."""
-    return f"{context.cluster}-session"
+    return run_as.session_document_name(context.site)
 
 
 def sessions(context: Context) -> Part:
@@ -61,7 +59,7 @@ def _session_document(context: Context, minutes: int) -> Json:
         inputs["kmsKeyId"] = context.aws.kms_key
     content = {
         "schemaVersion": "1.0",
-        "description": f"A shell on a node of {context.cluster}, as the account in {RUN_AS_TAG}",
+        "description": f"A shell on a node of {context.cluster}, as the account in {run_as.TAG}",
         "sessionType": "Standard_Stream",
         "inputs": inputs,
     }
@@ -76,20 +74,10 @@ def _session_document(context: Context, minutes: int) -> Json:
     return resource("AWS::SSM::Document", properties)
 
 
-def denials() -> list[Json]:
-    """Statements that keep people from being ssm-user, whatever other policies allow."""
-    tag = f"aws:PrincipalTag/{RUN_AS_TAG}"
-    return [
-        deny(["ssm:StartSession"], ["*"], {"Null": {tag: "true"}}),
-        deny(["ssm:StartSession"], ["*"], {"StringEqualsIgnoreCase": {tag: list(NOBODY)}}),
-        {"Effect": "Deny", "Action": sorted(_PAST_RUN_AS), "Resource": "*"},
-    ]
-
-
 def _managed_denial(context: Context) -> Json:
     properties = {
         "Description": f"{context.cluster}: nobody starts a session as ssm-user; attach it to people's roles",
-        "PolicyDocument": document(denials()),
+        "PolicyDocument": run_as.run_as_policy(session_document_name(context)),
     }
     return resource("AWS::IAM::ManagedPolicy", properties)
 
@@ -114,13 +102,13 @@ def identity_center(context: Context) -> Part:
 
 
 def _run_as(stated: IdentityCenter) -> Json:
-    mapped = {"Key": RUN_AS_TAG, "Value": {"Source": [stated.run_as]}}
+    mapped = {"Key": run_as.TAG, "Value": {"Source": [stated.run_as]}}
     properties = {"InstanceArn": stated.instance, "AccessControlAttributes": [mapped]}
     return resource("AWS::SSO::InstanceAccessControlAttributeConfiguration", properties)
 
 
 def _permission_set(context: Context, stated: IdentityCenter, name: str, statements: list[Json]) -> Json:
-    own = [_own_sessions(), *denials()]
+    own = [_own_sessions(), *run_as.run_as_statements()]
     properties = {
         "Description": f"{context.cluster}: {name.lower()}",
         "InlinePolicy": document([*statements, *own]),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpctools.hyperpod.stack import copies, infrastructure
+from hpctools.identity.run_as import run_as_policy, run_as_statements
 from tests.hyperpod.stack.sites import example, largest, smallest
 
 # Actions for which AWS has no resource to name (Service Authorization Reference, "Resource types": empty).
@@ -159,25 +160,12 @@ def test_the_directorys_password_is_read_by_nodes_that_ask_the_directory() -> No
 
 def test_nobody_is_ssm_user() -> None:
     policy = made("university")["Resources"]["NobodyAsSsmUser"]["Properties"]["PolicyDocument"]["Statement"]
-    tag = "aws:PrincipalTag/SSMSessionRunAs"
-    assert policy == [
-        {
-            "Effect": "Deny",
-            "Action": ["ssm:StartSession"],
-            "Resource": ["*"],
-            "Condition": {"Null": {tag: "true"}},
-        },
-        {
-            "Effect": "Deny",
-            "Action": ["ssm:StartSession"],
-            "Resource": ["*"],
-            "Condition": {"StringEqualsIgnoreCase": {tag: ["root", "ssm-user"]}},
-        },
-        {"Effect": "Deny", "Action": ["ssm:SendCommand", "ssm:StartAutomationExecution"], "Resource": "*"},
-    ]
+    assert (
+        policy == run_as_policy("uni-gpu-session")["Statement"]
+    )  # its meaning: tests/identity/test_run_as.py
     for name in ("AdministratorsPermissionSet", "UsersPermissionSet"):
         inline = made("university")["Resources"][name]["Properties"]["InlinePolicy"]["Statement"]
-        assert [each for each in inline if each["Effect"] == "Deny"] == policy
+        assert [each for each in inline if each["Effect"] == "Deny"] == run_as_statements()
 
 
 def test_people_start_the_documents_that_keep_them_themselves_and_no_other() -> None:
