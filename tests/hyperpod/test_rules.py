@@ -347,6 +347,18 @@ def test_both_styles_at_once() -> None:
     assert ("", "both-styles") in told(report)
 
 
+def test_the_legacy_file_alone_is_checked_by_itself_and_says_so() -> None:
+    assert told(checked(None, legacy()[1])) == [("", "no-request?")]
+
+
+def test_what_several_controllers_share_is_on_a_file_system() -> None:
+    request, provisioning = several_controllers()
+    del provisioning["fsx_dns_name"], provisioning["fsx_mountname"]
+    assert told(checked(request, provisioning)) == [
+        ("/slurm_configurations/slurm_shared_directory", "shared-folder?")
+    ]
+
+
 def test_neither_style() -> None:
     assert told(checked(legacy()[0])) == [("", "no-slurm")]
 
