@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from hpctools.conf.preflight import preflight
 from hpctools.sandbox import process, releases
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
 from hpctools.sandbox.releases import Installation
+from hpctools.sandbox.rise import up
 from hpctools.slurm import versions
 from hpctools.slurm.versions import Release
 from tests.system.harness import Cluster, until
@@ -88,6 +92,31 @@ CASES: Mapping[str, tuple[Callable[[Release], bool], str, str, Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
+def probed(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[Cluster]:
+    """Two nodes, to ask and to break."""
+    sandbox = Sandbox(tmp_path_factory.mktemp("probed") / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        yield Cluster(sandbox)
+    finally:
+        down(sandbox)
+
+
+@pytest.fixture
+def breakable(probed: Cluster, site_file: Path, slurm_release: str) -> Iterator[Cluster]:
+    """The same; whatever becomes of its slurmctld and slurm.conf, the next test has both as they were."""
+    conf = probed.sandbox.layout.slurm_conf / "slurm.conf"
+    good = conf.read_text()
+    yield probed
+    conf.write_text(good)
+    probed.inside("pkill", "-KILL", "-x", "slurmctld", check=False)
+    until(lambda: probed.inside("pgrep", "-x", "slurmctld", check=False).stdout == "" or None)
+    up(probed.sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+
+
+@pytest.fixture(scope="module")
 def installed(slurm_release: str) -> Installation:
     """The release at hand."""
     return releases.find(slurm_release)
@@ -105,38 +134,40 @@ def test_words_that_a_release_knows(case: str, installed: Installation) -> None:
     assert (said == []) is taken(installed.release), said
 
 
-def test_a_reconfigure_with_a_bad_file(small: Cluster) -> None:
+def test_a_reconfigure_with_a_bad_file(breakable: Cluster) -> None:
     """It ends a slurmctld in the foreground on every release; a daemon from 23.11 on goes on as before."""
-    robust = versions.reconfigure_starts_anew(_release(small))
-    conf = small.sandbox.layout.slurm_conf / "slurm.conf"
+    robust = versions.reconfigure_starts_anew(_release(breakable))
+    conf = breakable.sandbox.layout.slurm_conf / "slurm.conf"
     good = conf.read_text()
     bad = f"{good}PartitionName=bad Nodes=nonesuch\n"
-    foreground = small.sandbox.running().processes["slurmctld"]
+    foreground = breakable.sandbox.running().processes["slurmctld"]
     conf.write_text(bad)
-    small.inside("scontrol", "reconfigure", check=False)
+    breakable.inside("scontrol", "reconfigure", check=False)
     until(lambda: not process.alive(foreground) or None)
     conf.write_text(good)
-    small.inside("unshare", "--uts", "sh", "-c", "hostname ctl-1 && exec slurmctld")
-    until(lambda: "UP" in small.inside("scontrol", "ping", check=False).stdout or None)
+    breakable.inside("unshare", "--uts", "sh", "-c", "hostname ctl-1 && exec slurmctld")
+    until(lambda: "UP" in breakable.inside("scontrol", "ping", check=False).stdout or None)
     conf.write_text(bad)
-    refused = small.inside("scontrol", "reconfigure", check=False)
+    refused = breakable.inside("scontrol", "reconfigure", check=False)
     conf.write_text(good)
     if robust:
         assert refused.code == 1
-        assert "PartitionName=nlp" in small.inside("scontrol", "show", "partition").stdout
+        assert "PartitionName=nlp" in breakable.inside("scontrol", "show", "partition").stdout
     else:
-        until(lambda: small.inside("pgrep", "slurmctld", check=False).stdout == "" or None)
+        until(lambda: breakable.inside("pgrep", "slurmctld", check=False).stdout == "" or None)
 
 
-def test_a_reconfigure_with_another_node(small: Cluster) -> None:
+def test_a_reconfigure_with_another_node(breakable: Cluster) -> None:
     """From 23.11 on a node needs no restart; 22.05 ends at it."""
-    foreground = small.sandbox.running().processes["slurmctld"]
-    with (small.sandbox.layout.slurm_conf / "slurm.conf").open("a") as file:
+    foreground = breakable.sandbox.running().processes["slurmctld"]
+    with (breakable.sandbox.layout.slurm_conf / "slurm.conf").open("a") as file:
         file.write("NodeName=late-1 CPUs=2 RealMemory=1000 NodeAddr=127.0.0.1 State=CLOUD\n")
-    small.inside("scontrol", "reconfigure", check=False)
-    if versions.reconfigure_starts_anew(_release(small)):
+    breakable.inside("scontrol", "reconfigure", check=False)
+    if versions.reconfigure_starts_anew(_release(breakable)):
         until(
-            lambda: "CLOUD" in small.inside("scontrol", "show", "node", "late-1", check=False).stdout or None
+            lambda: (
+                "CLOUD" in breakable.inside("scontrol", "show", "node", "late-1", check=False).stdout or None
+            )
         )
         assert process.alive(foreground)
     else:
@@ -147,19 +178,19 @@ def _release(cluster: Cluster) -> Release:
     return versions.parse_release(cluster.sandbox.running().slurm)
 
 
-def test_what_answers_as_json(cluster: Cluster) -> None:
-    release = _release(cluster)
+def test_what_answers_as_json(probed: Cluster) -> None:
+    release = _release(probed)
     for command in ("squeue", "sinfo", "sacct"):
-        assert cluster.inside(command, "--json").stdout.lstrip().startswith("{"), command
+        assert probed.inside(command, "--json").stdout.lstrip().startswith("{"), command
     for command in ("scontrol show node", "sacctmgr show qos", "sdiag"):
-        answer = cluster.inside(*command.split(), "--json", check=False)
+        answer = probed.inside(*command.split(), "--json", check=False)
         assert (answer.code == 0) is versions.prints_nodes_as_json(release), command
 
 
-def test_the_folder_of_a_release_is_never_written_to(cluster: Cluster, slurm_release: str) -> None:
+def test_the_folder_of_a_release_is_never_written_to(probed: Cluster, slurm_release: str) -> None:
     if not slurm_release:
         pytest.skip("the machine's own Slurm has no folder")
-    cluster.inside("touch", "/usr/written")
-    assert cluster.inside("ls", "/usr/written").stdout == "/usr/written\n"
+    probed.inside("touch", "/usr/written")
+    assert probed.inside("ls", "/usr/written").stdout == "/usr/written\n"
     assert not (releases.find(slurm_release).root / "usr/written").exists()
-    assert "hpctools" not in cluster.inside("ls", "-A", "/mnt").stdout  # the machine's own root is gone
+    assert "hpctools" not in probed.inside("ls", "-A", "/mnt").stdout  # the machine's own root is gone

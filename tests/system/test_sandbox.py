@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def heal(cluster: Cluster, site_file: Path, nodes: int) -> list[str]:
     done: list[str] = []
     up(cluster.sandbox, site_file, nodes, lambda name, seconds: done.append(name))
     return sorted(done)
+
+
+@pytest.fixture(scope="module")
+def broken(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[Cluster]:
+    """Two nodes, to break and heal again."""
+    sandbox = Sandbox(tmp_path_factory.mktemp("broken") / "state")
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        yield Cluster(sandbox)
+    finally:
+        down(sandbox)
 
 
 @pytest.mark.releases
@@ -130,29 +144,33 @@ def test_a_folder_with_strangers_is_not_taken(tmp_path: Path, site_file: Path) -
 
 
 @pytest.mark.releases
-def test_up_heals_whatever_daemon_was_killed(small: Cluster, site_file: Path) -> None:
-    for name in [d.name for d in status(small.sandbox).daemons]:
-        identity = small.sandbox.running().processes[name]
+def test_up_heals_whatever_daemon_was_killed(broken: Cluster, site_file: Path) -> None:
+    for name in [d.name for d in status(broken.sandbox).daemons]:
+        identity = broken.sandbox.running().processes[name]
         assert process.send(identity, signal.SIGKILL)
         assert process.wait_gone(identity, 10)
-        assert status(small.sandbox).state == "damaged"
-        assert name in heal(small, site_file, 2), name
-        assert status(small.sandbox).state == "running", name
-    job = small.submit("nlp1", "-pnlp", "--wrap", "true")
-    assert small.ended(job, "nlp1").state == "COMPLETED"
+        assert status(broken.sandbox).state == "damaged"
+        assert name in heal(broken, site_file, 2), name
+        assert status(broken.sandbox).state == "running", name
+    job = broken.submit("nlp1", "-pnlp", "--wrap", "true")
+    assert broken.ended(job, "nlp1").state == "COMPLETED"
 
 
 @pytest.mark.releases
-def test_up_heals_when_everything_was_killed_and_accounting_survives(small: Cluster, site_file: Path) -> None:
-    job = small.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
-    small.ended(job, "nlp1")
-    before = until(lambda: ((seen := _accounted(small, job)) and "before|COMPLETED" in seen and seen) or None)
-    holder = small.sandbox.running().holder
+def test_up_heals_when_everything_was_killed_and_accounting_survives(
+    broken: Cluster, site_file: Path
+) -> None:
+    job = broken.submit("nlp1", "-pnlp", "--job-name=before", "--wrap", "true")
+    broken.ended(job, "nlp1")
+    before = until(
+        lambda: ((seen := _accounted(broken, job)) and "before|COMPLETED" in seen and seen) or None
+    )
+    holder = broken.sandbox.running().holder
     assert holder is not None
     process.send(holder, signal.SIGKILL)
     assert process.wait_gone(holder, 10)
-    heal(small, site_file, 2)
-    assert _accounted(small, job) == before
+    heal(broken, site_file, 2)
+    assert _accounted(broken, job) == before
 
 
 def _accounted(cluster: Cluster, job: int) -> str:
@@ -162,22 +180,22 @@ def _accounted(cluster: Cluster, job: int) -> str:
 
 @pytest.mark.releases
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
-    small: Cluster, tmp_path: Path, site_file: Path
+    broken: Cluster, tmp_path: Path, site_file: Path
 ) -> None:
     other = Sandbox(tmp_path / "other")
     up(other, site_file, 1, lambda name, seconds: None)
-    mine, theirs = small.sandbox.running(), other.running()
+    mine, theirs = broken.sandbox.running(), other.running()
     assert not set(mine.ports.values()) & set(theirs.ports.values())
-    sleeper = small.submit("nlp1", "-pnlp", "--wrap", "sleep 300")
-    until(lambda: small.job(sleeper, "nlp1").state == "RUNNING" or None)
+    sleeper = broken.submit("nlp1", "-pnlp", "--wrap", "sleep 300")
+    until(lambda: broken.job(sleeper, "nlp1").state == "RUNNING" or None)
     members = _members(theirs.holder)
     assert down(other) is True
     assert [pid for pid in members if process.identify(pid)] == []
     assert not (tmp_path / "other").exists()
     assert not (tmp_path / "other.lock").exists()
     assert not list(cgroups.ROOT.glob(f"*/{theirs.id}"))
-    assert status(small.sandbox).state == "running"
-    assert small.job(sleeper, "nlp1").state == "RUNNING"
+    assert status(broken.sandbox).state == "running"
+    assert broken.job(sleeper, "nlp1").state == "RUNNING"
     assert down(other) is False
 
 
