@@ -17,17 +17,17 @@ from hpctools.site import Finding, InvalidSiteError, Site, load, warnings
 def validate(site: Path, as_json: bool) -> int:
     """Check a site file.
 
-    Prints every finding with its line; exits with 1 when the site cannot be used, and with 0 when it can,
-    warnings or not.
+    Prints every finding with its line; exits with 1 when the site cannot be used, with 0 when it can,
+    warnings or not, and with 2 when there is no such file.
     """
-    read = None
+    read, code = None, 0
     try:
         read = load(site)
         findings = warnings(read)
     except InvalidSiteError as error:
-        findings = error.findings
+        findings, code = error.findings, error.exit_code
     click.echo(_json(site, read, findings) if as_json else _text(site, read, findings))
-    return 0 if read else 1
+    return code
 
 
 def _json(path: Path, site: Site | None, findings: tuple[Finding, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hpctools.conf.facts import Facts
-from hpctools.errors import HpctoolsError
+from hpctools.errors import HpctoolsError, UsageError
 from hpctools.site.document import parse
 from hpctools.slurm.versions import parse_release, spell_release
 
@@ -30,15 +30,14 @@ def load_facts(path: Path) -> Facts:
     """Read a facts file.
 
     Raises:
-        HpctoolsError: it cannot be read, or says what cannot be understood; the message names file and key.
+        UsageError: it cannot be read.
+        HpctoolsError: it says what cannot be understood; the message names file and key.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise HpctoolsError(
-            f"cannot read the facts in {path}: {reason}", "check the file, or --facts"
-        ) from None
+        raise UsageError(f"cannot read the facts in {path}: {reason}", "check the file, or --facts") from None
     document = parse(text, str(path))
     if document.findings:
         raise HpctoolsError("\n".join(str(finding) for finding in document.findings))

@@ -60,6 +60,12 @@ class UnreadableSiteError(InvalidSiteError):
         super().__init__([Finding(str(path), 0, "", found, expected)])
 
 
+class NoSiteFileError(UnreadableSiteError):
+    """There is no such site file, or none that we may read: the command line names another than was meant."""
+
+    exit_code = 2
+
+
 def spell_path(location: Sequence[Step]) -> str:
     """Spell a location as people read it: `("a", 0, "b")` becomes `a[0].b`.
 

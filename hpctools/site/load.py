@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpctools.site.document import Document, parse
-from hpctools.site.findings import Finding, InvalidSiteError, UnreadableSiteError
+from hpctools.site.findings import Finding, InvalidSiteError, NoSiteFileError, UnreadableSiteError
 from hpctools.site.gpu_rules import check_gpus
 from hpctools.site.hyperpod_rules import check_hyperpod
 from hpctools.site.members import members_file, read_members, with_members
@@ -68,4 +68,4 @@ def _read(path: Path) -> str:
             path, f"bytes that are not UTF-8 at offset {error.start}", "UTF-8 text"
         ) from None
     except OSError as error:
-        raise UnreadableSiteError(path, (error.strerror or str(error)).lower(), "a readable file") from None
+        raise NoSiteFileError(path, (error.strerror or str(error)).lower(), "a readable file") from None

@@ -67,4 +67,4 @@ def test_a_bad_site_is_all_its_findings(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     found = f"{path}: found no such file or directory, expected a readable file"
-    assert invoke(str(path)) == (1, f"{found}\n{path}: 1 finding\n")
+    assert invoke(str(path)) == (2, f"{found}\n{path}: 1 finding\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.preflight.statements import OUTSIDE, Folder, cluster_name, first, includes, statements
+from hpctools.conf.text import HEADER
 from hpctools.errors import HpctoolsError
 
 _LARGEST = 8 * 1024 * 1024
@@ -28,9 +29,18 @@ def read_folder(folder: Path) -> dict[str, str]:
 
 
 def bundle_files(bundle: Bundle, folder: Path) -> dict[str, str]:
-    """The texts that slurmctld finds once a bundle is live: the bundle's, and what else lies there."""
+    """The texts that slurmctld finds once a bundle is live: the bundle's, and what else lies there.
+
+    What an earlier bundle brought and this one does not goes with it, and is no part of them.
+    """
     there = read_folder(folder) if folder.is_dir() else {}
-    return {**there, **{file.path: file.text for file in bundle.files}}
+    others = {name: text for name, text in there.items() if not _made(folder / name, text)}
+    return {**others, **{file.path: file.text for file in bundle.files}}
+
+
+def _made(path: Path, text: str) -> bool:
+    """Whether apply put a file there: as a link into its configurations, or one with our first line."""
+    return text.startswith(HEADER[:20]) or (path.is_symlink() and ".hpctools" in path.readlink().parts)
 
 
 def with_outside(files: Mapping[str, str], folder: Path, root: Path) -> dict[str, str]:
