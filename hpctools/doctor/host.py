@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime
 from pathlib import Path
 
+from hpctools.conf.mounts import mount_of
 from hpctools.doctor.conf_lines import includes
 from hpctools.doctor.installation import ConfFile, LocalDaemon, Secret, StateFolder
 from hpctools.errors import HpctoolsError
@@ -105,20 +106,8 @@ def state(path: Path) -> StateFolder:
         mode=there.st_mode & 0o7777,
         free_bytes=room.f_bavail * room.f_frsize,
         free_inodes=room.f_favail if room.f_files else None,
-        kind=_kind(path),
+        kind=mount_of(path).kind,
     )
-
-
-def _kind(path: Path) -> str:
-    """The kind of the file system that a path lies on (proc_mounts(5))."""
-    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    where = str(path.resolve())
-    fits = [
-        (len(point), number, kind)
-        for number, (_, point, kind, *_rest) in enumerate(mounts)
-        if where == point or where.startswith(point.rstrip("/") + "/")
-    ]
-    return max(fits)[2] if fits else "unknown"
 
 
 def state_of(path: Path) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hpctools.conf.mounts import mount_of
 from hpctools.errors import HpctoolsError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -33,7 +34,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 def _full(path: Path, said: str) -> HpctoolsError:
     """What was begun is removed by now, so that a little may be left again; what there is less of ran out."""
-    mount = _mount(path)
+    mount = mount_of(path).point
     room = os.statvfs(mount)
     if room.f_files and room.f_favail * room.f_blocks < room.f_bavail * room.f_files:
         left, look = f"{room.f_favail:,} of {room.f_files:,} inodes", f"df -i {mount}"
@@ -50,13 +51,5 @@ def _remedy(number: int | None, path: Path) -> str:
     if number in _FORBIDDEN:
         return f"run it as root; for root, check the mount and the attributes of {path} (lsattr)"
     if number == errno.EROFS:
-        return f"check why the file system at {_mount(path)} is mounted read-only (dmesg)"
+        return f"check why the file system at {mount_of(path).point} is mounted read-only (dmesg)"
     return f"check the permissions and the mounts of {path}"
-
-
-def _mount(path: Path) -> str:
-    """Where the file system of a path that perhaps was not made is mounted (proc_mounts(5))."""
-    where = f"{path.absolute().parent.resolve() / path.name}/"
-    lines = Path("/proc/self/mounts").read_text().splitlines()
-    points = [line.split()[1].replace("\\040", " ").rstrip("/") for line in lines]
-    return max((each for each in points if where.startswith(f"{each}/")), key=len) or "/"
