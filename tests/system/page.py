@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpctools.sandbox.hosts import Host
+
+SECONDS = 120.0
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(?P<kind>\w*)(?P<where>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -25,6 +31,21 @@ class Block:
     where: tuple[str, ...]
     user: str
     text: str
+
+
+def follow(block: Block, run: Callable[[str], str]) -> str:
+    """Run a block on each of its machines at once; return what they printed, in the machines' order."""
+    with ThreadPoolExecutor(max_workers=len(block.where)) as pool:
+        return "".join(pool.map(run, block.where))
+
+
+def on_host(host: Host, block: Block) -> str:
+    """Run a block on a machine as root, or through sshd as somebody."""
+    if block.user == "root":
+        return host.run(["bash", "-euo", "pipefail", "-c", block.text], timeout=SECONDS).stdout
+    # Not through standard input, which srun would read to its end.
+    script = f"bash -euo pipefail -c {shlex.quote(block.text)}"
+    return host.ssh(block.user, script, timeout=SECONDS).stdout
 
 
 def blocks(name: str) -> list[Block]:

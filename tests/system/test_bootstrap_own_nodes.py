@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hpctools.sandbox import cgroups
-from hpctools.sandbox.hosts import Fleet, Host, Hosts, hosts
+from hpctools.sandbox.hosts import Fleet, Hosts, hosts
 from hpctools.sandbox.hosts.plan import Group
 from tests.system.harness import until
-from tests.system.page import Block, blocks
+from tests.system.page import Block, blocks, follow, on_host
 
 PAGE = "bootstrap-own-nodes.md"
 FLEET = Fleet(
@@ -22,7 +21,6 @@ FLEET = Fleet(
 )
 CODE = Path(__file__).resolve().parents[2]
 PEOPLE = {"ada": 20001, "ben": 20002, "cleo": 20003}
-SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +41,15 @@ def cluster() -> Iterator[Hosts]:
         yield made
 
 
-def follow(cluster: Hosts, block: Block) -> str:
-    """Do what a block says, on each of its machines; return what was printed."""
+def _do(cluster: Hosts, block: Block) -> str:
     if block.kind == "yaml":
         cluster["ctl-1"].write(block.where[0], block.text)
         return ""
-    with ThreadPoolExecutor(max_workers=len(block.where)) as pool:
-        return "".join(pool.map(lambda name: _run(cluster[name], block), block.where))
-
-
-def _run(host: Host, block: Block) -> str:
-    if block.user == "root":
-        return host.run(["bash", "-euo", "pipefail", "-c", block.text], timeout=SECONDS).stdout
-    return host.ssh(block.user, "bash -euo pipefail -s", stdin=block.text, timeout=SECONDS).stdout
+    return follow(block, lambda name: on_host(cluster[name], block))
 
 
 def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts) -> None:
-    printed = [follow(cluster, block) for block in blocks(PAGE)]
+    printed = [_do(cluster, block) for block in blocks(PAGE)]
     assert printed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
     _login_follows_the_job(cluster)
 

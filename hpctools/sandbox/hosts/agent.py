@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpctools.sandbox.hosts.plan import Fleet, Machine
+from hpctools.site.instances import known_instance
 
 ACCOUNT, REGION = "123456789012", "us-west-2"
 # /opt/slurm/etc is a link to a folder with the agent's own version number.
@@ -97,10 +98,13 @@ def slurm_conf(fleet: Fleet) -> str:
 
 
 def _node(fleet: Fleet, machine: Machine) -> str:
-    gpus = fleet.group(machine.group).gpus
-    gres = f" Gres=gpu:{gpus}" if gpus else ""
+    """What the instance type has; with config_overrides it need not be there."""
+    group = fleet.group(machine.group)
+    kind = known_instance(group.instance_type)
+    cpus, memory = (kind.cores * kind.threads, kind.memory_mib * 95 // 100) if kind else (CPUS, MEMORY_MIB)
+    gres = f" Gres=gpu:{group.gpus}" if group.gpus else ""
     return (
-        f"NodeName={machine.hostname} NodeAddr={machine.address} CPUs={CPUS} RealMemory={MEMORY_MIB}"
+        f"NodeName={machine.hostname} NodeAddr={machine.address} CPUs={cpus} RealMemory={memory}"
         f" State=UNKNOWN{gres}"
     )
 
