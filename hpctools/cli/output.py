@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import HpctoolsError, UsageError
 
 
 def show(what: str | dict[str, Any]) -> None:
@@ -37,17 +37,28 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def save(path: Path, text: str) -> None:
-    """Write a file that others may read, as a whole or not at all; its folder is made when missing.
+def save(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all; its folder is made when missing.
+
+    A link is followed. What is no file (`/dev/stdout`, a named pipe) is written to, and stays what it is.
+
+    Args:
+        mode: permission bits of a file; others may read it when left out.
 
     Raises:
+        UsageError: it is a folder.
         HpctoolsError: it cannot be written.
     """
     from hpctools.conf import durable
 
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder", "name a file")
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.replace(path, text, 0o644)
+        durable.replace(path.resolve(), text, mode)
     except OSError as error:
         raise HpctoolsError(
             f"cannot write {error.filename or path}: {error.strerror}",

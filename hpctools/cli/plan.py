@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpctools.cli.output import save
 from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_options
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def plan(
     target = find_target(site_file, folder, facts_file)
     made = plan_for(target, prune=prune)
     if out is not None:
-        _write(out, made.to_json(), target)
+        save(out, made.to_json(), 0o600)  # it holds the whole configuration
     click.echo(_told(made, diff=diff, everything=everything, as_json=as_json), nl=False)
     if made.unknown:
         return 3
@@ -100,11 +101,3 @@ def _told(made: Plan, *, diff: bool, everything: bool, as_json: bool) -> str:
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
     return plan_text(made, width=min(width, 110), color=color, everything=everything)
-
-
-def _write(path: Path, text: str, target: Target) -> None:
-    """As one piece, and for its owner only: it holds the whole configuration."""
-    from hpctools.conf.bundle import Bundle, File
-    from hpctools.conf.write import write
-
-    write(Bundle((File(path.name, text, 0o600),), target.bundle.accounts), path.parent)

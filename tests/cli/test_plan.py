@@ -109,6 +109,23 @@ def test_a_plan_is_written_for_its_owner_only(command: Command, tmp_path: Path) 
     assert (code, error.partition(":")[0]) == (1, "hpctools")
 
 
+def test_a_plan_is_written_to_a_file_whatever_its_name_leads_to(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "plan.json")
+    assert command("plan", "--out", str(tmp_path / "link"))[0] == 0
+    assert ((tmp_path / "link").is_symlink(), stat.S_IMODE((tmp_path / "plan.json").stat().st_mode)) == (
+        True,
+        0o600,
+    )
+    told = f"hpctools: cannot write {tmp_path}: it is a folder; name a file\n"
+    assert command("plan", "--out", str(tmp_path)) == (2, "", told)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    assert command("plan", "--out", str(tmp_path / "pipe"))[0] == 0
+    assert Plan.from_json(os.read(reader, 1 << 20).decode()).empty
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_who_does_not_answer_is_said_and_ends_with_3(command: Command, folder: Path) -> None:
     silent = replace(live(bundle()), shown=None, unknown=("what slurmctld runs is not compared: no",))
     code, text, _ = command("plan", there=silent)
