@@ -71,6 +71,13 @@ def configure(layout: Layout, bundle: conf.Bundle, facts: conf.Facts) -> bool:
     return bool(changed)
 
 
+def copy_members(layout: Layout, members: Path) -> None:
+    """Put the people of the directory's groups beside the sandbox's site files; what is there stays."""
+    for folder in (layout.root, layout.slurm_conf):
+        if members.exists() and not (folder / members.name).exists():
+            (folder / members.name).write_text(members.read_text())
+
+
 def _own(path: Path, owner: tuple[int, int], mode: int, *, folder: bool = False) -> None:
     if folder:
         path.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.daemons import Daemon
 from hpctools.sandbox.record import Record
 from hpctools.sandbox.steps import Reporter, Step, take
+from hpctools.site.members import members_file
 from hpctools.slurm.versions import parse_release, spell_release
 
 PACKAGES = {
@@ -93,6 +94,9 @@ def up(
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
         bundle = conf.compile(drawn.site, facts)
         changed = files.configure(sandbox.layout, bundle, facts)
+        members = members_file(drawn.site, site_file)
+        if members is not None:
+            files.copy_members(sandbox.layout, members)
         restart.describe(sandbox.layout, drawn.daemons(found.ports))
         take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
     return sandbox.running()
