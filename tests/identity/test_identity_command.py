@@ -136,7 +136,7 @@ def test_wrong_words_and_wrong_places(site_file: Path, tmp_path: Path) -> None:
     assert "others may read or change it" in identity("groups", site_file).stderr
     (site_file.parent / "password").unlink()
     assert "No such file" in identity("groups", site_file).stderr
-    assert identity("sssd", tmp_path / "none.yaml").returncode == 1
+    assert identity("sssd", tmp_path / "none.yaml").returncode == 2
 
 
 def test_the_site_is_found_in_its_usual_place(site_file: Path) -> None:
