@@ -123,7 +123,7 @@ def _shared(holders: dict[str, set[str]]) -> Iterator[tuple[str, str]]:
     for number, names in holders.items():
         if len(names) > 1:
             for name in names:
-                yield name, f"the uid {number} has several names: {', '.join(sorted(names))}"
+                yield name, f"the uid {_shown(number)} has several names: {', '.join(sorted(names))}"
 
 
 def _shown(text: str) -> str:
