@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @life_options
 @click.option("--slurm", "release", help="The Slurm release on the nodes, if not the site's (24.11).")
 @click.option("--cgroup", type=click.Choice(["v1", "v2", "none"]), default="v2", show_default=True)
-def create(site_file: Path, minutes: int, as_json: bool, release: str | None, cgroup: Cgroup) -> None:
+def create(
+    site_file: Path, minutes: int, poll: float, as_json: bool, release: str | None, cgroup: Cgroup
+) -> None:
     """Make what is around the cluster, upload the nodes' scripts, and create the cluster.
 
     It waits and tells how it goes. Interrupted, AWS goes on; the same command goes on where it was, and what
@@ -29,7 +31,7 @@ def create(site_file: Path, minutes: int, as_json: bool, release: str | None, cg
     """
     from hpctools.hyperpod.operations.status import look
 
-    life = life_of(site_file, as_json, minutes)
+    life = life_of(site_file, as_json, minutes, poll)
     life.aws.account()
     with resumable(f"create {site_file}"):
         life.create(preparing(life, release, cgroup))

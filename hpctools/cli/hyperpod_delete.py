@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--delete-data", is_flag=True, help="Delete file systems, buckets and databases, too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
-def delete(site_file: Path, minutes: int, as_json: bool, delete_data: bool, yes: bool, dry_run: bool) -> None:
+def delete(
+    site_file: Path, minutes: int, poll: float, as_json: bool, delete_data: bool, yes: bool, dry_run: bool
+) -> None:
     """Delete the cluster, and of what is around it all that has no data.
 
     Shows first what would be lost and what would be kept, and asks. File systems, buckets, databases and what
@@ -31,7 +33,7 @@ def delete(site_file: Path, minutes: int, as_json: bool, delete_data: bool, yes:
     \b
     Example:  hpctools hyperpod delete site.yaml --dry-run
     """
-    life = life_of(site_file, as_json, minutes)
+    life = life_of(site_file, as_json, minutes, poll)
     life.aws.account()
     found = life.losses()
     if as_json:

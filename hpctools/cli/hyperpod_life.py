@@ -23,6 +23,8 @@ def life_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the argument SITE and the options of all commands that speak with AWS."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="One JSON object a line."),
+        click.option("--poll", type=click.FloatRange(0.1, 600), default=10, show_default=True,
+                     help="Seconds between two questions to AWS while waiting."),
         click.option("--timeout", "minutes", type=click.IntRange(1), default=240, show_default=True,
                      help="Minutes to wait for AWS in one go."),
         click.argument("site_file", metavar="SITE", type=click.Path(path_type=Path)),
@@ -31,7 +33,7 @@ def life_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def life_of(site_file: Path, as_json: bool, minutes: int) -> Life:
+def life_of(site_file: Path, as_json: bool, minutes: int, poll: float) -> Life:
     """The cluster of a site; AWS is not asked anything yet.
 
     Raises:
@@ -52,7 +54,9 @@ def life_of(site_file: Path, as_json: bool, minutes: int) -> Life:
             "add one (docs/hyperpod.md); `hyperpod: {}` takes every default",
         )
     aws = connect(site.aws.region if site.aws else None)
-    return Life(site, aws, Watch(_reporter(as_json), RealClock(), limit_seconds=60.0 * minutes))
+    return Life(
+        site, aws, Watch(_reporter(as_json), RealClock(), limit_seconds=60.0 * minutes, pause_seconds=poll)
+    )
 
 
 def _reporter(as_json: bool) -> Callable[[Progress], None]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @life_options
-def status(site_file: Path, minutes: int, as_json: bool) -> int:
+def status(site_file: Path, minutes: int, poll: float, as_json: bool) -> int:
     """Show stack, cluster and nodes. Exit code 0 when all is in service and as the site says, 1 otherwise.
 
     \b
@@ -25,7 +25,7 @@ def status(site_file: Path, minutes: int, as_json: bool) -> int:
     """
     from hpctools.hyperpod.operations.status import look
 
-    life = life_of(site_file, as_json, minutes)
+    life = life_of(site_file, as_json, minutes, poll)
     life.aws.account()
     found = look(life)
     name = life.site.cluster.name

@@ -26,7 +26,7 @@ _NOT_AGREED = "nothing more was changed"
 @click.option("--slurm", "release", help="The Slurm release on the nodes, if not the site's (24.11).")
 @click.option("--cgroup", type=click.Choice(["v1", "v2", "none"]), default="v2", show_default=True)
 def update(
-    site_file: Path, minutes: int, as_json: bool, yes: bool, release: str | None, cgroup: Cgroup
+    site_file: Path, minutes: int, poll: float, as_json: bool, yes: bool, release: str | None, cgroup: Cgroup
 ) -> None:
     """Make the stack, the scripts and the cluster what the site says now.
 
@@ -36,7 +36,7 @@ def update(
     \b
     Example:  hpctools hyperpod update site.yaml
     """
-    life = life_of(site_file, as_json, minutes)
+    life = life_of(site_file, as_json, minutes, poll)
     life.aws.account()
 
     def agree(changes: tuple[Change, ...]) -> None:
@@ -58,7 +58,8 @@ def update(
         found = life.update(preparing(life, release, cgroup), agree, agree_cluster)
     name = life.site.cluster.name
     changed = list(found.lines)
-    told = f"cluster {name}: {len(changed)} changes" if changed else f"cluster {name} is as the site says"
+    some = "1 change" if len(changed) == 1 else f"{len(changed)} changes"
+    told = f"cluster {name}: {some}" if changed else f"cluster {name} is as the site says"
     show(json_line({"cluster": name, "changed": changed}) if as_json else f"{told}\n")
 
 

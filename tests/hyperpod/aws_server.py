@@ -4,7 +4,7 @@
 
 POST /-/rules   {"hold": {"stack": 2, "cluster": 2},  so many questions see a change under way
                  "refuse": [{"action": "X", "code": "Throttling", "times": 3}],
-                 "kill": {"pid_file": "...", "at": 7}}  SIGKILL to the caller when its request 7 is done
+                 "kill": {"pid_file": "...", "action": "X"}}  SIGKILL to the caller when X is done
 GET /-/log      the actions that were asked for, in their order
 """
 
@@ -250,6 +250,7 @@ class Faults:
         if path == "/-/rules":
             self.rules = json.loads(body)
             self.log.clear()
+            self.held = {"stack": 0, "cluster": 0}
         start_response("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(self.log).encode()]
 
@@ -270,7 +271,7 @@ class Faults:
         answer = self._held(action, b"".join(parts))
         _tell_least_counts()
         kill = self.rules.get("kill")
-        if kill and len(self.log) == kill["at"]:
+        if kill and action == kill["action"]:
             pid_file = Path(kill["pid_file"])
             while not pid_file.exists():
                 time.sleep(0.01)
