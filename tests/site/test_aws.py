@@ -82,7 +82,7 @@ def test_an_empty_section_is_a_private_network_with_a_way_out_buckets_and_a_budg
             "aws",
             "beside an internet-facing entry",
         ),
-        ("{login: {load_balancer: {}}}", "aws.login.load_balancer.allow_from", "a value"),
+        ("{login: {load_balancer: {}}}", "aws.login.load_balancer.allow_from", "the key,
         ("{login: {scaling: {instance_type: m7i.large, image: ami-0123456789abcdef0}}}", "aws.login", "load_balancer"),
         (
             "{login: {load_balancer: {allow_from: [10.0.0.0/8]},"
@@ -97,7 +97,7 @@ def test_an_empty_section_is_a_private_network_with_a_way_out_buckets_and_a_budg
         ("{keep_logs_days: 0}", "aws.keep_logs_days", "1"),
         ("{identity_center: {instance: x}}", "aws.identity_center.instance", "an Identity Center instance"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_where_it_stands(aws: str, place: str, expected: str) -> None:
     told = refused(aws)
     assert any(f"site.yaml:8: {place}" in each and expected in each for each in told), told
