@@ -58,8 +58,16 @@ def test_an_empty_section_is_a_private_network_with_a_way_out_buckets_and_a_budg
         ("{network: {internet: none, endpoints: [ssm]}}", "aws.network", "s3 among them"),
         (f"{{file_systems: [{FSX}, {FSX}]}}", "aws", "a mount and a name of their own"),
         ("{file_systems: [{name: a, mount: /a, size_gib: 3600}]}", "aws.file_systems[0]", "multiple of 2400"),
-        ("{file_systems: [{name: a, mount: /a, throughput: 320}]}", "aws.file_systems[0]", "125, 250, 500, 1000"),
-        ("{file_systems: [{name: a, kind: openzfs, mount: /a, throughput: 250}]}", "aws.file_systems[0]", "160, 320"),
+        (
+            "{file_systems: [{name: a, mount: /a, throughput: 320}]}",
+            "aws.file_systems[0]",
+            "125, 250, 500, 1000",
+        ),
+        (
+            "{file_systems: [{name: a, kind: openzfs, mount: /a, throughput: 250}]}",
+            "aws.file_systems[0]",
+            "160, 320",
+        ),
         ("{file_systems: [{name: a, mount: fsx}]}", "aws.file_systems[0].mount", "an absolute path"),
         (
             "{file_systems: [{name: a, mount: /a, existing: {dns_name: fs-0123456789abcdef0.fsx.eu-central-1."
@@ -74,16 +82,28 @@ def test_an_empty_section_is_a_private_network_with_a_way_out_buckets_and_a_budg
             "aws",
             "another region than the cluster's",
         ),
-        (f"{{kms_key: '{KEY}', buckets: {{checkpoints: {{replicate_to: eu-west-1}}}}}}", "aws", "replica_key"),
-        ("{network: {zones: [euc1-az1]}, accounting_database: {}}", "aws", "two zones or more: accounting_database"),
+        (
+            f"{{kms_key: '{KEY}', buckets: {{checkpoints: {{replicate_to: eu-west-1}}}}}}",
+            "aws",
+            "replica_key",
+        ),
+        (
+            "{network: {zones: [euc1-az1]}, accounting_database: {}}",
+            "aws",
+            "two zones or more: accounting_database",
+        ),
         (f"{{network: {{vpc: {VPC}}}, accounting_database: {{}}}}", "aws", "two zones or more"),
         (
             "{network: {internet: none}, login: {load_balancer: {internet_facing: true, allow_from: [10.0.0.0/8]}}}",
             "aws",
             "beside an internet-facing entry",
         ),
-        ("{login: {load_balancer: {}}}", "aws.login.load_balancer.allow_from", "the key,
-        ("{login: {scaling: {instance_type: m7i.large, image: ami-0123456789abcdef0}}}", "aws.login", "load_balancer"),
+        ("{login: {load_balancer: {}}}", "aws.login.load_balancer.allow_from", "the key"),
+        (
+            "{login: {scaling: {instance_type: m7i.large, image: ami-0123456789abcdef0}}}",
+            "aws.login",
+            "load_balancer",
+        ),
         (
             "{login: {load_balancer: {allow_from: [10.0.0.0/8]},"
             " scaling: {instance_type: ml.m5.large, image: ami-0123456789abcdef0}}}",
