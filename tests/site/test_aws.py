@@ -94,7 +94,8 @@ def test_an_empty_section_is_a_private_network_with_a_way_out_buckets_and_a_budg
         ),
         (f"{{network: {{vpc: {VPC}}}, accounting_database: {{}}}}", "aws", "two zones or more"),
         (
-            "{network: {internet: none}, login: {load_balancer: {internet_facing: true, allow_from: [10.0.0.0/8]}}}",
+            "{network: {internet: none},"
+            " login: {load_balancer: {internet_facing: true, allow_from: [10.0.0.0/8]}}}",
             "aws",
             "beside an internet-facing entry",
         ),
