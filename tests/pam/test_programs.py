@@ -55,9 +55,10 @@ def test_adopted_knows_the_cgroup_of_a_job_of_the_user(tmp_path: Path, line: str
     assert call("adopted", changes={"/proc/self/cgroup": str(file)}, PAM_TYPE="close_session").returncode == 0
 
 
-def test_slurmd_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["slurmd", "slurmd-wlm"])
+def test_slurmd_runs(tmp_path: Path, name: str) -> None:
     """By its pid file, else by its name; another program with its number, or nobody, is not it."""
-    slurmd = tmp_path / "slurmd"
+    slurmd = tmp_path / name
     slurmd.symlink_to("/bin/sleep")
     pid_file = tmp_path / "slurmd.pid"
     with subprocess.Popen([slurmd, "60"]) as process:

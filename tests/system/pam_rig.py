@@ -79,12 +79,19 @@ class Rig:
         )
         port = ports.choose([service])[service]
         shell = 'hostname "$1" && shift && exec "$@"'
-        sshd = [link, "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port), *words]
+        sshd = [link, "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port), *words, *self._named(service)]
         argv = self.cluster.sandbox.command(["unshare", "--uts", "sh", "-c", shell, "sshd", host, *sshd])
         with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:
             self.processes.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         until(lambda: not ports.is_free(port) or None, 10)
         self.ports[service] = port
+
+    def _named(self, service: str) -> list[str]:
+        """Since OpenSSH 9.8 the PAM service is a setting, before it was the program's name; and whoever is refused
+        often is kept waiting."""
+        words = ["-o", f"PAMServiceName={service}", "-o", "PerSourcePenalties=no"]
+        known = self.cluster.inside("/usr/sbin/sshd", "-T", "-f", "/etc/ssh/sshd_pam", *words, check=False)
+        return words if known.code == 0 else []
 
     def command(self, service: str, user: str, *words: str, options: Sequence[str] = ()) -> list[str]:
         """The ssh command line."""
@@ -131,6 +138,11 @@ class Rig:
         assert session.stdout is not None
         assert session.stdout.readline() == "in\n", session.communicate(timeout=20)
         return session
+
+    def adopt(self) -> str:
+        """Where Slurm's module is: Debian 12 has it elsewhere than Debian 13."""
+        find = "ls /lib/security/pam_slurm_adopt.so /lib/*/security/pam_slurm_adopt.so 2>/dev/null | head -n 1"
+        return self.cluster.inside("sh", "-c", find).stdout.strip()
 
     def leave(self) -> None:
         """End all sessions."""

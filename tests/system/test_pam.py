@@ -127,7 +127,7 @@ def test_keyboard_interactive_sessions_cannot_be_adopted_and_are_refused(rig: Ri
     options = ("PreferredAuthentications=keyboard-interactive", "BatchMode=no")
     rig.serve("sshd-kbd", "reserved-1", "-o", "KbdInteractiveAuthentication=yes")
     stack = rig.cluster.sandbox.layout.tree / "var/spool/pam.d/sshd-kbd"
-    adopt = "account required /lib/security/pam_slurm_adopt.so service=sshd-kbd nodename=reserved-1\n"
+    adopt = f"account required {rig.adopt()} service=sshd-kbd nodename=reserved-1\n"
     foreign = stack.read_text()
     stack.write_text(f"auth sufficient pam_permit.so\n{adopt}{foreign}")
     job = rig.submit("nlp1", "reserved-1")
@@ -149,7 +149,7 @@ def test_a_rule_that_ends_the_stack_early_opens_nothing(rig: Rig) -> None:
     is never reached, and everybody of /etc/passwd gets in."""
     rig.serve("sshd-early", "reserved-1")
     stack = rig.cluster.sandbox.layout.tree / "var/spool/pam.d/sshd-early"
-    adopt = "account required /lib/security/pam_slurm_adopt.so service=sshd-early nodename=reserved-1\n"
+    adopt = f"account required {rig.adopt()} service=sshd-early nodename=reserved-1\n"
     early = f"account sufficient pam_localuser.so\n{stack.read_text()}"
     stack.write_text(f"{early}{adopt}")
     assert rig.ssh("sshd-early", "nlp2").returncode == 0
@@ -189,11 +189,11 @@ def test_slurm_conf_unreadable(rig: Rig) -> None:
 
 def test_the_module_missing(rig: Rig) -> None:
     job = rig.submit("nlp1", "reserved-1")
-    rig.cluster.inside("mount", "-t", "tmpfs", "none", "/lib/security")
+    rig.cluster.inside("mount", "--bind", "/dev/null", rig.adopt())
     try:
         closed_for_users_open_for_administrators(rig, "sshd-reserved-1", "nlp1")
     finally:
-        rig.cluster.inside("umount", "/lib/security")
+        rig.cluster.inside("umount", rig.adopt())
     rig.cancel(job)
 
 
