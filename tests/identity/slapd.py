@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,12 +100,22 @@ def slapd(folder: Path, ldif: str) -> Iterator[Slapd]:
     head += "".join(f"\ndn: ou={name},{BASE}\nobjectClass: organizationalUnit\nou: {name}\n" for name in OUS)
     head += f"\ndn: {READER}\nobjectClass: person\ncn: hpc-reader\nsn: r\nuserPassword: {READER_PASSWORD}\n"
     _run("/usr/sbin/slapadd", "-q", "-f", folder / "slapd.conf", stdin=f"{head}\n{ldif}")
-    server = Slapd(folder, _free_port(), _free_port())
-    server.start()
+    server = _started(folder)
     try:
         yield server
     finally:
         server.stop()
+
+
+def _started(folder: Path) -> Slapd:
+    """On ports that were free a moment ago: others may take one meanwhile."""
+    for _ in range(4):
+        server = Slapd(folder, _free_port(), _free_port())
+        with suppress(AssertionError):
+            server.start()
+            return server
+    server.start()
+    return server
 
 
 OUS = ("people", "groups")

@@ -15,6 +15,8 @@ import pytest
 from tests.identity.sites import HEAD, site_text
 from tests.identity.slapd import BASE, READER, READER_PASSWORD, Slapd, dn_of, person, posix_group, slapd
 
+pytestmark = pytest.mark.system
+
 ENTRIES = (
     person("ada", 20001),
     person("bob", 20002, gid=20010),

@@ -63,6 +63,7 @@ def names(reading: Reading) -> list[str]:
     return sorted(name for entry in reading.people for name in entry.values("uid"))
 
 
+@pytest.mark.system
 def test_posix_groups(server: Slapd) -> None:
     """By name, by primary group, and names that nobody has; without pages the server tells 20 entries."""
     identity = stated(server)
@@ -77,6 +78,7 @@ def test_posix_groups(server: Slapd) -> None:
     assert found[0].nobody == ("bob ", "gone")  # who is known, and somebody by another name
 
 
+@pytest.mark.system
 def test_groups_of_entries_and_of_groups(server: Slapd) -> None:
     """Two groups that are in each other end; what is neither person nor group is told as it is."""
     identity = stated(server, ldap_schema="rfc2307bis")
@@ -87,6 +89,7 @@ def test_groups_of_entries_and_of_groups(server: Slapd) -> None:
     assert names(large) == sorted(MANY)
 
 
+@pytest.mark.system
 def test_an_answer_that_is_cut_short_is_none(
     server: Slapd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,11 +110,13 @@ def reader(server: Slapd, **changes: object) -> Ldapsearch:
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.system
 def test_start_tls_and_the_second_server(server: Slapd) -> None:
     dead, alive = "ldap://127.0.0.1:1", f"ldap://127.0.0.1:{server.port}"
     assert len(reader(server, uris=(dead, alive)).search(BASE, "(uid=ada)", ("uid",))) == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -136,6 +141,7 @@ def test_what_keeps_the_directory_from_telling_is_said(
     assert "wrong" not in str(caught.value)
 
 
+@pytest.mark.system
 def test_a_base_that_is_not_there_is_said(server: Slapd) -> None:
     with pytest.raises(UnreachableError, match="has nothing at 'ou=x,"):
         reader(server).search(f"ou=x,{BASE}", "(uid=ada)", ("uid",))
