@@ -108,6 +108,17 @@ def groups_are_read(site: Site) -> Iterator[Finding]:
             )
 
 
+def locked_accounts_stay_out(site: Site) -> Iterator[Finding]:
+    """Active Directory refuses the password of a locked account; only a filter looks when a key comes."""
+    identity = site.identity
+    if identity is not None and identity.directory == "ad" and identity.login_filter is None:
+        yield site.source.warning(
+            ("identity", "login_groups") if identity.login_groups else ("identity",),
+            "an Active Directory whose locked accounts get in with an SSH key",
+            "login_filter instead of login_groups",
+        )
+
+
 WARNINGS: tuple[Warn, ...] = (
     state_is_shared,
     departments_have_partitions,
@@ -116,5 +127,6 @@ WARNINGS: tuple[Warn, ...] = (
     memory_is_kept_to,
     one_fabric,
     groups_are_read,
+    locked_accounts_stay_out,
     *GPU_WARNINGS,
 )

@@ -8,7 +8,7 @@ import pytest
 
 from hpctools.hyperpod.identity import identity_settings
 from hpctools.identity.sssd import login_groups, sssd_conf
-from hpctools.site import InvalidSiteError, loads
+from hpctools.site import InvalidSiteError, loads, warnings
 from hpctools.site.identity import MACHINE_ACCOUNTS, MACHINE_GROUPS
 from tests.identity.sites import HEAD, site
 
@@ -116,6 +116,13 @@ def test_a_filter_also_refuses_expired_accounts(directory: str, policy: str) -> 
         "ldap_account_expire_policy": policy,
     }
     assert login_groups(stated) == ()
+
+
+def test_active_directory_without_a_filter_is_warned_of() -> None:
+    groups = warnings(site(directory="ad", login_groups=["x"]))
+    assert [each.path for each in groups if each.path.startswith("identity")] == ["identity.login_groups"]
+    quiet = warnings(site(directory="ad", login_filter="(a=b)"))
+    assert not [each for each in quiet if each.path.startswith("identity")]
 
 
 def test_without_login_groups_those_who_work_somewhere_may_log_in() -> None:
