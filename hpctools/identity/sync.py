@@ -112,4 +112,5 @@ def _doubt(before: Groups, changes: Sequence[GroupChange], percent: int, accepte
 
 
 def _without(some: Sequence[str], others: Collection[str]) -> tuple[str, ...]:
-    return tuple(name for name in some if name not in set(others))
+    known = set(others)
+    return tuple(name for name in some if name not in known)
