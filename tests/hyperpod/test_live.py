@@ -22,7 +22,8 @@ PLAN = "arn:aws:sagemaker:eu-central-1:123456789012:training-plan/spring"
 QUOTAS = {
     "ml.c5.xlarge for cluster usage": 4,
     "ml.trn1.32xlarge for cluster usage": 4,
-    "Maximum number of instances allowed per SageMaker HyperPod cluster": 20,
+    "Maximum number instances allowed per SageMaker HyperPod cluster": 20,
+    "Total number of instances allowed across SageMaker HyperPod clusters": 500,
 }
 PLAN_ANSWER = {
     "TrainingPlanArn": PLAN,

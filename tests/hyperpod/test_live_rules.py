@@ -47,6 +47,20 @@ def security(inbound: tuple[Permission, ...], outbound: tuple[Permission, ...], 
     return lambda facts: replace(facts, groups={SG: SecurityGroup(vpc, inbound, outbound)})
 
 
+def quotas(**changes: float | None) -> Change:
+    """Enough of everything that the sample has, but for what is stated; None is told by nobody."""
+    enough: dict[str, float | None] = {
+        f"{each['InstanceType']} for cluster usage": 20 for each in slurmconfig()["InstanceGroups"]
+    }
+    enough |= {
+        "Maximum number instances allowed per SageMaker HyperPod cluster": 20,
+        "Total number of instances allowed across SageMaker HyperPod clusters": 30,
+        "Maximum size of EBS volume in GB for a SageMaker HyperPod cluster instance": 1024,
+    }
+    told = {name: value for name, value in (enough | changes).items() if value is not None}
+    return lambda facts: replace(facts, quotas=told)
+
+
 def system(**changes: Any) -> Change:
     return lambda facts: replace(
         facts,
@@ -125,17 +139,23 @@ CHANGES: list[tuple[str, Change, list[tuple[str, str]]]] = [
     ),
     (
         "a quota of volumes",
-        lambda facts: replace(
-            facts, quotas={"Maximum size of EBS volume in GB for a SageMaker HyperPod cluster instance": 100}
-        ),
+        quotas(**{"Maximum size of EBS volume in GB for a SageMaker HyperPod cluster instance": 100}),
         [("/InstanceGroups/2/InstanceStorageConfigs/0/EbsVolumeConfig/VolumeSizeInGB", "quota")],
     ),
     (
         "a quota of all clusters",
-        lambda facts: replace(
-            facts, quotas={"Total number of instances allowed across SageMaker HyperPod clusters": 13}
-        ),
+        quotas(**{"Total number of instances allowed across SageMaker HyperPod clusters": 13}),
         [("/InstanceGroups", "quota")],
+    ),
+    (
+        "a quota of one cluster, in AWS's own words",
+        quotas(**{"Maximum number instances allowed per SageMaker HyperPod cluster": 13}),
+        [("/InstanceGroups", "quota")],
+    ),
+    (
+        "a quota that has another name by now",
+        quotas(**{"Total number of instances allowed across SageMaker HyperPod clusters": None}),
+        [("/InstanceGroups", "not-checked?")],
     ),
 ]
 
@@ -249,3 +269,20 @@ def test_an_update_is_of_a_cluster_that_is_there_and_keeps_its_node_types() -> N
     assert (kind.pointer, kind.rule) == ("/InstanceGroups/2/SlurmConfig/NodeType", "node-type")
     (missing,) = judge(files(request, updates=True), replace(FACTS, clusters=frozenset({"other"})))
     assert (missing.pointer, missing.rule) == ("/ClusterName", "no-cluster")
+
+
+def test_spot_instances_have_quotas_of_their_own() -> None:
+    request = slurmconfig()
+    request["InstanceGroups"][2]["CapacityRequirements"] = {"Spot": {}}
+    found = list(judge(files(request), quotas()(FACTS)))
+    assert [(each.rule, each.severity) for each in found] == [("not-checked", "warning")] * 2
+    told = "\n".join(each.found for each in found)
+    assert "'ml.p4d.24xlarge for cluster spot instance usage'" in told
+    assert "'Total number of Spot instances allowed across SageMaker HyperPod clusters'" in told
+    enough = quotas(
+        **{
+            "ml.p4d.24xlarge for cluster spot instance usage": 20,
+            "Total number of Spot instances allowed across SageMaker HyperPod clusters": 0,
+        }
+    )
+    assert pairs(tuple(judge(files(request), enough(FACTS)))) == [("/InstanceGroups", "quota")]

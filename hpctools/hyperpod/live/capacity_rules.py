@@ -12,10 +12,13 @@ from hpctools.hyperpod.live import named
 from hpctools.hyperpod.live.facts import AwsFacts, Plan
 
 PER_TYPE = "{} for cluster usage"
-PER_CLUSTER = "Maximum number of instances allowed per SageMaker HyperPod cluster"
+PER_SPOT_TYPE = "{} for cluster spot instance usage"
+PER_CLUSTER = "Maximum number instances allowed per SageMaker HyperPod cluster"
 ALL_CLUSTERS = "Total number of instances allowed across SageMaker HyperPod clusters"
+ALL_SPOT = "Total number of Spot instances allowed across SageMaker HyperPod clusters"
 LARGEST_VOLUME = "Maximum size of EBS volume in GB for a SageMaker HyperPod cluster instance"
-"""Names of quotas (the HyperPod developer guide, "SageMaker HyperPod quotas")."""
+"""Names of quotas as Service Quotas has them, of SageMaker (L-2CE978FC, L-3308CCC7, L-E13DF72A and one for
+each type). AWS words them oddly ("number instances"); what it renames is told as not checked."""
 
 
 def name_is_free(files: Files, facts: AwsFacts) -> Iterator[Finding]:
@@ -65,19 +68,22 @@ def types_are_offered(files: Files, facts: AwsFacts) -> Iterator[Finding]:
 
 
 def quotas_suffice(files: Files, facts: AwsFacts) -> Iterator[Finding]:
-    """Quotas count for the instances of a type, for one cluster, and for all; AWS raises them when asked."""
+    """Quotas count for the instances of a type, for one cluster, and for all; AWS raises them when asked.
+
+    A quota that the account does not tell of is a warning: it may have another name by now.
+    """
     if facts.quotas is None:
         return
-    wanted: Counter[str] = Counter()
-    for group in files.groups:
-        for place in named.types(group)[:1]:
-            wanted[place.text or ""] += group.at("InstanceCount").number or 0
     root = files.request.at("InstanceGroups")
-    for name, count in sorted(wanted.items()):
-        yield from _quota(root, facts, PER_TYPE.format(name), count, f"{count} of {name}")
+    wanted = _instances(files)
+    for (name, quota), count in sorted(wanted.items()):
+        yield from _quota(root, facts, quota.format(name), count, f"{count} of {name}")
     total = sum(wanted.values())
+    spot = sum(count for (_, quota), count in wanted.items() if quota == PER_SPOT_TYPE)
     for quota in (PER_CLUSTER, ALL_CLUSTERS):
         yield from _quota(root, facts, quota, total, f"{total} instances")
+    if spot:
+        yield from _quota(root, facts, ALL_SPOT, spot, f"{spot} spot instances")
     for group in files.groups:
         for config in group.at("InstanceStorageConfigs").each():
             size = config.at("EbsVolumeConfig", "VolumeSizeInGB")
@@ -85,9 +91,24 @@ def quotas_suffice(files: Files, facts: AwsFacts) -> Iterator[Finding]:
                 yield from _quota(size, facts, LARGEST_VOLUME, size.number, f"{size.number} GB")
 
 
+def _instances(files: Files) -> Counter[tuple[str, str]]:
+    """How many instances of each type count for which kind of quota."""
+    wanted: Counter[tuple[str, str]] = Counter()
+    for group in files.groups:
+        spot = group.at("CapacityRequirements", "Spot").exists
+        for place in named.types(group)[:1]:
+            kind = PER_SPOT_TYPE if spot else PER_TYPE
+            wanted[place.text or "", kind] += group.at("InstanceCount").number or 0
+    return wanted
+
+
 def _quota(place: Place, facts: AwsFacts, name: str, wanted: int, found: str) -> Iterator[Finding]:
     allowed = (facts.quotas or {}).get(name)
-    if allowed is not None and wanted > allowed:
+    if allowed is None:
+        if wanted:
+            remedy = "see Service Quotas, SageMaker, whether there is enough"
+            yield place.warning("not-checked", remedy, f"{found}, of which no quota {name!r} tells")
+    elif wanted > allowed:
         remedy = f"ask AWS for more (Service Quotas, {name!r}), or take less"
         yield place.finding("quota", remedy, f"{found}, where the quota {name!r} is {allowed:g}")
 
