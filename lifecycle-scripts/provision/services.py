@@ -31,8 +31,13 @@ def drop_in(unit: str, text: str) -> bool:
     """Add to a service's unit; return whether that changed anything."""
     changed = write_whole(on_node(drop_in_path(unit)), text, 0o644)
     if changed:
-        must(["systemctl", "daemon-reload"], limit=30)
+        reload_units()
     return changed
+
+
+def reload_units() -> None:
+    """Have systemd read unit files again."""
+    must(["systemctl", "daemon-reload"], limit=30)
 
 
 def drop_in_path(unit: str) -> str:

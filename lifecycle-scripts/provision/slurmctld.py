@@ -78,8 +78,9 @@ def do(context: Context) -> None:
     if before is not None:
         # Workers keep what they fetched until they are told to fetch it again.
         print("slurmctld and the nodes read their configuration again")
-        must(["scontrol", "reconfigure"], limit=UP_SECONDS)
-        running = _wait() or _take_out(context)
+        taken = call(["scontrol", "reconfigure"], limit=UP_SECONDS).code == 0
+        # One that cannot read it ends (22.05), or says so and goes on with what it had (23.11 and later).
+        running = (_wait() if taken else None) or _take_out(context)
     write_whole(_note_path(), _note(context, running), 0o600)
 
 

@@ -119,7 +119,8 @@ def test_a_change_is_taken_over_without_a_restart(node: Node) -> None:
     template = node.bundle / "site/slurm/hpctools.conf"
     template.write_text(f"{template.read_text()}KillWait=99\n")
     assert node.run().returncode == 0
-    assert changes(node)[calls:] == ["scontrol reconfigure"]
+    told = [call for call in changes(node)[calls:] if "hpctools-follow" not in call]
+    assert told == ["scontrol reconfigure"]
     assert "KillWait=99" in stood_in(node, "running").read_text()
 
 
@@ -130,6 +131,19 @@ def test_an_include_that_slurmctld_refuses_is_taken_out_again(node: Node) -> Non
     done = node.run()
     assert done.returncode == 1
     assert "is out of slurm.conf again; it runs without it: fatal: bad line in hpctools.conf" in done.stdout
+    assert "Include" not in node.path(f"{ETC}/slurm.conf").read_text()
+    assert stood_in(node, "active-slurmctld").exists()
+
+
+def test_a_changed_include_that_slurmctld_refuses_is_taken_out_again(node: Node) -> None:
+    """Releases to 23.02 end at a reconfigure that they cannot read."""
+    assert node.run().returncode == 0
+    once(node, "45-slurm-daemons")
+    stood_in(node, "refuse-include").touch()
+    template = node.bundle / "site/slurm/hpctools.conf"
+    template.write_text(f"{template.read_text()}NoSuchKey=1\n")
+    done = node.run()
+    assert (done.returncode, "it runs without it" in done.stdout) == (1, True), done.stdout
     assert "Include" not in node.path(f"{ETC}/slurm.conf").read_text()
     assert stood_in(node, "active-slurmctld").exists()
 

@@ -89,7 +89,10 @@ SCONTROL = """\
 [ -e "$STAND_IN/active-slurmctld" ] || { echo "slurm_load_ctl_conf error: Unable to contact" >&2; exit 1; }
 case "$*" in
   "show config") sed -n 's/^\\([A-Za-z_]*\\) *= *\\(.*\\)/\\1 = \\2/p' "$STAND_IN/running" | tac ;;
-  reconfigure) boot=$(grep BOOT_TIME "$STAND_IN/running")
+  reconfigure)
+    [ -e "$STAND_IN/refuse-include" ] && grep -q '^Include' "$HPCTOOLS_ROOT/opt/slurm/etc/slurm.conf" && {
+      rm "$STAND_IN/active-slurmctld"; exit 1; }
+    boot=$(grep BOOT_TIME "$STAND_IN/running")
     cat "$HPCTOOLS_ROOT/opt/slurm/etc/"{slurm,hpctools}.conf >"$STAND_IN/running"
     echo "$boot" >>"$STAND_IN/running" ;;
   ping) ;;
@@ -147,7 +150,7 @@ def controller(node: Node, edit: Callable[[str], str] = lambda text: text) -> No
     scripts = {"systemctl": SYSTEMCTL, "scontrol": SCONTROL, "sacctmgr": SACCTMGR, "mysql": MYSQL}
     for name, script in {**scripts, "mariadbd": "", "journalctl": ""}.items():
         node.stand_in(name, NOTE + script)
-    keep = ("15", "20", "25", "30", "35", "45", "50", "65")
+    keep = ("15", "20", "25", "30", "35", "45", "50", "55", "65")
     node.only_steps(*(p.name for p in (node.bundle / "steps").iterdir() if p.name[:2] in keep))
     return node
 
