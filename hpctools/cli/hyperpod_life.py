@@ -71,7 +71,10 @@ def _reporter(as_json: bool) -> Callable[[Progress], None]:
 
 
 def preparing(life: Life, release: str | None, cgroup: Cgroup) -> Prepare:
-    """How scripts are uploaded and the request is rendered, once the stack is there."""
+    """How scripts are uploaded and the request is rendered, once the stack is there.
+
+    Nothing is uploaded where the site says where the scripts are (`hyperpod.lifecycle_source`).
+    """
     from hpctools.cli.hyperpod_bundle import bundle_of, release_of
     from hpctools.conf.facts import Facts
     from hpctools.hyperpod.bundle_upload import upload
@@ -83,13 +86,17 @@ def preparing(life: Life, release: str | None, cgroup: Cgroup) -> Prepare:
     facts = Facts(slurm_version=release_of(release), cgroup=cgroup)
 
     def prepare(outputs: Outputs | None) -> Cluster:
+        uri = (life.site.hyperpod.lifecycle_source if life.site.hyperpod else None) or uploaded(outputs)
+        return Cluster(render(life.site, surroundings(life.site, outputs, uri)).request, uri)
+
+    def uploaded(outputs: Outputs | None) -> str:
         made = bundle_of(life.site, outputs, facts)
         name = life.site.cluster.name
         bucket = outputs.lifecycle_bucket if outputs else ""
         bucket = bucket or lifecycle_bucket(life.site, life.aws.account(), life.aws.region)
         sent = upload(made, life.aws.service("s3"), bucket, name)
         life.watch.tell("scripts", "uploaded" if sent.sent else "there already", sent.uri)
-        return Cluster(render(life.site, surroundings(life.site, outputs, sent.uri)).request, sent.uri)
+        return sent.uri
 
     return prepare
 

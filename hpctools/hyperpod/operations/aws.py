@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -238,7 +239,8 @@ def connect(region: str | None) -> Aws:
     from botocore.exceptions import BotoCoreError, NoRegionError
 
     try:
-        session = Session(region_name=region)
+        # boto3 reads AWS_DEFAULT_REGION only; AWS's other tools, and what runs on AWS, say AWS_REGION.
+        session = Session(region_name=region or os.environ.get("AWS_REGION") or None)
         if not session.region_name:
             raise NoRegionError
     except BotoCoreError as error:

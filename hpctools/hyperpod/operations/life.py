@@ -156,11 +156,13 @@ class Life:
         """
         self.clusters.delete(self.site.cluster.name)
         for name, stacks in self.stacks().items():
-            template = stacks.template(name)
-            if template is not None:
-                self._shrink(name, stacks, template, data)
+            if stacks.was_made(name):
+                self._shrink(name, stacks, data)
+            else:
+                stacks.delete(name)
 
-    def _shrink(self, name: str, stacks: Stacks, template: dict[str, Any], data: bool) -> None:
+    def _shrink(self, name: str, stacks: Stacks, data: bool) -> None:
+        template = stacks.template(name) or {"Resources": {}}
         kept = kept_only(template)
         self._empty(name, stacks, template, all_of_them=data)
         if kept is not None:

@@ -16,7 +16,7 @@ from hpctools.hyperpod.stack.intrinsic import BODY_LIMIT, Json, as_body
 _ABSENT = frozenset({"DELETE_COMPLETE"})
 _MADE = "REVIEW_IN_PROGRESS"  # a change set is there, and nothing else yet
 _GOOD = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"})
-_NEVER_MADE = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
+_NEVER_MADE = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"})
 _CAPABILITIES = ("CAPABILITY_IAM",)
 _MOST_REASONS = 3
 
@@ -142,9 +142,16 @@ class Stacks:
         found = self.find(name) or {}
         return {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs", ())}
 
+    def was_made(self, name: str) -> bool:
+        """Whether there is a stack, and its creation did not fail; what is under way is waited for."""
+        self._wait_over(name)
+        status = (self.find(name) or {}).get("StackStatus", _MADE)
+        return status != _MADE and status not in _NEVER_MADE
+
     def template(self, name: str) -> Json | None:
-        """The template that a stack has now; None when there is no stack."""
-        if self.find(name) is None:
+        """The template that a stack has now; None when there is none, or it was never made."""
+        status = (self.find(name) or {}).get("StackStatus", _MADE)
+        if status == _MADE or status in _NEVER_MADE:
             return None
         body = self.service.ask("get_template", StackName=name)["TemplateBody"]
         return dict(body) if isinstance(body, Mapping) else dict(json.loads(body))
@@ -203,9 +210,11 @@ class Stacks:
             self.delete(name)
             return None
         if status not in _GOOD:
+            reason = found.get("StackStatusReason", "no reason is told")
+            deed = "delete-stack" if status == "DELETE_FAILED" else "continue-update-rollback"
             raise HpctoolsError(
-                f"stack {name} is {status}: {found.get('StackStatusReason', 'no reason is told')}",
-                f"repair it: aws cloudformation continue-update-rollback --stack-name {name}",
+                f"stack {name} is {status}: {reason}",
+                f"mend that, then: aws cloudformation {deed} --stack-name {name}",
             )
         return found
 

@@ -95,10 +95,11 @@ def test_without_a_region_nothing_is_asked(server: Server) -> None:
         connect(None)
 
 
+@pytest.mark.parametrize("variable", ["AWS_DEFAULT_REGION", "AWS_REGION"])
 def test_the_environments_region_does_where_the_site_names_none(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")
+    monkeypatch.setenv(variable, "us-east-2")
     assert connect(None).region == "us-east-2"
     assert connect("eu-west-3").region == "eu-west-3"
 

@@ -16,6 +16,7 @@ from hpctools.hyperpod.operations import after
 from hpctools.hyperpod.operations import aws as aws_module
 from hpctools.hyperpod.operations.aws import Aws, connect
 from hpctools.hyperpod.operations.life import Cluster, Life
+from hpctools.hyperpod.operations.stacks import Stacks
 from hpctools.hyperpod.operations.status import look
 from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.render import render
@@ -223,6 +224,48 @@ def test_a_deletion_interrupted_anywhere_is_finished_by_the_next_one(
             life.delete(data=True)
         life.delete(data=True)
         assert there(aws) == NOTHING, f"interrupted after request {number}, {asked[number - 1]}"
+
+
+@pytest.mark.parametrize("operation", ["create_change_set", "execute_change_set", "create_cluster"])
+@pytest.mark.parametrize("data", [False, True])
+def test_a_creation_that_was_interrupted_can_be_deleted(
+    aws: Aws, server: Server, watch: Watch, operation: str, data: bool
+) -> None:
+    life = Life(bare(), aws, watch)
+    asked = requests_of(lambda: life.create(preparing(life)))
+    server.post("/moto-api/reset")
+    with interrupted_at(asked.index(operation) + 1), pytest.raises(Interrupted):
+        life.create(preparing(life))
+    life.delete(data=data)
+    kept = ["tiny-checkpoints-123456789012-eu-central-1"]
+    never_made = operation == "create_change_set"
+    assert there(aws) == NOTHING | {"buckets": [] if data or never_made else kept}
+
+
+def test_a_creation_that_failed_leaves_nothing_to_be_made_by_its_deletion(watch: Watch) -> None:
+    """What is left of it is deleted; it is not brought to what would have been kept of it."""
+    asked: list[str] = []
+
+    class Failed(Stacks):
+        def was_made(self, name: str) -> bool:
+            return False
+
+        def delete(self, name: str) -> None:
+            asked.append(f"delete {name}")
+
+        def bring(self, *arguments: Any) -> bool:
+            raise AssertionError("nothing is made by a deletion")
+
+    class OfFailed(Life):
+        def stacks(self) -> dict[str, Stacks]:
+            return {"a": Failed(None, self.watch)}  # type: ignore[arg-type]
+
+        @property
+        def clusters(self) -> Any:
+            return type("None there", (), {"delete": staticmethod(lambda name: False)})
+
+    OfFailed(smallest(), None, watch).delete()  # type: ignore[arg-type]
+    assert asked == ["delete a"]
 
 
 def test_a_change_of_the_site_is_shown_then_made(aws: Aws, watch: Watch) -> None:

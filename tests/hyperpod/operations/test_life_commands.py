@@ -161,6 +161,28 @@ def test_killed_right_after_a_request_it_goes_on_where_it_was(
     assert server.log.count("CreateCluster") == (0 if at == "CreateCluster" else 1)
 
 
+OWN = """hyperpod:
+  execution_role: arn:aws:iam::123456789012:role/nodes
+  network: {subnets: [subnet-0a1b2c3d4e5f60718], security_groups: [sg-0a1b2c3d4e5f60718]}
+  lifecycle_source: s3://sagemaker-own/scripts/
+"""
+
+
+def test_a_cluster_in_ones_own_surroundings_has_no_stack_and_gets_no_scripts(
+    command: Command, server: Server
+) -> None:
+    command.site.write_text(SMALLEST.replace("hyperpod: {}\naws: {}\n", OWN))
+    server.rules()
+    code, out, err = command.run("create", "--json", AWS_REGION="eu-west-1")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"cluster": "tiny", "region": "eu-west-1", "entry": ""}
+    assert {"CreateChangeSet", "DescribeStacks"} & set(server.log) == set()
+    assert not [action for action in server.log if action.startswith("PUT ")]
+    code, out, _ = command.run("delete", "--yes", "--json", AWS_REGION="eu-west-1")
+    assert code == 0
+    assert json.loads(out.splitlines()[0])["losses"]["cluster"] == "InService"
+
+
 def test_slow_clusters_are_told_of_while_they_come(command: Command, server: Server) -> None:
     server.rules(hold={"cluster": 4})
     code, _, err = command.run("create", "--poll", "0.1")

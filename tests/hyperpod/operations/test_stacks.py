@@ -136,10 +136,34 @@ def test_what_is_left_of_a_creation_that_failed_is_taken_away_first(watch: Watch
 def test_a_stack_that_could_not_roll_back_needs_a_person(watch: Watch) -> None:
     found, service = stacks(watch, describe_stacks=[state("UPDATE_ROLLBACK_FAILED", "role is gone")])
     with pytest.raises(
-        HpctoolsError, match=r"UPDATE_ROLLBACK_FAILED: role is gone; repair it.*continue-update-rollback"
+        HpctoolsError, match=r"UPDATE_ROLLBACK_FAILED: role is gone; mend that.*continue-update-rollback"
     ):
         found.bring(Wanted("a", TOPIC))
     assert "create_change_set" not in service.asked
+
+
+def test_a_deletion_that_failed_is_not_taken_for_an_attempt_that_may_go(watch: Watch) -> None:
+    found, service = stacks(watch, describe_stacks=[state("DELETE_FAILED", "Vpc has dependencies")])
+    with pytest.raises(HpctoolsError, match=r"DELETE_FAILED: Vpc has dependencies; .*delete-stack"):
+        found.bring(Wanted("a", TOPIC))
+    assert "delete_stack" not in service.asked
+
+
+@pytest.mark.parametrize(
+    ("status", "made"),
+    [
+        ("CREATE_COMPLETE", True),
+        ("UPDATE_ROLLBACK_COMPLETE", True),
+        ("DELETE_FAILED", True),
+        ("REVIEW_IN_PROGRESS", False),
+        ("ROLLBACK_COMPLETE", False),
+        ("DELETE_COMPLETE", False),
+    ],
+)
+def test_what_was_never_made_has_no_template(watch: Watch, status: str, made: bool) -> None:
+    found, _ = stacks(watch, describe_stacks=[state(status)], get_template=[{"TemplateBody": TOPIC}])
+    assert found.was_made("a") is made
+    assert found.template("a") == (TOPIC if made else None)
 
 
 def test_the_first_failures_are_told_not_what_was_cancelled_for_them(watch: Watch) -> None:
