@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -42,33 +43,28 @@ def _tails(done: dict[str, Completed]) -> str:
 
 
 @contextmanager
-def job(rig: Bootstrap, user: str, worker: str, command: str = "sleep 600", gpus: int = 0) -> Iterator[int]:
+def job(rig: Bootstrap, user: str, worker: str, command: str = "sleep 600") -> Iterator[int]:
     """A job of somebody's that runs on a worker, submitted through a login node's sshd."""
-    partition = user.rstrip("0123456789")
-    words = (
-        f"sbatch --parsable -p {partition} -w {rig[worker].machine.hostname} -n1 -G {gpus} --wrap {command!r}"
-    )
-    number = int(rig["login-1"].ssh(user, words).stdout)
-    until(
-        lambda: rig["controller-1"].run(["squeue", "-h", "-j", str(number), "-o", "%T"]).stdout == "RUNNING\n"
-    )
+    where = f"-p {user.rstrip('0123456789')} -w {rig[worker].machine.hostname}"
+    words = f"sbatch --parsable {where} --wrap {shlex.quote(command)}"
+    number = rig["login-1"].ssh(user, words).stdout.strip()
+    controller = rig["controller-1"]
+    until(lambda: controller.run(["squeue", "-h", "-j", number, "-o", "%T"]).stdout == "RUNNING\n")
     try:
-        yield number
+        yield int(number)
     finally:
-        rig["controller-1"].run(["scancel", "-f", str(number)], check=False)
-        until(lambda: not rig["controller-1"].run(["squeue", "-h", "-j", str(number)], check=False).stdout)
+        controller.run(["scancel", "-f", number], check=False)
+        until(lambda: not controller.run(["squeue", "-h", "-j", number], check=False).stdout)
 
 
 @contextmanager
 def session(host: Host, user: str) -> Iterator[subprocess.Popen[str]]:
     """Somebody logged in, who has been heard of."""
-    argv = host.ssh_command(user, "cat /proc/self/cgroup; echo in; exec sleep 600")
+    argv = host.ssh_command(user, "echo in; exec sleep 600")
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        lines = list(iter(process.stdout.readline, "in\n"))
-        assert process.poll() is None or lines
-        process.__dict__["cgroups"] = "".join(lines)
+        assert process.stdout.readline() == "in\n"
         yield process
     finally:
         process.kill()
@@ -91,10 +87,7 @@ def test_a_job_from_a_login_node_runs_on_two_workers_with_their_gpus(rig: Bootst
 def test_the_agents_keys_stay_the_agents(rig: Bootstrap) -> None:
     """Its slurm.conf has one more line, and types of GPU that its gres.conf does not know are not claimed."""
     conf = rig["controller-1"].read("/opt/slurm/etc/slurm.conf")
-    assert (
-        conf
-        == agent.slurm_conf(rig.cluster.fleet).replace("Gres=gpu:4", "Gres=gpu:4") + "Include hpctools.conf\n"
-    )
+    assert conf == agent.slurm_conf(rig.cluster.fleet) + "Include hpctools.conf\n"
     ours = rig["controller-1"].read("/opt/slurm/etc/hpctools.conf").lower()
     owned = {line.partition("=")[0].lower() for line in conf.splitlines() if "=" in line}
     written = {line.partition("=")[0] for line in ours.splitlines() if "=" in line and line[0] != "#"}
@@ -176,6 +169,7 @@ def test_without_slurmd_a_worker_is_closed_but_for_administrators(rig: Bootstrap
 def test_without_a_readable_slurm_conf_a_worker_is_closed_but_for_administrators(rig: Bootstrap) -> None:
     worker, conf = rig["worker-3"], "/var/spool/slurmd/conf-cache/slurm.conf"
     with job(rig, "cv1", "worker-3"):
+        worker.ssh("cv1", "true")  # the job has begun there, and needs the file no more
         for damage in ("truncate -s 0", "rm"):
             worker.run(["cp", "-p", conf, "/root/slurm.conf"])
             worker.run([*damage.split(), conf])
@@ -196,7 +190,6 @@ def test_with_a_damaged_resource_config_a_configured_worker_stays_as_it_is(rig: 
     assert refused(worker, "cv2")
     assert worker.ssh(ADMINISTRATOR, "true").code == 0
     worker.write(image.RESOURCE_CONFIG, whole)
-    assert rig.provision("worker-3").code == 0
 
 
 def test_an_old_copy_of_resource_config_is_enough_for_the_node_itself(rig: Bootstrap) -> None:
