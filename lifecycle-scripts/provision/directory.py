@@ -22,6 +22,7 @@ from provision.step import Context
 CONF = "/etc/sssd/sssd.conf"
 BIND = "/etc/sssd/conf.d/50-hpctools-bind.conf"
 LOCAL = "/etc/sssd/conf.d/40-hpctools-local.conf"
+READ = "/var/lib/sss/db/config.ldb"  # where sssd keeps what it has read of its configuration
 NSSWITCH = "/etc/nsswitch.conf"
 PROFILE = "/usr/share/pam-configs/hpctools-homes"
 PACKAGES = ("sssd-ldap", "libnss-sss", "libpam-sss")
@@ -42,6 +43,7 @@ def is_done(context: Context) -> bool:
         and _local_accounts() <= _listed("filter_users", LOCAL)
         and _nsswitch() == _with_sss(_nsswitch())
         and not _missing_in_pam(section)
+        and _has_been_read()
         and call(["systemctl", "is-active", "--quiet", "sssd"], limit=10).code == 0
     )
 
@@ -145,6 +147,15 @@ def _snippet(section: Mapping[str, Any], password: str) -> str:
             hopeless=True,
         )
     return f"[domain/{section['domain']}]\nldap_default_authtok = {password}\n"
+
+
+def _has_been_read() -> bool:
+    """Whether sssd has read its configuration since that was written: who killed us may have come between."""
+    try:
+        written = [on_node(path).stat().st_mtime_ns for path in (CONF, LOCAL, BIND) if on_node(path).exists()]
+        return max(written) <= on_node(READ).stat().st_mtime_ns
+    except OSError:
+        return False
 
 
 def _local_accounts() -> set[str]:

@@ -68,8 +68,10 @@ def sssd(node: Node) -> Node:
     node.write("/etc/group", "root:x:0:\nops:x:1001:\n")
     for name in ("common-auth", "common-account", "common-session"):
         node.write(f"/etc/pam.d/{name}", "# pam_sss.so pam_mkhomedir.so\n")
-    for name in ("sssd", "getent", "systemctl"):
+    for name in ("sssd", "getent"):
         node.stand_in(name, "exit 0")
+    read = node.path(directory.READ)
+    node.stand_in("systemctl", f"[ $1 != restart ] || {{ mkdir -p {read.parent}; touch {read}; }}")
     stacks = f"{node.root}/etc/pam.d/common"
     pam = f"for name in auth account session; do echo optional pam_sss.so >>{stacks}-$name; done"
     node.stand_in("pam-auth-update", f"{pam}; echo optional pam_mkhomedir.so >>{stacks}-session")
@@ -122,6 +124,20 @@ def test_an_administrator_who_is_new_on_the_node_is_hidden_from_the_directory(ss
     assert step(sssd, "check").returncode == 1
     step(sssd, "do")
     assert "filter_users = new, ops, root, slurm\n" in sssd.path(directory.LOCAL).read_text()
+
+
+@needs_root
+def test_a_run_that_was_killed_before_sssd_read_it_is_made_up_for(sssd: Node) -> None:
+    """sssd runs, with what it was told before."""
+    step(sssd, "do")
+    sssd.settings["identity"]["sssd_conf"] += "# another\n"
+    works = (sssd.bin / "systemctl").read_text()
+    sssd.stand_in("systemctl", "[ $1 != restart ]")
+    assert step(sssd, "do").returncode == 1
+    sssd.stand_in("systemctl", works)
+    assert step(sssd, "check").returncode == 1
+    assert step(sssd, "do").returncode == 0
+    assert step(sssd, "check").returncode == 0
 
 
 @needs_root

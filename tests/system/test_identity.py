@@ -123,11 +123,21 @@ def test_a_second_run_changes_nothing_and_the_reader_password_is_root_s_alone(ri
     ]
     assert [words[1:3] for words in sources] == [["files", "sss"]] * 3
     assert before[1].count("pam_mkhomedir.so") == 1
+    assert rig.machine.step("26-sssd", "check", settings).returncode == 0
     assert READER_PASSWORD not in json.dumps(settings)
     assert READER_PASSWORD not in rig.machine.ok("cat", "/etc/sssd/sssd.conf")
     running = rig.machine.ok("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' ' '")
     assert "sssd_be" in running
     assert READER_PASSWORD not in running
+
+
+def test_what_was_written_and_not_read_is_read_by_the_next_run(rig: Rig) -> None:
+    """As a run leaves it that is killed before it restarts sssd."""
+    settings = rig.settings()
+    rig.machine.ok("touch", "/etc/sssd/conf.d/50-hpctools-bind.conf")
+    assert rig.machine.step("26-sssd", "check", settings).returncode == 1
+    rig.configure()
+    assert rig.machine.step("26-sssd", "check", settings).returncode == 0
 
 
 def test_a_person_of_the_directory_gets_in_with_groups_and_a_home_of_their_own(rig: Rig) -> None:
