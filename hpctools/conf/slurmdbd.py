@@ -18,6 +18,7 @@ from hpctools.conf.account_difference import difference, restoring
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.live import read_live
 from hpctools.conf.sync import additions, bootstrap, removals
+from hpctools.conf.telling import unfailing
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
 from hpctools.slurm import parse
 from hpctools.slurm.environment import asking
@@ -88,7 +89,7 @@ class Slurmdbd:
     ) -> None:
         self._cluster = cluster
         self._tell = tell
-        self._doing = doing
+        self._doing = unfailing(doing)
         self._queue = queue
 
     def read(self) -> AccountTree:

@@ -43,6 +43,7 @@ def forward(prepared: Prepared, parts: Parts, progress: Progress, sick: Set[str]
 
 def _stage(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     if prepared.switches:
+        parts.generations.tidy(keep=())  # what killed applies left may be the room that is needed
         parts.generations.adopt(prepared.after)
         progress.base = parts.generations.current
         parts.generations.hold()
@@ -120,5 +121,15 @@ def _settle(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     progress.accounts_begun = True
     accounts.settle(request.bundle.accounts, prune=request.prune)
     parts.interrupts.check()
+    _pass_on(prepared, parts, progress)
     verify_accounts(request, parts.cluster)
     parts.history.write(progress.record.number, accounts_name("after"), accounts_text(accounts.read()))
+
+
+def _pass_on(prepared: Prepared, parts: Parts, progress: Progress) -> None:
+    """Some releases pass limits on to everybody below only when they start anew: after all has been told."""
+    if any(change.told and change.needs is Need.RECONFIGURE for change in prepared.plan.changes):
+        step = Step(Need.RECONFIGURE)
+        progress.note(parts.history, owed=(step,))
+        _carry_out(step, parts, progress)
+        progress.note(parts.history, owed=())

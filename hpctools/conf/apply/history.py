@@ -79,12 +79,17 @@ class History:
         """One change.
 
         Raises:
-            HpctoolsError: there is none of that number.
+            HpctoolsError: there is none of that number, or it cannot be read.
         """
+        path = self.folder / str(number) / RECORD
         try:
-            return Record.from_json((self.folder / str(number) / RECORD).read_text(encoding="utf-8"))
+            return Record.from_json(path.read_text(encoding="utf-8"))
+        except (ValueError, HpctoolsError) as error:
+            raise HpctoolsError(f"{path}: {error}", _damaged(path.parent)) from None
         except FileNotFoundError:
             known = self.numbers()
+            if number in known:
+                raise HpctoolsError(f"{path} is missing", _damaged(path.parent)) from None
             there = f"there are {known[0]} to {known[-1]}" if known else "nothing has been applied yet"
             raise HpctoolsError(f"there is no change {number} in {self.folder}", there) from None
 
@@ -168,6 +173,10 @@ class History:
         """One of a change's two account trees; None when slurmdbd did not say it then."""
         text = self.document(number, accounts_name(side))
         return None if text is None else accounts_from(text)
+
+
+def _damaged(folder: Path) -> str:
+    return f"bring it back from a backup, or move {folder} away: the change before it then counts as the last"
 
 
 def accounts_name(side: Side) -> str:

@@ -54,7 +54,7 @@ class Prepared:
     @property
     def tells_accounts(self) -> bool:
         """Whether slurmdbd has to be told anything."""
-        return self.first_start or any(each.needs is Need.LIVE for each in self.plan.changes)
+        return self.first_start or any(each.told for each in self.plan.changes)
 
     @property
     def idle(self) -> bool:

@@ -135,7 +135,7 @@ def _losses(plan: Plan, lost: tuple[int, ...]) -> list[str]:
 
 
 def _removals(plan: Plan) -> list[str]:
-    gone = [each.subject for each in plan.changes if each.needs is Need.LIVE and each.mark == "-"]
+    gone = [each.subject for each in plan.changes if each.told and each.mark == "-"]
     return [f"accounts, people or QoS are removed: {_some(gone)}"] if gone else []
 
 

@@ -25,6 +25,7 @@ from hpctools.conf.apply.record import Phase
 from hpctools.conf.apply.refusal import refuse_moved
 from hpctools.conf.apply.request import Outcome, Prospect, Request
 from hpctools.conf.apply.taking_back import take_back
+from hpctools.conf.telling import unfailing
 from hpctools.errors import ApplyError, HpctoolsError
 
 Agree = Callable[[Prospect], None]
@@ -48,7 +49,7 @@ def change(
         history: the state folder.
         cluster: the daemons, slurmdbd and the planner.
         agree: asked once, before anything is changed.
-        tell: told what is being done.
+        tell: told what is being done; that it fails (`| head`) changes nothing.
 
     Raises:
         ApplyError: it was refused and nothing has changed, or it failed and was rolled back.
@@ -56,6 +57,7 @@ def change(
         HpctoolsError: whatever the parts raise before anything has changed.
         KeyboardInterrupt: Ctrl-C before anything has changed.
     """
+    tell = unfailing(tell)
     history.prepare()
     with (
         Interrupts(tell) as interrupts,

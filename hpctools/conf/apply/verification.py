@@ -8,7 +8,6 @@ from collections.abc import Set
 from hpctools.conf.apply.cluster import Cluster, Pause
 from hpctools.conf.apply.request import Request
 from hpctools.conf.gres_check import explain
-from hpctools.conf.plan.model import Need
 from hpctools.errors import ApplyError
 
 _PAUSE_SECONDS = 0.3
@@ -43,7 +42,7 @@ def _troubles(request: Request, cluster: Cluster, sick: Set[str]) -> list[str]:
     told += [
         f"{change.area} {change.subject} {change.key} is {change.before}, not {change.after}"
         for change in plan.changes
-        if change.needs is not Need.LIVE
+        if not change.told
     ]
     refused = {name: why for name, why in cluster.daemons.sick().items() if name not in sick}
     return told + [_refusal(name, why, request) for name, why in refused.items()]

@@ -25,7 +25,8 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = Path(error.filename) if isinstance(error.filename, str) else folder
+        named = error.filename2 or error.filename  # of a link or a rename the second is what is made
+        path = Path(named) if isinstance(named, str) else folder
         said = error.strerror or os.strerror(error.errno or 0)
         if error.errno in _FULL:
             raise _full(path, said) from None

@@ -101,6 +101,7 @@ class StandIn:
         wanted: Bundle,
         agree: Callable[[Prospect], None] = lambda _: None,
         slurm_user: str = "root",
+        tell: Callable[[str], None] = lambda _: None,
         **more: object,
     ) -> Outcome:
         """What `hpctools apply` does; -1000 nodes leave no time to wait for what does not come."""
@@ -111,7 +112,7 @@ class StandIn:
             self.history,
             Cluster(self, self, self),
             agree=agree,
-            tell=lambda _: None,
+            tell=tell,
         )
 
     # -- Planner

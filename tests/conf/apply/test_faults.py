@@ -119,3 +119,42 @@ def test_a_slurmctld_that_hangs_does_not_keep_the_old_files_from_coming_back(
         cluster.apply(bundle("new"))
     assert cluster.files == cluster.loaded == texts(bundle("old"))
     assert cluster.seen[-1] == Need.RESTART_SLURMCTLD.value
+
+
+def nobody(line: str) -> None:
+    raise BrokenPipeError(32, "Broken pipe", line)
+
+
+def test_that_nobody_listens_any_more_changes_nothing(cluster: StandIn) -> None:
+    """`hpctools apply 2>&1 | head -1`."""
+    cluster.apply(bundle("new", "eva", "tom"), tell=nobody)
+    assert cluster.files == cluster.loaded == texts(bundle("new"))
+    cluster.poison = "newer"
+    with pytest.raises(ApplyError, match="everything is as before"):
+        cluster.apply(bundle("newer", "eva", "tom"), tell=nobody)
+    assert cluster.files == cluster.loaded == texts(bundle("new"))
+    assert [record.result for record in cluster.history.records()] == ["applied", "applied", "rolled back"]
+
+
+def test_what_killed_applies_left_makes_room_first(cluster: StandIn) -> None:
+    cluster.apply(bundle("new", "eva"))
+    store = Generations(cluster.etc).store
+    for name in ("77", "new-78"):
+        (store / name).mkdir()
+    there: list[set[str]] = []
+    cluster.at = lambda what: there.append({path.name for path in store.iterdir()})
+    cluster.apply(bundle("newer", "eva"))
+    assert there[-1] & {"77", "new-78"} == set()  # while files are loaded, not only at the end
+
+
+@pytest.mark.parametrize("text", ["", '{"format": 1', '{"format": 9}', "[]", None])
+def test_a_damaged_history_is_told_with_its_file(text: str | None, cluster: StandIn) -> None:
+    cluster.apply(bundle("new", "eva"))
+    path = cluster.history.folder / "1/record.json"
+    whole = path.read_text()
+    path.unlink() if text is None else path.write_text(text)
+    found = said(cluster, bundle("newer", "eva"))
+    assert str(path) in found
+    assert f"bring it back from a backup, or move {path.parent} away" in found
+    path.write_text(whole)
+    assert said(cluster, bundle("newer", "eva")) == ""
