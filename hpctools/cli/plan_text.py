@@ -151,7 +151,7 @@ def _tasks(plan: Plan) -> list[str]:
     others = [step for step in plan.steps if step.need is not Need.DRAIN]
     files = [file.path for file in plan.files if file.meaning]
     written = [f"write {', '.join(files)}"] if files else []
-    told = ["tell slurmdbd"] if any(change.needs is Need.LIVE for change in plan.changes) else []
+    told = ["tell slurmdbd"] if any(change.told for change in plan.changes) else []
     return [*map(_task, drains), *told, *written, *map(_task, others)]
 
 

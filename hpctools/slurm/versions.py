@@ -206,3 +206,21 @@ def keeps_jobs_of_other_partitions(release: Release) -> bool:
     earlier ones.
     """
     return release >= (26, 5)
+
+
+def hands_limits_down(release: Release) -> bool:
+    """Whether a limit for each person that is set on an account counts at once two accounts below it.
+
+    24.11.5: slurmctld hands a department's MaxTRES, MaxJobs and MaxWall down to labs and not to their people
+    until it starts anew, so that jobs run above them; 22.05.8 and 26.05.5 do (measured). Releases in between
+    are taken for 24.11.
+    """
+    return release < (23, 2) or release >= (26, 5)
+
+
+def takes_limits_of_new_parent(release: Release) -> bool:
+    """Whether an account that moves below another comes under its limits for each person at once.
+
+    22.05.8 does; 24.11.5 and 26.05.5 when slurmctld starts anew (measured).
+    """
+    return release < (23, 2)

@@ -101,7 +101,9 @@ class _Found:
             return ()
         found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
         hindrances = _hindrances(found, live.accounts, live, sides)
-        self.changes.extend(change for change, _ in account_changes(found, hindrances))
+        trees = (live.accounts, wanted.accounts)
+        parents = {account.parent for tree in trees for account in tree.accounts}
+        self.changes.extend(account_changes(found, hindrances, sides.release, parents))
         self._name(each.job for each in hindrances)
         return _kept(found.kept, prune=prune)
 

@@ -48,6 +48,9 @@ class Need(Enum):
         return self.rank < other.rank
 
 
+_TOLD = {"qos", "account", "association", "user", "coordinator"}
+
+
 @dataclass(frozen=True)
 class Change:
     """One difference.
@@ -76,6 +79,11 @@ class Change:
     nodes: tuple[str, ...] = ()
     jobs: tuple[int, ...] = ()
     drains: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether slurmdbd is told of it; it may take a reconfigure besides."""
+        return self.needs is Need.LIVE or self.area in _TOLD
 
     @property
     def mark(self) -> str:

@@ -44,6 +44,7 @@ class StandIn:
         mute: why no daemon can be asked from here.
         seen: what it was told, in order.
         same: files whose new text means what the old one means.
+        passed_on: what it takes that slurmctld passes on what slurmdbd was told.
         at: called before each thing that it is told, with its name; may raise or kill.
     """
 
@@ -58,6 +59,7 @@ class StandIn:
     jobs: tuple[int, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     same: tuple[str, ...] = ()
+    passed_on: Need = Need.LIVE
     seen: list[str] = field(default_factory=list)
     at: Callable[[str], None] = lambda what: None
 
@@ -129,7 +131,7 @@ class StandIn:
             if up and self.loaded.get(name) != text and name not in self.same
         ]
         changes += [
-            Change("association", name, "", None, "lab", Need.LIVE)
+            Change("association", name, "", None, "lab", self.passed_on)
             for name in sorted(self._users(wanted) - self.people)
         ]
         if prune:

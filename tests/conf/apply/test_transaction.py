@@ -113,6 +113,16 @@ def test_only_people_leave_the_files_alone(cluster: StandIn) -> None:
     assert not (cluster.etc / ".hpctools").exists()
 
 
+def test_limits_that_take_a_reconfigure_are_told_before_it_and_the_last_ones_too(cluster: StandIn) -> None:
+    cluster.apply(bundle("new"))
+    cluster.seen.clear()
+    cluster.passed_on = Need.RECONFIGURE
+    cluster.apply(bundle("new", "tom"))
+    assert cluster.seen == ["add tom", "reconfigure", "add tom", "reconfigure"]
+    assert newest(cluster).owed == ()
+    assert cluster.apply(bundle("new", "tom")).record is None
+
+
 def test_what_the_site_no_longer_names_goes_only_when_asked_and_last(cluster: StandIn) -> None:
     cluster.apply(bundle("new", "tom"))
     assert cluster.people == {"eva", "tom"}

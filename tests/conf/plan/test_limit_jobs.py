@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from hpctools.cli.plan_text import plan_text
 from hpctools.conf import AccountTree
 from hpctools.conf.accounts import Account, Association, Qos
 from hpctools.conf.plan import Need, make_plan
 from hpctools.conf.plan.demand import Demand, Used
 from hpctools.conf.plan.limit_jobs import Queue, hindered
 from hpctools.conf.plan.rules import Rules, rules_of
-from tests.conf.plan.stage import FOLDER, bundle, job, live
+from hpctools.slurm.versions import Release
+from tests.conf.plan.stage import EARLY, FOLDER, LATE, bundle, job, live
 
 SAFE = frozenset({"associations", "limits", "qos", "safe"})
 UNSAFE = SAFE - {"safe"}
@@ -222,3 +224,37 @@ def test_an_account_that_moves_comes_under_other_limits() -> None:
     assert told(changed(before, [moves], SAFE), before) == [
         (1, "never", "it asks for 4 GPUs, and account small may have 1 GPU then")
     ]
+
+
+@pytest.mark.parametrize(
+    ("release", "need"), [(EARLY, Need.LIVE), (LATE, Need.RECONFIGURE), ((26, 5, 5), Need.LIVE)]
+)
+def test_limits_that_slurmctld_does_not_hand_down_by_itself(release: Release, need: Need) -> None:
+    """24.11.5 lets people in labs run above their department's limits until it starts anew."""
+    there = bundle(release=release)
+    edits = (("gpus_per_job: 48, jobs", "gpus_per_job: 8, jobs"), ("jobs: 20,", "jobs_per_user: 3,"))
+    plan = make_plan(bundle(*edits, release=release), live(there, release=release), folder=FOLDER)
+    found = {(each.subject, each.key): (each.needs, each.told) for each in plan.changes}
+    assert found == {
+        ("nlp", "MaxTRES"): (need, True),
+        ("nlp-lab-b", "GrpJobs"): (Need.LIVE, True),
+        ("nlp-lab-b", "MaxJobs"): (Need.LIVE, True),
+    }
+    assert [step.need for step in plan.steps] == ([Need.RECONFIGURE] if need is Need.RECONFIGURE else [])
+    assert plan.files == ()
+    assert "1. tell slurmdbd\n" in plan_text(plan)
+
+
+@pytest.mark.parametrize(
+    ("release", "need"), [(EARLY, Need.LIVE), (LATE, Need.RECONFIGURE), ((26, 5, 5), Need.RECONFIGURE)]
+)
+def test_an_account_that_moves_takes_a_reconfigure_where_slurmctld_forgets_the_limits_above(
+    release: Release, need: Need
+) -> None:
+    there = bundle(release=release)
+    moved = tuple(
+        replace(row, parent="cv") if row.name == "nlp-lab-b" else row for row in there.accounts.accounts
+    )
+    now = replace(live(there, release=release), accounts=replace(there.accounts, accounts=moved))
+    plan = make_plan(there, now, folder=FOLDER)
+    assert [(each.subject, each.key, each.needs) for each in plan.changes] == [("nlp-lab-b", "Parent", need)]
