@@ -8,7 +8,6 @@ sssd goes on asking, and the machine's own accounts never need it.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,8 @@ def is_done(context: Context) -> bool:
     if not section:
         return True
     return (
-        all(is_so(on_node(path), text, mode) for path, text, mode in _files(section))
+        not _missing_packages()
+        and all(is_so(on_node(path), text, mode) for path, text, mode in _files(section))
         and _has_password(section)
         and _local_accounts() <= _listed("filter_users", LOCAL)
         and _nsswitch() == _with_sss(_nsswitch())
@@ -90,8 +90,15 @@ def _profile(skeleton: str) -> str:
     )
 
 
+def _missing_packages() -> list[str]:
+    """Packages that are not installed; sssd without its module for the name service knows people in vain."""
+    done = call(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *PACKAGES], limit=20)
+    installed = {words[0] for words in map(str.split, done.out.splitlines()) if words[1:] == ["installed"]}
+    return [name for name in PACKAGES if name not in installed]
+
+
 def _install() -> None:
-    if shutil.which("sssd") and shutil.which("pam-auth-update"):
+    if not _missing_packages():
         return
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     argv = ["apt-get", "-y", "-o", "DPkg::Lock::Timeout=120", "install", "--no-install-recommends", *PACKAGES]

@@ -70,6 +70,8 @@ def sssd(node: Node) -> Node:
         node.write(f"/etc/pam.d/{name}", "# pam_sss.so pam_mkhomedir.so\n")
     for name in ("sssd", "getent"):
         node.stand_in(name, "exit 0")
+    packages = "\\n".join(f"{name} installed" for name in directory.PACKAGES)
+    node.stand_in("dpkg-query", f"printf '{packages}\\n'")
     read = node.path(directory.READ)
     node.stand_in("systemctl", f"[ $1 != restart ] || {{ mkdir -p {read.parent}; touch {read}; }}")
     stacks = f"{node.root}/etc/pam.d/common"
@@ -124,6 +126,28 @@ def test_an_administrator_who_is_new_on_the_node_is_hidden_from_the_directory(ss
     assert step(sssd, "check").returncode == 1
     step(sssd, "do")
     assert "filter_users = new, ops, root, slurm\n" in sssd.path(directory.LOCAL).read_text()
+
+
+@needs_root
+def test_packages_that_are_missing_are_installed_with_fresh_lists_where_old_ones_fail(sssd: Node) -> None:
+    step(sssd, "do")
+    works = (sssd.bin / "dpkg-query").read_text()
+    sssd.stand_in("dpkg-query", "echo sssd-ldap installed; echo libnss-sss config-files; exit 1")
+    assert step(sssd, "check").returncode == 1
+    sssd.stand_in("apt-get", "echo no route to the archive >&2; exit 100")
+    done = step(sssd, "do")
+    assert (done.returncode, "no route to the archive" in done.stderr) == (1, True)
+    said = sssd.root / "apt"
+    fresh = f"case $* in *update) touch {said}.fresh ;; *) [ -e {said}.fresh ] ;; esac"
+    sssd.stand_in("apt-get", f'echo "$*" >>{said}; {fresh}')
+    assert step(sssd, "do").returncode == 0
+    assert [line.split()[-1] for line in said.read_text().splitlines()] == [
+        "libpam-sss",
+        "update",
+        "libpam-sss",
+    ]
+    sssd.stand_in("dpkg-query", works.partition("\n")[2])
+    assert step(sssd, "check").returncode == 0
 
 
 @needs_root
