@@ -28,6 +28,7 @@ from moto.ec2.models import EC2Backend, ec2_backends  # noqa: E402
 from moto.ec2.models.flow_logs import FlowLogs  # noqa: E402
 from moto.elbv2.models import ELBv2Backend  # noqa: E402
 from moto.fsx.models import fsx_backends  # noqa: E402
+from moto.logs.models import LogGroup, logs_backends  # noqa: E402
 from moto.rds.models import DBInstance, DBParameterGroup  # noqa: E402
 from moto.sagemaker.models import sagemaker_backends  # noqa: E402
 from moto.secretsmanager.models import secretsmanager_backends  # noqa: E402
@@ -47,7 +48,12 @@ def _delete_flow_log(name: str, stated: Any, account_id: str, region_name: str) 
     ec2_backends[account_id][region_name].flow_logs.pop(name, None)
 
 
+def _delete_log_group(name: str, stated: Any, account_id: str, region_name: str) -> None:
+    logs_backends[account_id][region_name].delete_log_group(name)
+
+
 FlowLogs.delete_from_cloudformation_json = staticmethod(_delete_flow_log)
+LogGroup.delete_from_cloudformation_json = staticmethod(_delete_log_group)
 
 _delete_vpc = EC2Backend.delete_vpc
 
