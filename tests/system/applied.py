@@ -55,6 +55,10 @@ class Applied:
         changes: list[dict[str, Any]] = json.loads(self.hpctools("history", "--json").stdout)["changes"]
         return changes
 
+    def applies(self) -> list[str]:
+        """What came of each apply."""
+        return [each["result"] for each in self.history() if each["kind"] == "apply"]
+
     def max_time(self) -> str:
         """nlp's, as slurmctld runs it."""
         shown = self.cluster.inside("scontrol", "--oneliner", "show", "partition", "nlp").stdout
