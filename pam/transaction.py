@@ -113,29 +113,24 @@ def check(order: Order) -> tuple[list[str], list[str]]:
         found = differences(order, compose(order))
     except (OrderError, StackError) as error:
         return [str(error)], []
-    problems, notes = ([], []) if order.root else sshd_asks_pam(order.service)
+    problems, notes = ([], []) if order.root else sshd_asks_pam(Path("/usr/sbin") / order.service)
     return [*found, *problems], [*selftest.administrators(order.settings)[1], *notes]
 
 
-def sshd_asks_pam(service: str) -> tuple[list[str], list[str]]:
-    """What in sshd's settings makes PAM's word worthless, or should be known; nothing if it is not sshd."""
-    program = Path("/usr/sbin") / service
+def sshd_asks_pam(program: Path) -> tuple[list[str], list[str]]:
+    """What in sshd's settings makes PAM's word worthless, or one should know; nothing without sshd."""
     if not program.exists():
         return [], []
+    argv = [str(program), "-T"]
     try:
         done = subprocess.run(
-            [str(program), "-T"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SSHD_SECONDS,
-            check=False,
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SSHD_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return [], [f"{program} -T: {error}"]
-    said = done.stdout.lower().splitlines()
     if done.returncode:
-        return [], [f"{program} -T: {done.stderr.strip()[-200:]}"]
+        return [], [f"{program} -T: {done.stderr.decode(errors='replace').strip()[-200:]}"]
+    said = done.stdout.decode(errors="replace").lower().splitlines()
     problems = ["sshd does not ask PAM: set UsePAM yes in sshd_config"] * ("usepam yes" not in said)
     notes = [
         "keyboard-interactive logins cannot be adopted: compute nodes refuse them, except administrators'"

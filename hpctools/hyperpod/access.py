@@ -1,4 +1,4 @@
-"""Section `access` of settings.json: what pam/install.py on the nodes reads. The one place that knows its keys."""
+"""Section `access` of settings.json, which pam/install.py on the nodes reads."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ UnixGroup = Annotated[
 PamPath = Annotated[
     str,
     BeforeValidator(
-        matching(r"/[A-Za-z0-9_./%+-]{1,200}", "an absolute path of letters, digits and _./%+-, without blanks")
+        matching(
+            r"/[A-Za-z0-9_./%+-]{1,200}", "an absolute path of letters, digits and _./%+-, without blanks"
+        )
     ),
 ]
 
@@ -40,8 +42,8 @@ class ComputeAccess(Model):
     """Logging in on compute nodes: people get in while a job of theirs runs there."""
 
     several_jobs: Literal["newest", "deny"] = "newest"
-    """Somebody with several jobs on a node, who does not come from within one of them, is put into the newest, or
-    refused."""
+    """Somebody with several jobs on a node, who does not come from within one of them, is put into the
+    newest, or refused."""
     wait_for_job: Annotated[Duration, Field(ge=0, le=60)] = 10
     """How long a login waits for a job that is just starting."""
     adopt_module: PamPath | None = None
@@ -51,7 +53,8 @@ class ComputeAccess(Model):
 
 
 class LoginAccess(Model):
-    """Logging in on login nodes: so many sessions on each. `login.max_sessions_per_user` is for all of them together."""
+    """Logging in on login nodes: so many sessions on each. `login.max_sessions_per_user` is for all of them
+    together."""
 
     sessions_per_user: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Sessions that one person may have on one login node; `login.max_sessions_per_user` when left out."""

@@ -64,7 +64,7 @@ def test_account(tmp_path: Path) -> None:
     chance = random.Random(1)
     additions = roles.additions("closed", Settings(users=("daemon",)), roles.Place("case-new", "/p"))
     cases: list[Mapping[str, Any]] = []
-    for _ in range(40):
+    for _ in range(25):
         files = stack(chance, "account", "pam_debug.so")
         files |= as_service(files, additions)
         questions = [
@@ -87,7 +87,7 @@ def test_session(tmp_path: Path) -> None:
         "compute", Settings(users=("daemon",)), roles.Place("case-new", "/p", "/a.so")
     ).guard
     cases: list[Mapping[str, Any]] = []
-    for _ in range(40):
+    for _ in range(25):
         files = stack(chance, "session", str(escape))
         files |= as_service(files, Additions("test", ("account\trequired\tpam_permit.so",), guard))
         absent = {
