@@ -24,6 +24,7 @@ STEPS = {
     LOGIN: {"10-mounts", "26-sssd", "45-slurm-daemons", "65-ssh-keys", "80-pam"},
     WORKER: {"10-mounts", "26-sssd", "45-slurm-daemons", "80-pam"},
 }
+VISITOR = "visitor"
 NOTE = "/run/runner.pid"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 BROKEN_DATABASE = "/etc/systemd/system/mariadb.service.d/broken.conf"
@@ -137,13 +138,35 @@ def failed(rig: Bootstrap) -> dict[str, Completed]:
     rig[CONTROLLER].write(BROKEN_DATABASE, "[Service]\nExecStart=\nExecStart=/bin/false\n")
     rig[LOGIN].write("/usr/bin/chronyc", CHRONYC, 0o755)
     rig[WORKER].run(["touch", "/refuse-abcd"])
+    rig.__dict__["unknown"] = _run_without_a_role(rig)
     with ThreadPoolExecutor() as pool:
         done = pool.map(lambda name: rig.provision(name, *QUICK, check=False), STEPS)
     return dict(zip(STEPS, done, strict=True))
 
 
+def _run_without_a_role(rig: Bootstrap) -> Completed:
+    """On an empty worker whose resource_config.json is damaged."""
+    whole = rig[WORKER].read(image.RESOURCE_CONFIG)
+    rig[WORKER].run(["useradd", "--create-home", VISITOR])
+    assert rig[WORKER].ssh(VISITOR, "true").code == 0  # nothing has closed the node yet
+    rig[WORKER].write(image.RESOURCE_CONFIG, whole[: len(whole) // 2])
+    done = rig.provision(WORKER, *QUICK, check=False)
+    rig[WORKER].write(image.RESOURCE_CONFIG, whole)
+    return done
+
+
 def failed_step(rig: Bootstrap, name: str) -> object:
     return rig.events(name, "run-failed")[-1]["step"]
+
+
+def test_an_empty_node_that_cannot_tell_its_role_is_for_administrators(
+    rig: Bootstrap, failed: dict[str, Completed]
+) -> None:
+    done = rig.__dict__["unknown"]
+    assert (done.code, "resource_config.json" in done.stdout) == (3, True)
+    assert "administrators only" in done.stdout
+    assert rig[WORKER].ssh(VISITOR, "true", check=False).code == 255
+    assert rig[WORKER].ssh(ADMINISTRATOR, "true").code == 0
 
 
 def test_a_file_system_that_cannot_be_mounted(rig: Bootstrap, failed: dict[str, Completed]) -> None:

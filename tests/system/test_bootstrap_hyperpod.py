@@ -13,7 +13,7 @@ import boto3
 from hpctools.sandbox.hosts import Fleet, hosts
 from hpctools.slurm.run import run
 from tests.hyperpod.aws_rig import Server, _server, server
-from tests.system.bootstrap_rig import Bootstrap
+from tests.system.bootstrap_rig import Bootstrap, need_cgroups
 from tests.system.harness import until
 from tests.system.page import SECONDS, Block, blocks, follow, on_host
 
@@ -53,6 +53,7 @@ def download(cluster: str, folder: Path) -> Path:
 
 
 def test_every_command_of_the_page(server: Server, tmp_path: Path) -> None:
+    need_cgroups()
     computer, page = Computer(tmp_path), blocks(PAGE)
     created = next(index for index, block in enumerate(page) if "hyperpod create" in block.text)
     said = [computer.follow(block) for block in page[: created + 1]]

@@ -11,6 +11,7 @@ import pytest
 from hpctools.sandbox import cgroups
 from hpctools.sandbox.hosts import Fleet, Hosts, hosts
 from hpctools.sandbox.hosts.plan import Group
+from tests.system.bootstrap_rig import need_cgroups
 from tests.system.harness import until
 from tests.system.page import Block, blocks, follow, on_host
 
@@ -26,6 +27,7 @@ PEOPLE = {"ada": 20001, "ben": 20002, "cleo": 20003}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Hosts]:
     """Machines as the page presumes them: Debian, ssh as root from ctl-1, people, this repository."""
+    need_cgroups()
     with hosts(fleet=FLEET) as made:
         for host in made:
             for name, uid in PEOPLE.items():
