@@ -44,7 +44,7 @@ def forward(prepared: Prepared, parts: Parts, progress: Progress, sick: Set[str]
 def _stage(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     if prepared.switches:
         parts.generations.tidy(keep=())  # what killed applies left may be the room that is needed
-        parts.generations.adopt(prepared.after)
+        parts.generations.adopt({**prepared.before, **prepared.after})
         progress.base = parts.generations.current
         parts.generations.hold()
         progress.fresh = parts.generations.stage(prepared.after)

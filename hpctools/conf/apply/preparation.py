@@ -89,6 +89,9 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     if not request.discard_edits:
         refuse_edits(known, before, after)
     plan = cluster.planner.plan(request.bundle, prune=request.prune)
+    # An earlier `hpctools render` may have put a file there that the site does without by now.
+    going = fileset.read(generations.folder, [each.path for each in plan.files if each.after is None])
+    before = {**before, **going}
     after = fileset.left(after, before, known, [each.path for each in plan.files if not each.meaning])
     if request.expected is not None:
         refuse_stale(request.expected, plan)

@@ -44,6 +44,7 @@ class StandIn:
         mute: why no daemon can be asked from here.
         seen: what it was told, in order.
         same: files whose new text means what the old one means.
+        going: files that the plan finds to be ours and without use.
         passed_on: what it takes that slurmctld passes on what slurmdbd was told.
         at: called before each thing that it is told, with its name; may raise or kill.
     """
@@ -60,6 +61,7 @@ class StandIn:
     refused: Mapping[str, str] = field(default_factory=dict)
     same: tuple[str, ...] = ()
     passed_on: Need = Need.LIVE
+    going: tuple[str, ...] = ()
     seen: list[str] = field(default_factory=list)
     at: Callable[[str], None] = lambda what: None
 
@@ -142,6 +144,7 @@ class StandIn:
         unknown = () if up else ("slurmctld does not answer",)
         digest = str(hash((tuple(sorted(self.loaded.items())), tuple(sorted(self.people)))))
         files = tuple(FileChange(name, "", "", meaning=False) for name in self.same)
+        files += tuple(FileChange(name, "", None) for name in self.going if (self.etc / name).exists())
         return Plan("c", "22.05.8", str(self.etc), tuple(changes), files, unknown=unknown, digest=digest)
 
     def preflight(self, wanted: Bundle) -> Boot:

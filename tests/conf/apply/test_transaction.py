@@ -106,6 +106,20 @@ def test_a_comment_that_somebody_wrote_is_thrown_away_when_asked_and_the_file_lo
     assert path.stat().st_mtime_ns == edited
 
 
+def test_a_file_that_an_earlier_rendering_left_goes_and_comes_back(cluster: StandIn) -> None:
+    (cluster.etc / "topology.conf").write_text("# Made by hpctools\n")
+    cluster.going = ("topology.conf",)
+    cluster.apply(bundle("new"))
+    assert cluster.files == texts(bundle("new"))
+    assert not (cluster.etc / "topology.conf").is_symlink()
+    assert [*cluster.history.files(0, "after")] == sorted([*texts(bundle("old")), "topology.conf"])
+    cluster.poison = "newer"
+    (cluster.etc / "topology.conf").write_text("# Made by hpctools\n")
+    with pytest.raises(ApplyError):
+        cluster.apply(bundle("newer"))
+    assert (cluster.etc / "topology.conf").read_text() == "# Made by hpctools\n"
+
+
 def test_only_people_leave_the_files_alone(cluster: StandIn) -> None:
     cluster.apply(bundle("old", "eva", "tom"))
     assert cluster.people == {"eva", "tom"}
