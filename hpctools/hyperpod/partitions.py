@@ -21,6 +21,16 @@ def agent_partitions(site: Site) -> Mapping[str, str]:
     return {name: _partition(name, options.get(name), taken) for name in compute}
 
 
+def closed_partitions(site: Site) -> tuple[str, ...]:
+    """Return the partitions of HyperPod's that people may not use, since the site has its own.
+
+    HyperPod's have no time limit and let everybody in: jobs there would go past the departments'.
+    """
+    if not site_partitions(site) or (site.hyperpod is not None and site.hyperpod.agent_partitions == "open"):
+        return ()
+    return (DEV_PARTITION, *agent_partitions(site).values())
+
+
 def _partition(group: str, options: GroupOptions | None, taken: frozenset[str]) -> str:
     if options is not None and options.partition is not None:
         return options.partition

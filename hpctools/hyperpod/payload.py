@@ -8,6 +8,7 @@ from typing import Any
 
 from hpctools.hyperpod.access import access_settings
 from hpctools.hyperpod.identity import identity_settings
+from hpctools.hyperpod.partitions import closed_partitions
 from hpctools.hyperpod.stack import Outputs
 from hpctools.site.hyperpod import HyperPod
 from hpctools.site.lifecycle import Hook
@@ -135,6 +136,7 @@ def slurm_settings(site: Site, slurm: SlurmPart) -> dict[str, Any]:
         "user": site.cluster.slurm_user,
         "gres": dict(slurm.gres),
         "files": list(slurm.beside),
+        "closed_partitions": list(closed_partitions(site)),
     }
 
 

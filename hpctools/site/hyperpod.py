@@ -120,6 +120,9 @@ class HyperPod(Model):
     """SlurmConfigStrategy: what happens to what others wrote into slurm.conf; what fits when left out."""
     node_recovery: Literal["automatic", "none"] = "automatic"
     """Whether HyperPod replaces faulty nodes by itself."""
+    agent_partitions: Literal["closed", "open"] = "closed"
+    """Whether people may use the partitions that HyperPod makes itself (`dev`, and one of each group): these
+    have no limits. They are closed only where the site has partitions of its own."""
     execution_role: RoleArn | None = None
     """The role of the nodes; the stack's when left out."""
     network: InstanceNetwork | None = None

@@ -150,7 +150,7 @@ def controller(node: Node, edit: Callable[[str], str] = lambda text: text) -> No
     scripts = {"systemctl": SYSTEMCTL, "scontrol": SCONTROL, "sacctmgr": SACCTMGR, "mysql": MYSQL}
     for name, script in {**scripts, "mariadbd": "", "journalctl": ""}.items():
         node.stand_in(name, NOTE + script)
-    keep = ("15", "20", "25", "30", "35", "45", "50", "55", "65")
+    keep = ("15", "20", "25", "30", "35", "45", "47", "50", "55", "65")
     node.only_steps(*(p.name for p in (node.bundle / "steps").iterdir() if p.name[:2] in keep))
     return node
 

@@ -242,3 +242,25 @@ def test_what_slurmctld_has_read_without_our_include_it_reads_again(rig: Bootstr
     assert "associations,limits,qos" in said["AccountingStorageEnforce"]
     with job(rig, "nlp1", "worker-1"):
         assert rig["worker-1"].ssh("nlp1", "true").code == 0
+
+
+def test_nobody_goes_past_the_departments_by_hyperpods_partitions(rig: Bootstrap) -> None:
+    """Also not after slurmctld has forgotten it: when it was started again, and nothing else happened."""
+    controller = rig["controller-1"]
+
+    def answers() -> set[str]:
+        tried = [
+            rig["login-1"].ssh("nlp1", f"srun -p {name} true", check=False) for name in ("dev", "worker")
+        ]
+        return {each.stderr.strip().rpartition(": ")[2] if each.code else "in" for each in tried}
+
+    def closed() -> bool:
+        said = controller.run(["scontrol", "show", "partition", "-o"], check=False).stdout
+        return set(re.findall(r"PartitionName=(\S+) AllowGroups=root", said)) == {"dev", "worker"}
+
+    until(closed)
+    assert answers() == {"User's group not permitted to use this partition"}
+    assert controller.run(["srun", "-p", "dev", "hostname"]).code == 0, "root may look whether nodes work"
+    controller.run(["systemctl", "restart", "slurmctld"])
+    until(closed, 60)
+    assert answers() == {"User's group not permitted to use this partition"}
