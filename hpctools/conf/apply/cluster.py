@@ -92,7 +92,8 @@ class Daemons(Protocol):
         """Whether slurmctld answers.
 
         Raises:
-            CommandError: it cannot be told.
+            UnreachableError: it neither answers nor is down.
+            CommandError: it cannot be asked.
         """
         ...
 

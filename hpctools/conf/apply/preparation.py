@@ -82,7 +82,7 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     """
     cluster.planner.ready()
     last = recover(history, generations, cluster.daemons)
-    known = _known(history, last, request)
+    known = _known(history, generations, last, request)
     names = {*(file.path for file in request.bundle.files), *generations.managed(), *known}
     before = fileset.read(generations.folder, names)
     after = fileset.wanted(request.bundle, before, request.slurm_user)
@@ -106,7 +106,7 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     return Prepared(request, plan, before, after, last, due, first_start=True, later=later)
 
 
-def _known(history: History, last: Record | None, request: Request) -> FileSet:
+def _known(history: History, generations: Generations, last: Record | None, request: Request) -> FileSet:
     """The files that the last change left in force."""
     if last is None:
         return {}
@@ -115,6 +115,12 @@ def _known(history: History, last: Record | None, request: Request) -> FileSet:
         raise ApplyError(
             f"{history.state} is the history of cluster {last.cluster!r}, not of {cluster!r}",
             "name another folder with --state",
+        )
+    folder = str(generations.folder)
+    if last.folder != folder and not request.discard_edits:
+        raise ApplyError(
+            f"{history.state} is the history of {last.folder}, not of {folder}",
+            "name another history with --state; or if the configuration has moved: --discard-edits, once",
         )
     return history.files(last.number, last.in_force)
 

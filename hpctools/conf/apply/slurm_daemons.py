@@ -12,7 +12,7 @@ from hpctools.conf.apply.cluster import Pause
 from hpctools.conf.apply.steps import told
 from hpctools.conf.plan.model import Need, Step
 from hpctools.conf.text import fold
-from hpctools.errors import ApplyError, CommandError, UnreachableError
+from hpctools.errors import ApplyError, CommandError, CommandTimeout, UnreachableError
 from hpctools.site.daemons import NODES, DaemonCommands
 from hpctools.slurm import run
 from hpctools.slurm.environment import asking
@@ -55,7 +55,13 @@ class SlurmDaemons:
 
     def controller_answers(self) -> bool:
         """See Daemons."""
-        return "is UP" in _ask("scontrol", "ping", check=False)
+        try:
+            return "is UP" in _ask("scontrol", "ping", check=False)
+        except CommandTimeout as error:
+            raise UnreachableError(
+                f"slurmctld is neither up nor down: {error.message}",
+                "it hangs or is very busy: see its log, `sdiag`, and the load of its host",
+            ) from error
 
     def accounting_answers(self) -> bool:
         """See Daemons."""

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.conf.apply import slurm_daemons
 from hpctools.conf.apply.fileset import StoredFile
 from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import ROOM
+from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.model import Need
 from hpctools.errors import ApplyError, CommandError, HpctoolsError, UnreachableError
+from hpctools.site.daemons import DaemonCommands
 from hpctools.slurm.run import run
 from tests.conf.apply.stand_in import StandIn, bundle, refuse, texts
 
@@ -158,3 +161,38 @@ def test_a_damaged_history_is_told_with_its_file(text: str | None, cluster: Stan
     assert f"bring it back from a backup, or move {path.parent} away" in found
     path.write_text(whole)
     assert said(cluster, bundle("newer", "eva")) == ""
+
+
+class Moved(StandIn):
+    """A cluster whose configuration folder has another path now."""
+
+    @property
+    def etc(self) -> Path:
+        return self.root / "opt-slurm"
+
+
+def test_the_history_of_another_folder_is_refused_unless_it_has_moved(cluster: StandIn) -> None:
+    """Else all files of the folder that it knows would look as if somebody had deleted them."""
+    cluster.apply(bundle("new", "eva"))
+    cluster.etc.rename(cluster.root / "opt-slurm")
+    moved = Moved(cluster.root)
+    found = said(moved, bundle("newer", "eva"))
+    assert f"is the history of {cluster.root}/etc, not of {moved.etc}" in found
+    assert moved.files == texts(bundle("new"))
+    moved.apply(bundle("newer", "eva"), discard_edits=True)
+    moved.apply(bundle("newest", "eva"))
+    assert moved.files == moved.loaded == texts(bundle("newest"))
+
+
+def test_a_slurmctld_that_hangs_is_neither_up_nor_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be restarted as if it had ended, and nobody shall guess which daemon did not answer."""
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm_daemons, "_ASK_SECONDS", 0.2)
+    with pytest.raises(
+        UnreachableError, match=r"slurmctld is neither up nor down: scontrol ping did not end"
+    ):
+        SlurmDaemons(DaemonCommands(), 2).controller_answers()
