@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 LOCK_SECONDS = 60.0
+UNFINISHED = ".hpctools-unfinished-"
 
 
 class FileError(Exception):
@@ -54,7 +55,7 @@ def replace(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             old = path.stat() if path.exists() else None

@@ -13,7 +13,6 @@ import subprocess
 from pathlib import Path
 
 from pam import files, rewrite, selftest
-from pam.files import FileError
 from pam.order import Order, OrderError, Wanted, compose
 from pam.selftest import Report, SelfTestError
 from pam.stack import StackError
@@ -160,41 +159,35 @@ def remove(order: Order) -> list[str]:
 
 
 def sweep(order: Order) -> None:
-    """Remove copies, programs and throwaway services that neither the stack nor the one before it uses.
+    """Remove copies, programs, throwaway services and unfinished files that no stack uses.
 
-    The one before it is kept, since somebody may be logging in by it this instant.
+    The stack before the present one counts too, since somebody may be logging in by it this instant; so do
+    those of other services.
     """
-    texts = [_text(path) for path in (order.main, order.kept("previous"), order.kept("original"))]
-    used = "\n".join(texts)
-    for path in order.folder.glob(f"{rewrite.PREFIX}*"):
-        trial = path.name.startswith(f"{selftest.TRIAL}{order.service}-")
-        copy = re.fullmatch(rf"{rewrite.PREFIX}{re.escape(order.service)}-.+-[0-9a-f]{{8}}", path.name)
-        if trial or (copy and path.name not in used + _inner(order, used)):
+    for pattern in (f"{selftest.TRIAL}{order.service}-*", f"{files.UNFINISHED}*"):
+        for path in order.folder.glob(pattern):
             files.discard(path)
-    for path in order.folder.glob(f".{order.service}.*"):
-        files.discard(path)
-    everything = used + "".join(_text(path) for path in _others(order))
+    while unused := [path for path in _copies(order) if not _is_used(order, path.name, path)]:
+        for path in unused:
+            files.discard(path)
     library = order.at(order.library)
     for folder in library.glob("*") if library.is_dir() else ():
-        if f"{order.library}/{folder.name}/" not in everything:
+        if not _is_used(order, f"{order.library}/{folder.name}/", folder):
             files.discard(folder)
     with contextlib.suppress(OSError):
         library.rmdir()
 
 
-def _inner(order: Order, used: str) -> str:
-    """The copies that copies in use include."""
-    found = ""
-    for path in order.folder.glob(f"{rewrite.PREFIX}{order.service}-*"):
-        if path.name in used:
-            found += _text(path)
-    return found
+def _copies(order: Order) -> list[Path]:
+    """The files that stacks of ours include, of whichever service."""
+    name = re.compile(rf"{rewrite.PREFIX}.+-[0-9a-f]{{8}}")
+    return [path for path in order.folder.iterdir() if name.fullmatch(path.name)]
 
 
-def _others(order: Order) -> list[Path]:
-    """Stacks of other services, which may use the same programs."""
+def _is_used(order: Order, word: str, but: Path) -> bool:
+    """Whether any file of PAM's, or a stack before the present one, names it."""
     kept = order.at(order.state).glob("*.previous")
-    return [path for path in (*order.folder.iterdir(), *kept) if path.is_file()]
+    return any(word in _text(path) for path in (*order.folder.iterdir(), *kept) if path != but)
 
 
 def _text(path: Path) -> str:
@@ -202,6 +195,3 @@ def _text(path: Path) -> str:
         return files.read(path)
     except OSError:
         return ""
-
-
-__all__ = ["FileError", "check", "install", "remove", "self_test"]

@@ -42,6 +42,9 @@ def kill_at(point: int) -> int:
             if seen == point:
                 os.kill(me, signal.SIGKILL)
 
+    # Each conversation with libpam takes longer than all the rest, and changes no file.
+    trial.attempt = lambda service, user, phase: trial.Answer(0 if user == "root" else 6, "")
+    trial.loads = lambda module: ""
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     sys.addaudithook(hook)
     os._exit(install.main(words))

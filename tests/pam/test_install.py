@@ -198,13 +198,30 @@ def test_killed_at_every_point(node: Path, before: tuple[str, ...], words: tuple
 
 
 def test_a_run_after_a_kill_finishes_and_sweeps(node: Path) -> None:
-    leavings = ("hpctools-trial-sshd-new", "hpctools-sshd-common-session-01234567", ".sshd.x1y2z3")
+    leavings = ("hpctools-trial-sshd-new", "hpctools-sshd-common-session-01234567", ".hpctools-unfinished-x")
+    (node / "pam.d/.sshd.swp").write_text("an editor's")
     for name in leavings:
         (node / "pam.d" / name).write_text("auth required pam_deny.so\n")
     (node / "library/0123456789ab").mkdir(parents=True)
     assert installer(node, "install", *COMPUTE).returncode == 0
     assert names(node) & set(leavings) == set()
     assert len(list((node / "library").iterdir())) == 1
+    assert (node / "pam.d/.sshd.swp").exists()
+
+
+def test_services_with_names_alike_leave_one_another_alone(node: Path) -> None:
+    """An included file that is gone would lock everybody out of the service that includes it."""
+    (node / "pam.d/sshd-b").write_text((node / "first").read_text().replace("pam_mail.so", "pam_umask.so"))
+    assert installer(node, "install", *COMPUTE).returncode == 0
+    assert installer(node, "install", *COMPUTE, "--service", "sshd-b").returncode == 0
+    copies = {name for name in names(node) if "common-session" in name}
+    for words in (("install", *LOGIN), ("install", *COMPUTE), ("remove",)):
+        assert installer(node, *words).returncode == 0
+        assert installer(node, "check", *COMPUTE, "--service", "sshd-b").returncode == 0
+        assert admitted(node, "root", service="sshd-b") == {"root": True}
+    assert {name for name in names(node) if "common-session" in name} < copies
+    assert installer(node, "remove", "--service", "sshd-b").returncode == 0
+    assert (names(node), (node / "library").exists()) == (set(), False)
 
 
 def test_administrators_get_in_while_the_stack_is_replaced(node: Path) -> None:

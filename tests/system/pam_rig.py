@@ -87,8 +87,8 @@ class Rig:
         self.ports[service] = port
 
     def _named(self, service: str) -> list[str]:
-        """Since OpenSSH 9.8 the PAM service is a setting, before it was the program's name; and whoever is refused
-        often is kept waiting."""
+        """Since OpenSSH 9.8 the PAM service is a setting, before it was the program's name; and whoever is
+        refused often is kept waiting."""
         words = ["-o", f"PAMServiceName={service}", "-o", "PerSourcePenalties=no"]
         known = self.cluster.inside("/usr/sbin/sshd", "-T", "-f", "/etc/ssh/sshd_pam", *words, check=False)
         return words if known.code == 0 else []
@@ -125,23 +125,25 @@ class Rig:
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=40, check=False
         )
 
-    def begin(self, service: str, user: str, *words: str) -> subprocess.Popen[str]:
+    def begin(
+        self, service: str, user: str, *words: str, options: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         """Begin to log in; `leave` ends it."""
         pipe = subprocess.PIPE
-        argv = self.command(service, user, *words)
+        argv = self.command(service, user, *words, options=options)
         self.sessions.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
         return self.sessions[-1]
 
-    def stay(self, service: str, user: str) -> subprocess.Popen[str]:
+    def stay(self, service: str, user: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
         """Log in and stay; the session has begun when this returns."""
-        session = self.begin(service, user, "echo in; exec sleep 600")
+        session = self.begin(service, user, "echo in; exec sleep 600", options=options)
         assert session.stdout is not None
         assert session.stdout.readline() == "in\n", session.communicate(timeout=20)
         return session
 
     def adopt(self) -> str:
         """Where Slurm's module is: Debian 12 has it elsewhere than Debian 13."""
-        find = "ls /lib/security/pam_slurm_adopt.so /lib/*/security/pam_slurm_adopt.so 2>/dev/null | head -n 1"
+        find = "ls /lib/security/pam_slurm_adopt.so /lib/*/security/pam_slurm_adopt.so 2>&- | head -n 1"
         return self.cluster.inside("sh", "-c", find).stdout.strip()
 
     def leave(self) -> None:

@@ -258,6 +258,20 @@ def test_sessions_that_come_at_once_are_counted_one_by_one(login: Rig) -> None:
     assert [session.stdout.readline() for session in admitted] == ["in\n"] * 2
 
 
+def test_sessions_by_keyboard_interactive_count_as_long_as_others(login: Rig) -> None:
+    """PAM is asked about them in a process that ends before the session begins."""
+    options = ("PreferredAuthentications=keyboard-interactive", "BatchMode=no")
+    login.serve("sshd-typed", "front-1", "-o", "KbdInteractiveAuthentication=yes")
+    stack = login.cluster.sandbox.layout.tree / "var/spool/pam.d/sshd-typed"
+    stack.write_text(f"auth sufficient pam_permit.so\n{stack.read_text()}")
+    login.installer("install", "sshd-typed", "--role", "login", "--sessions", "/run/hpctools-typed")
+    for _ in range(2):
+        login.stay("sshd-typed", "nlp1", options=options)
+    refused = login.ssh("sshd-typed", "nlp1", "id", options=options)
+    assert refused.returncode != 0
+    assert "uid=" not in refused.stdout
+
+
 def test_a_limit_that_fails_lets_people_in(login: Rig) -> None:
     login.cluster.inside("mount", "-t", "tmpfs", "-o", "ro", "none", "/var/spool/hpctools-pam")
     try:
