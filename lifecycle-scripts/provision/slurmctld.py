@@ -66,7 +66,7 @@ def do(context: Context) -> None:
     """Start slurmctld, or have it read what is new.
 
     Raises:
-        Failure: it does not run with our Include, which is out again then: the cluster goes on without.
+        Failure: it does not run with our Include; it goes on with the one before, or without.
     """
     _never_slurmd(context)
     before = _running()
@@ -74,13 +74,14 @@ def do(context: Context) -> None:
         print("starting slurmctld")
         call(["systemctl", "enable", "slurmctld"], limit=30)
         call(["systemctl", "restart", "slurmctld"], limit=UP_SECONDS)
-    running = _wait() or _start_without_other_id(context) or _take_out(context)
+    running = _wait() or _start_without_other_id(context) or _go_back(context)
     if before is not None:
         # Workers keep what they fetched until they are told to fetch it again.
         print("slurmctld and the nodes read their configuration again")
         taken = call(["scontrol", "reconfigure"], limit=UP_SECONDS).code == 0
         # One that cannot read it ends (22.05), or says so and goes on with what it had (23.11 and later).
-        running = (_wait() if taken else None) or _take_out(context)
+        running = (_wait() if taken else None) or _go_back(context)
+    write_whole(_taken_path(), _read(folder(context) / INCLUDE), 0o600)
     write_whole(_note_path(), _note(context, running), 0o600)
 
 
@@ -167,20 +168,36 @@ def _last_log_lines(context: Context) -> str:
     return found
 
 
-def _take_out(context: Context) -> NoReturn:
-    """Go on without our Include, and say so.
+def _go_back(context: Context) -> NoReturn:
+    """Go on with the Include that slurmctld took last, or without one, and say so.
+
+    Without it the departments' partitions are gone, and slurmctld ends the jobs in them: the last resort.
 
     Raises:
         Failure: always.
     """
-    said = [line for line in _last_log_lines(context).splitlines() if "fatal" in line or "error" in line]
+    lines = [line for line in _last_log_lines(context).splitlines() if "specified more than once" not in line]
+    said = [line for word in ("error:", "fatal:") for line in lines if word in line]
+    why = said[-1] if said else "see its log"
+    before, path = _read(_taken_path()), folder(context) / INCLUDE
+    if before and before != _read(path):
+        write_whole(path, before)
+        if _restarted():
+            raise Failure(f"slurmctld does not run with this {INCLUDE}, and runs with that of before: {why}")
     write_whole(conf_path(context), without_include(read_conf(context)))
-    call(["systemctl", "restart", "slurmctld"], limit=UP_SECONDS)
-    state = "runs without it" if _wait() else "does not run without it either"
-    last = said[-1] if said else "see its log"
+    state = "runs without it" if _restarted() else "does not run without it either"
     raise Failure(
-        f"slurmctld does not run with {INCLUDE}, which is out of slurm.conf again; it {state}: {last}"
+        f"slurmctld does not run with {INCLUDE}, which is out of slurm.conf again; it {state}: {why}"
     )
+
+
+def _restarted() -> bool:
+    call(["systemctl", "restart", "slurmctld"], limit=UP_SECONDS)
+    return _wait() is not None
+
+
+def _taken_path() -> Path:
+    return on_node(STATE) / f"{INCLUDE}.taken"
 
 
 def _note_path() -> Path:

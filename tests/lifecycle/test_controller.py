@@ -126,7 +126,7 @@ def test_a_change_is_taken_over_without_a_restart(node: Node) -> None:
 
 def test_an_include_that_slurmctld_refuses_is_taken_out_again(node: Node) -> None:
     """A cluster that runs without our part is better than none."""
-    stood_in(node, "refuse-include").touch()
+    stood_in(node, "refused").write_text(".\n")
     once(node, "45-slurm-daemons")
     done = node.run()
     assert done.returncode == 1
@@ -135,17 +135,22 @@ def test_an_include_that_slurmctld_refuses_is_taken_out_again(node: Node) -> Non
     assert stood_in(node, "active-slurmctld").exists()
 
 
-def test_a_changed_include_that_slurmctld_refuses_is_taken_out_again(node: Node) -> None:
-    """Releases to 23.02 end at a reconfigure that they cannot read."""
+def test_a_changed_include_that_slurmctld_refuses_gives_way_to_the_one_before(node: Node) -> None:
+    """Releases to 23.02 end at a reconfigure that they cannot read. Without any Include jobs would end."""
     assert node.run().returncode == 0
+    before = node.path(f"{ETC}/hpctools.conf").read_text()
     once(node, "45-slurm-daemons")
-    stood_in(node, "refuse-include").touch()
+    stood_in(node, "refused").write_text("NoSuchKey\n")
     template = node.bundle / "site/slurm/hpctools.conf"
-    template.write_text(f"{template.read_text()}NoSuchKey=1\n")
+    text = template.read_text()
+    template.write_text(f"{text}NoSuchKey=1\n")
     done = node.run()
-    assert (done.returncode, "it runs without it" in done.stdout) == (1, True), done.stdout
-    assert "Include" not in node.path(f"{ETC}/slurm.conf").read_text()
+    assert (done.returncode, "and runs with that of before" in done.stdout) == (1, True), done.stdout
+    assert node.path(f"{ETC}/hpctools.conf").read_text() == before
+    assert node.path(f"{ETC}/slurm.conf").read_text().endswith("Include hpctools.conf\n")
     assert stood_in(node, "active-slurmctld").exists()
+    template.write_text(text)
+    assert node.run().returncode == 0
 
 
 def test_slurmd_never_runs_on_a_controller_and_slurm_conf_survives_its_end(node: Node) -> None:

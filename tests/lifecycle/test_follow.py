@@ -82,11 +82,11 @@ def test_what_slurmctld_refuses_is_tried_no_more_than_a_few_times(node: Node) ->
     for step in ("35-slurm-include", "45-slurm-daemons"):
         each = node.path(f"{PLACE}/steps/{step}")
         each.write_text(each.read_text().replace("attempts: 4", "attempts: 1"))
-    stood_in(node, "refuse-include").touch()
+    stood_in(node, "refused").write_text(".\n")
     with service(node):
         node.write(f"{ETC}/slurm.conf", AGENT)
         until(lambda: len(node.events("run-failed")) == 2, 60)
-        stood_in(node, "refuse-include").unlink()
+        stood_in(node, "refused").unlink()
         until(lambda: change(node) and "Include" in node.path(f"{ETC}/slurm.conf").read_text())
         assert len(node.events("run-failed")) == 2, "nothing was tried before something changed"
     assert stood_in(node, "active-slurmctld").exists()

@@ -55,6 +55,13 @@ if [ -n "${KILL_AT:-}" ] && [ "$(wc -l <"$STAND_IN/calls")" -ge "$KILL_AT" ] && 
   kill -KILL "$top"
 fi
 """
+# What a slurmctld would not take: an Include that has a line of these.
+REFUSED = """\
+refused() {
+  [ -e "$STAND_IN/refused" ] && grep -q '^Include' "$HPCTOOLS_ROOT/opt/slurm/etc/slurm.conf" &&
+    grep -qf "$STAND_IN/refused" "$HPCTOOLS_ROOT/opt/slurm/etc/hpctools.conf"
+}
+"""
 SYSTEMCTL = """\
 verb=$1; shift; [ "${1:-}" = --quiet ] && shift
 unit=${1:-}
@@ -64,7 +71,7 @@ case "$verb" in
     more="$HPCTOOLS_ROOT/etc/systemd/system/$unit.service.d"
     grep -qs 'ConditionPathIsDirectory=!/' "$more/"*.conf && exit 0
     if [ "$unit" = slurmctld ]; then
-      [ -e "$STAND_IN/refuse-include" ] && grep -q '^Include' "$HPCTOOLS_ROOT/opt/slurm/etc/slurm.conf" && {
+      refused && {
         mkdir -p "$HPCTOOLS_ROOT/var/log/slurm"
         echo "fatal: bad line in hpctools.conf" >>"$HPCTOOLS_ROOT/var/log/slurm/slurmctld.log"
         rm -f "$STAND_IN/active-slurmctld"; exit 1; }
@@ -90,7 +97,7 @@ SCONTROL = """\
 case "$*" in
   "show config") sed -n 's/^\\([A-Za-z_]*\\) *= *\\(.*\\)/\\1 = \\2/p' "$STAND_IN/running" | tac ;;
   reconfigure)
-    [ -e "$STAND_IN/refuse-include" ] && grep -q '^Include' "$HPCTOOLS_ROOT/opt/slurm/etc/slurm.conf" && {
+    refused && {
       rm "$STAND_IN/active-slurmctld"; exit 1; }
     boot=$(grep BOOT_TIME "$STAND_IN/running")
     cat "$HPCTOOLS_ROOT/opt/slurm/etc/"{slurm,hpctools}.conf >"$STAND_IN/running"
@@ -149,7 +156,7 @@ def controller(node: Node, edit: Callable[[str], str] = lambda text: text) -> No
     node.write("/stand-in/calls", "")
     scripts = {"systemctl": SYSTEMCTL, "scontrol": SCONTROL, "sacctmgr": SACCTMGR, "mysql": MYSQL}
     for name, script in {**scripts, "mariadbd": "", "journalctl": ""}.items():
-        node.stand_in(name, NOTE + script)
+        node.stand_in(name, NOTE + REFUSED + script)
     keep = ("15", "20", "25", "30", "35", "45", "47", "50", "55", "65")
     node.only_steps(*(p.name for p in (node.bundle / "steps").iterdir() if p.name[:2] in keep))
     return node
