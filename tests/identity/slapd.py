@@ -20,7 +20,7 @@ SLAPD = "/usr/sbin/slapd"
 _CONF = """
 include /etc/ldap/schema/core.schema
 include /etc/ldap/schema/cosine.schema
-include /etc/ldap/schema/nis.schema
+include {folder}/nis.schema
 include /etc/ldap/schema/inetorgperson.schema
 modulepath /usr/lib/ldap
 moduleload back_mdb
@@ -90,9 +90,17 @@ class Slapd:
 
 
 @contextmanager
-def slapd(folder: Path, ldif: str) -> Iterator[Slapd]:
-    """Run a directory with these entries below BASE."""
+def slapd(folder: Path, ldif: str, *, bis: bool = False) -> Iterator[Slapd]:
+    """Run a directory with these entries below BASE.
+
+    With `bis` a group is a groupOfNames with a number, as rfc2307bis has it: posixGroup is auxiliary then.
+    """
     (folder / "data").mkdir(parents=True)
+    schema = Path("/etc/ldap/schema/nis.schema").read_text()
+    group = "'posixGroup'\n\tDESC 'Abstraction of a group of accounts'\n\tSUP top "
+    assert f"{group}STRUCTURAL" in schema
+    changed = schema.replace(f"{group}STRUCTURAL", f"{group}AUXILIARY")
+    (folder / "nis.schema").write_text(changed if bis else schema)
     _certificates(folder)
     (folder / "slapd.conf").write_text(_CONF.format(folder=folder, base=BASE, reader=READER))
     (folder / "slapd.conf").chmod(0o600)
@@ -137,9 +145,11 @@ def posix_group(name: str, gid: int, *members: str) -> str:
     return "\n".join([*lines, *(f"memberUid: {member}" for member in members)]) + "\n"
 
 
-def group_of_names(name: str, *members: str) -> str:
-    """LDIF of a group that names its members' entries (rfc2307bis)."""
-    lines = [f"dn: cn={name},ou=groups,{BASE}", "objectClass: groupOfNames", f"cn: {name}"]
+def group_of_names(name: str, *members: str, gid: int = 0) -> str:
+    """LDIF of a group that names its members' entries; with a number where the directory is rfc2307bis."""
+    lines = [f"dn: cn={name},ou=groups,{BASE}", "objectClass: groupOfNames"]
+    lines += ["objectClass: posixGroup", f"gidNumber: {gid}"] if gid else []
+    lines.append(f"cn: {name}")
     return "\n".join([*lines, *(f"member: {member}" for member in members)]) + "\n"
 
 

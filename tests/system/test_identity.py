@@ -14,7 +14,17 @@ import pytest
 from hpctools.hyperpod.identity import identity_settings
 from tests.identity.machine import Machine, machine
 from tests.identity.sites import site
-from tests.identity.slapd import BASE, READER, READER_PASSWORD, Slapd, person, posix_group, slapd
+from tests.identity.slapd import (
+    BASE,
+    READER,
+    READER_PASSWORD,
+    Slapd,
+    dn_of,
+    group_of_names,
+    person,
+    posix_group,
+    slapd,
+)
 
 pytestmark = pytest.mark.system
 
@@ -210,6 +220,27 @@ def test_start_tls_and_locked_accounts(rig: Rig) -> None:
     rig.directory.change(
         f"{expired}delete: shadowExpire\n-\ndelete: objectClass\nobjectClass: shadowAccount\n"
     )
+
+
+def test_groups_of_entries_and_of_groups(rig: Rig, tmp_path: Path) -> None:
+    """rfc2307bis: who is in a group that is in the group may log in; the machine's groups are nobody's."""
+    entries = (
+        person("cara", 20011, gid=20090, password="secret"),
+        person("dora", 20012, gid=20090, password="secret"),
+        group_of_names("hpc-users", f"cn=lab-z,ou=groups,{BASE}", gid=20000),
+        group_of_names("lab-z", dn_of("cara"), gid=20091),
+        group_of_names("everybody", dn_of("cara"), dn_of("dora"), gid=20090),
+        group_of_names("tenth", dn_of("cara"), gid=10),
+        group_of_names("sudo", dn_of("cara"), gid=20092),
+    )
+    with slapd(tmp_path / "slapd", "\n".join(entries), bis=True) as other:
+        forget(rig)
+        tls = {"ca_certificate": other.ca.read_text()}
+        rig.configure(uris=[f"ldaps://127.0.0.1:{other.tls_port}"], tls=tls, ldap_schema="rfc2307bis")
+        cara, dora = rig.logins(("cara", "secret"), ("dora", "secret"), command="id -Gn")
+        assert sorted(cara.stdout.split()) == ["everybody", "hpc-users", "lab-z"], cara.stderr
+        assert (dora.returncode, dora.stdout) == (255, "")
+    forget(rig)
 
 
 def test_a_server_that_cannot_prove_who_it_is_is_not_asked(rig: Rig, tmp_path: Path) -> None:
