@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -115,3 +116,11 @@ def test_nobody_at_the_endpoint_is_told(server: Server, monkeypatch: pytest.Monk
     monkeypatch.setattr("hpctools.hyperpod.operations.aws._ATTEMPTS", 1)
     with pytest.raises(UnreachableError, match="AWS does not answer"):
         connect("eu-central-2").account()
+
+
+def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3.session", None)
+    with pytest.raises(
+        HpctoolsError, match=r"boto3.*is missing; install it with the extra: pip install 'hpctools\[aws\]'"
+    ):
+        connect("eu-central-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -47,6 +48,21 @@ class Command:
         )  # fmt: skip
         self.started.append(process)
         return process
+
+    def on_terminal(self, typed: str, *words: str) -> tuple[int, str]:
+        """Run it with a terminal, where somebody types an answer when it asks."""
+        mine, its = pty.openpty()
+        argv = [sys.executable, "-m", "hpctools.cli.main", "hyperpod", words[0], str(self.site), *words[1:]]
+        process = subprocess.Popen(
+            argv, env=self.environment, text=True, cwd=Path(__file__).parents[3],
+            stdin=its, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.started.append(process)
+        os.close(its)
+        os.write(mine, f"{typed}\n".encode())
+        told, _ = process.communicate(timeout=WAIT)
+        os.close(mine)
+        return process.returncode, told
 
     def end(self) -> None:
         """What a test that failed left behind."""
@@ -196,6 +212,27 @@ def test_slow_clusters_are_told_of_while_they_come(command: Command, server: Ser
     code, _, err = command.run("create", "--poll", "0.1")
     assert code == 0
     assert "group gpu: 2 wanted  2 Running" in err
+
+
+@pytest.mark.parametrize(
+    ("word", "typed", "code", "deleted"),
+    [
+        ("delete --delete-data", "y", 0, False),
+        ("delete --delete-data", "tiny", 0, True),
+        ("delete", "n", 0, False),
+    ],
+)
+def test_who_is_asked_may_say_no(
+    command: Command, server: Server, word: str, typed: str, code: int, deleted: bool
+) -> None:
+    """On a terminal; to delete data one types the cluster's name."""
+    command.without_upload()
+    assert command.run("create")[0] == 0
+    server.rules()
+    got, told = command.on_terminal(typed, *word.split())
+    assert got == code, told
+    assert ("DeleteCluster" in server.log) == deleted
+    assert ("nothing was deleted" in told) == (not deleted)
 
 
 @pytest.mark.parametrize(
