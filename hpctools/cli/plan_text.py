@@ -149,8 +149,9 @@ def _tasks(plan: Plan) -> list[str]:
         return []
     drains = [step for step in plan.steps if step.need is Need.DRAIN]
     others = [step for step in plan.steps if step.need is not Need.DRAIN]
-    files = [file.path for file in plan.files if file.meaning]
-    written = [f"write {', '.join(files)}"] if files else []
+    files = [file.path for file in plan.files if file.meaning and file.after is not None]
+    going = [file.path for file in plan.files if file.after is None]
+    written = [f"{verb} {', '.join(names)}" for verb, names in (("write", files), ("remove", going)) if names]
     told = ["tell slurmdbd"] if any(change.told for change in plan.changes) else []
     return [*map(_task, drains), *told, *written, *map(_task, others)]
 

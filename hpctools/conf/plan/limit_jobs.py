@@ -1,6 +1,6 @@
 """Which jobs changed limits would keep from starting, keep waiting for longer, or end: pure.
 
-Tried on 22.05.8, 24.11.5 and 26.05.5 (docs/decisions/0078): jobs that run go on under lower limits, except
+Tried on 22.05.8, 24.11.5 and 26.05.5 (docs/decisions/0079): jobs that run go on under lower limits, except
 where they have used up one on minutes; jobs that wait stay in the queue, some for ever, and nobody is told.
 Limits on submission do nothing to jobs that are in the queue.
 """
