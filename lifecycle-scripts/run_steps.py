@@ -102,6 +102,8 @@ def main(argv: list[str]) -> int:
         runner = Runner(journal, environment(node, file, config), node, settings, backoff=options.backoff)
         if options.check:
             return code or runner.check(steps)
+        if os.geteuid() != 0 and not os.environ.get("HPCTOOLS_ROOT"):
+            raise Failure("only root may configure a node: sudo bash on_create.sh", exit_code=2)
         with on_signals(), exclusive(on_node(STATE), journal):
             return max(code, runner.run(steps))
     except Interrupted as interrupted:

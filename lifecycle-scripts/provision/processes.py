@@ -71,33 +71,27 @@ def run_group(
         The exit code; 124 when the group was ended at the limit, 127 when it could not be started.
     """
     words = [str(word) for word in argv]
-    reader, writer = os.pipe()
-    try:
-        pid = _copy(words, env, writer) if _is_python(words[0]) else _start(words, env, writer)
-    except OSError as error:
-        os.close(reader)
-        heard(f"error: {words[0]} cannot be started: {error.strerror or error}")
-        return _NOT_STARTED
-    finally:
-        os.close(writer)
+    (reader, writer), (wait, go) = os.pipe(), os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        _become(words, env, writer, wait)
+    os.close(writer)
+    os.close(wait)
     lines = _Lines(reader, heard)
     code: int | None = None
     try:
         started(pid)
+        os.write(go, b"!")
         code = _follow(pid, lines, time.monotonic() + limit)
     finally:
+        os.close(go)
         if code is None:
             end_group(pid)
         lines.close()
     return TIMED_OUT if code is None else code
-
-
-def _start(words: Sequence[str], env: Mapping[str, str], writer: int) -> int:
-    started = subprocess.Popen(
-        words, env=dict(env), stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, start_new_session=True
-    )
-    started.returncode = 0  # we wait for it ourselves
-    return started.pid
 
 
 def _is_python(path: str) -> bool:
@@ -108,33 +102,19 @@ def _is_python(path: str) -> bool:
         return False
 
 
-def _copy(words: Sequence[str], env: Mapping[str, str], writer: int) -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _become(words, env, writer)
-    return pid
+def _become(words: Sequence[str], env: Mapping[str, str], writer: int, wait: int) -> NoReturn:
+    """In the copy: be the program, once it is noted, and never come back.
 
-
-def _become(words: Sequence[str], env: Mapping[str, str], writer: int) -> NoReturn:
-    """In the copy: be the program, and never come back."""
-    code: object = 1
+    A runner that is killed before it has noted the process leaves nothing behind: nobody says go then.
+    """
+    code: object = _NOT_STARTED
     try:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (writer, 1), (writer, 2)):
-            os.dup2(source, target)
-        os.closerange(3, _MOST_DESCRIPTORS)  # the lock among them: what outlives the runner must not hold it
-        os.environ.clear()
-        os.environ.update(env)
-        sys.argv = list(words)
-        sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", errors="replace", closefd=False)
-        sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="replace", closefd=False)
-        runpy.run_path(words[0], run_name="__main__")
-        code = 0
+        if os.read(wait, 1):
+            _take_over(writer)
+            code = _run(words, env)
     except SystemExit as error:
         code = error.code
     except BaseException:  # noqa: BLE001 - there is nobody above to hear it
@@ -146,6 +126,30 @@ def _become(words: Sequence[str], env: Mapping[str, str], writer: int) -> NoRetu
                 code = 1
             sys.stdout.flush()
         os._exit(code if isinstance(code, int) else 0)
+
+
+def _take_over(writer: int) -> None:
+    """Give the copy its own input and output, and nothing else that was open."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (writer, 1), (writer, 2)):
+        os.dup2(source, target)
+    os.closerange(3, _MOST_DESCRIPTORS)  # the lock among them: what outlives the runner must not hold it
+    sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="replace", closefd=False)
+
+
+def _run(words: Sequence[str], env: Mapping[str, str]) -> int:
+    if _is_python(words[0]):
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv = list(words)
+        runpy.run_path(words[0], run_name="__main__")
+        return 0
+    try:
+        os.execve(words[0], list(words), dict(env))  # noqa: S606 - no shell, on purpose
+    except OSError as error:
+        print(f"error: {words[0]} cannot be started: {error.strerror or error}")
+        return _NOT_STARTED
 
 
 class _Lines:

@@ -192,7 +192,7 @@ def exclusive(folder: Path, journal: Journal, limit: float = OTHER_RUN_SECONDS) 
         folder.chmod(0o700)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Failure(f"{folder} cannot be used: {error.strerror or error}; free some space on it") from None
+        raise Failure(f"{folder} cannot be used: {error.strerror or error}") from None
     try:
         _wait_for(handle, folder, journal, time.monotonic() + limit)
         end_leftover(folder, journal)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from tests.lifecycle.node import Node, has_ended
 
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # A step that is done when its mark is there, and notes each `do`.
 MARK = """# roles: compute
 mark="$HPCTOOLS_ROOT/done-{name}"
@@ -250,6 +253,23 @@ def test_a_full_disk_stops_the_log_and_not_the_node(node: Node, tmp_path: Path) 
     done = node.run("--log", "/dev/full")
     assert done.returncode == 0
     assert "run-done" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")
+def test_somebody_else_than_root_is_told_so_and_changes_nothing(node: Node) -> None:
+    assert node.environment, "writes the settings"
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(node.bundle, Path(folder) / "bundle")
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            [*NOBODY, "bash", f"{folder}/bundle/on_create.sh"],
+            env={"PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    assert (done.returncode, "only root may configure a node" in done.stdout) == (2, True), done.stdout
 
 
 def test_a_state_folder_that_cannot_be_made_is_said_in_one_line(node: Node) -> None:
