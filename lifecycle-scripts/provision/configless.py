@@ -14,9 +14,11 @@ from provision.failures import Failure
 from provision.files import is_so, on_node, write_whole
 from provision.processes import call
 from provision.services import drop_in, drop_in_path, is_active, start
+from provision.slurm_conf import INCLUDE, INCLUDE_LINE
 from provision.step import Context
 
 CONTROLLER_SECONDS = 1200.0  # it may have to install MariaDB first
+INCLUDE_SECONDS = 60.0  # then on without: the controller's own step has failed, and says why
 SETTLE_SECONDS = 0.5  # a daemon that cannot use its configuration ends within this
 PORT = 6817
 
@@ -52,10 +54,29 @@ def do(context: Context) -> None:
     # After the unit's own lines, so that it holds whether or not the unit reads that file.
     drop_in(daemon, _drop_in(daemon))
     _wait_for_controller(context)
+    until = time.monotonic() + INCLUDE_SECONDS
+    _start(daemon)
+    while _lacks_ours(context) and time.monotonic() < until:
+        time.sleep(SETTLE_SECONDS)
+        _start(daemon)
+
+
+def _start(daemon: str) -> None:
     start(daemon)
     time.sleep(SETTLE_SECONDS)
     if not is_active(daemon):
         raise Failure(f"{daemon} does not stay up; see `journalctl -u {daemon}`")
+
+
+def _lacks_ours(context: Context) -> bool:
+    """Whether what was fetched is the agent's alone, as it is for some seconds after nodes came or went.
+
+    A slurmd that started with it has another SelectType than slurmctld will have, and no job runs there.
+    """
+    fetched = on_node("/run/slurm/conf/slurm.conf")
+    if not (context.settings.folder / "slurm" / INCLUDE).exists() or not fetched.exists():
+        return False
+    return INCLUDE_LINE not in fetched.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _wait_for_controller(context: Context) -> None:
