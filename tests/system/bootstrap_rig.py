@@ -72,9 +72,9 @@ class Bootstrap:
         """A machine's log of the lifecycle scripts, to be read from outside."""
         return Path(f"/proc/{self[name].pid1.pid}/root{LOG}")
 
-    def replace(self, name: str) -> Host:
-        """An empty machine in place of another, of the same name."""
-        fresh = self.cluster.replace(name)
+    def replace(self, name: str, address: str = "") -> Host:
+        """An empty machine in place of another, of the same name, at the same address unless told another."""
+        fresh = self.cluster.replace(name, address)
         self.prepare(fresh)
         return fresh
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -25,9 +28,10 @@ STEPS = {
     WORKER: {"10-mounts", "26-sssd", "45-slurm-daemons", "80-pam"},
 }
 VISITOR = "visitor"
-NOTE = "/run/runner.pid"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 BROKEN_DATABASE = "/etc/systemd/system/mariadb.service.d/broken.conf"
+LONG = {"26-sssd", "30-accounting-database", "45-slurm-daemons", "80-pam"}
+FOLLOW = "/etc/systemd/system/hpctools-follow.service.d/quick.conf"
 CHRONYC = """\
 #!/bin/sh
 [ -e /run/clock-is-right ] && offset=0.000012 || offset=612.5
@@ -50,20 +54,26 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bootstrap]:
 
 
 def kill_at_every_step(rig: Bootstrap, name: str, number: signal.Signals) -> list[str]:
-    """Run the scripts again and again, ending each run at a step: as it begins, and then somewhere within."""
+    """Run the scripts again and again, ending each run at a step: as it begins; long ones once within, too."""
     chance, killed = random.Random(name), list[str]()
     while True:
         begun = len(_lines(rig, name))
-        argv = ["sh", "-c", 'echo $$ >"$0"; exec "$@"', NOTE, *rig.command(*QUICK)]
-        process = rig[name].start(argv, rig.cluster.rack.folder / f"{name}.out")
+        process = rig[name].start(rig.command(*QUICK), rig.cluster.rack.folder / f"{name}.out")
         step = _next_step(rig, name, begun, killed, process)
         if step is None:
             assert process.wait(STEP_SECONDS) == 0, _said(rig, name)
             return killed
         time.sleep(chance.uniform(0.05, 0.4) if step in killed else 0)
-        rig[name].run(["kill", f"-{number}", rig[name].read(NOTE).strip()], check=False)
+        _kill(process, number)
         process.wait(STEP_SECONDS)
         killed.append(step)
+
+
+def _kill(process: Process, number: signal.Signals) -> None:
+    """End the runner: the child of the process that entered the machine."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(child), number)
 
 
 def _said(rig: Bootstrap, name: str) -> str:
@@ -71,12 +81,13 @@ def _said(rig: Bootstrap, name: str) -> str:
 
 
 def _next_step(rig: Bootstrap, name: str, begun: int, killed: list[str], process: Process) -> str | None:
-    """The first step that begins and was not killed twice yet; None when the run has ended."""
+    """The first step that begins and was not killed enough yet; None when the run has ended."""
     while True:
         over = process.poll() is not None
         for line in _lines(rig, name)[begun:]:
-            if line["event"] == "step-begins" and killed.count(str(line["step"])) < 2:
-                return str(line["step"])
+            step = str(line["step"]) if line["event"] == "step-begins" else ""
+            if step and killed.count(step) < (2 if step in LONG else 1):
+                return step
         if over:
             return None
         time.sleep(0.01)
@@ -136,6 +147,7 @@ def failed(rig: Bootstrap) -> dict[str, Completed]:
     rig.__dict__["key"] = key
     image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet)
     rig[CONTROLLER].write(BROKEN_DATABASE, "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    rig[CONTROLLER].write(FOLLOW, "[Service]\nEnvironment=HPCTOOLS_FOLLOW_SECONDS=0.5\n")
     rig[LOGIN].write("/usr/bin/chronyc", CHRONYC, 0o755)
     rig[WORKER].run(["touch", "/refuse-abcd"])
     rig.__dict__["unknown"] = _run_without_a_role(rig)
@@ -203,3 +215,15 @@ def test_replaced_nodes_go_on_where_they_failed_and_get_everything_back(
     works(rig)
     assert rig[LOGIN].ssh("nlp1", "cat kept").stdout == "kept\n"
     assert rig[LOGIN].read(HOST_KEY) == rig.__dict__["key"]
+
+
+def test_a_replaced_worker_with_another_address_joins_its_partitions(
+    rig: Bootstrap, failed: dict[str, Completed]
+) -> None:
+    """HyperPod runs nothing on the controller then; what watches there sees to it."""
+    assert failed
+    rig.replace(WORKER, "10.77.0.60")
+    image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet)
+    assert rig.provision(WORKER).code == 0
+    until(lambda: rig[CONTROLLER].run(["sinfo", "-hN", "-p", "nlp"]).stdout.split()[:1] == ["ip-10-77-0-60"])
+    works(rig)

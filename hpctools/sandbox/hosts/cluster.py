@@ -75,12 +75,21 @@ class Hosts:
         for host in self:
             image.deliver(host, bundle)
 
-    def replace(self, name: str) -> Host:
-        """Replace a machine by an empty one of the same name and address, as HyperPod does."""
+    def replace(self, name: str, address: str = "") -> Host:
+        """Replace a machine by an empty one of the same name, as HyperPod does.
+
+        Args:
+            name: which one.
+            address: its new address, which all machines get to know by name; the old one's when empty.
+        """
         old = self._hosts.pop(name)
         old.end()
         network.disconnect(self.rack.ground, old.machine.address)
-        self.boot(old.machine)
+        if address:
+            self.fleet = self.fleet.with_address(name, address)
+            for host in self:
+                image.know_names(host, self.fleet)
+        self.boot(next(machine for machine in self.fleet.machines if machine.name == name))
         return self[name]
 
 

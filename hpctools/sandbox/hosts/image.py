@@ -138,11 +138,17 @@ def _names(fleet: Fleet) -> str:
     return "\n".join(["127.0.0.1 localhost", *lines]) + "\n"
 
 
+def know_names(host: Host, fleet: Fleet) -> None:
+    """Let a machine know the names of all, which the VPC's resolver would tell it."""
+    host.write("/etc/hosts", _names(fleet))
+
+
 def write_slurm_conf(controller: Host, fleet: Fleet) -> None:
     """Write what HyperPod's agent owns of Slurm's configuration, some time after a controller came.
 
-    What others put into the files is lost, as with the real one.
+    It writes which nodes there are first. What others put into its files is lost, as with the real one.
     """
+    controller.write(RESOURCE_CONFIG, agent.resource_config(fleet))
     for name, text in (("gres.conf", agent.gres_conf(fleet)), ("slurm.conf", agent.slurm_conf(fleet))):
         controller.write(f"{agent.VERSIONED}/{name}.new", text)
         controller.run(["mv", f"{agent.VERSIONED}/{name}.new", f"{agent.VERSIONED}/{name}"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Role = Literal["controller", "login", "compute", "directory"]
@@ -68,6 +69,7 @@ class Fleet:
         groups: instance groups, in the order in which resource_config.json has them.
         partition: the Slurm partition of the workers, beside `dev` that HyperPod always makes.
         provider: `own` for machines with an operating system and its packages, and nothing else.
+        moved: addresses of replaced machines that differ from those of their predecessors, by name.
     """
 
     cluster: str = "uni-gpu"
@@ -80,22 +82,27 @@ class Fleet:
     )
     partition: str = "shared"
     provider: Provider = "hyperpod"
+    moved: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def machines(self) -> tuple[Machine, ...]:
         """All machines; the n-th group's addresses begin at 11 + 20 n."""
         return tuple(
-            Machine(
-                f"{group.name}-{number}",
-                group.name,
-                group.role,
-                f"{NETWORK}.{FIRST_HOST + GROUP_STEP * index + number - 1}",
-                f"i-{index + 1:02x}{number:015x}",
-                self.provider,
-            )
+            self._machine(group, index, number)
             for index, group in enumerate(self.groups)
             for number in range(1, group.count + 1)
         )
+
+    def _machine(self, group: Group, index: int, number: int) -> Machine:
+        name = f"{group.name}-{number}"
+        address = self.moved.get(name, f"{NETWORK}.{FIRST_HOST + GROUP_STEP * index + number - 1}")
+        return Machine(
+            name, group.name, group.role, address, f"i-{index + 1:02x}{number:015x}", self.provider
+        )
+
+    def with_address(self, name: str, address: str) -> Fleet:
+        """The fleet with another address of one machine."""
+        return replace(self, moved={**self.moved, name: address})
 
     def of_role(self, role: Role) -> tuple[Machine, ...]:
         """The machines that are there for something."""
