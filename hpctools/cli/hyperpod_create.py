@@ -35,9 +35,12 @@ def create(
     life.aws.account()
     with resumable(f"create {site_file}"):
         life.create(preparing(life, release, cgroup))
-    entry = look(life).entry
-    name = life.site.cluster.name
+    found, name = look(life), life.site.cluster.name
     if as_json:
-        show(json_line({"cluster": name, "region": life.aws.region, "entry": entry}))
-    else:
-        show(f"cluster {name} is in service" + (f"; people log in at {entry}" if entry else "") + "\n")
+        told = {"cluster": name, "region": life.aws.region, "entry": found.entry, "missing": found.missing}
+        show(json_line(told))
+        return
+    entry = f"; people log in at {found.entry}" if found.entry else ""
+    show(f"cluster {name} is in service{entry}\n")
+    if found.missing:
+        show(f"{found.missing} nodes are still to come; see: hpctools hyperpod status {site_file}\n")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import yaml
+
 from hpctools.errors import HpctoolsError
 from hpctools.hyperpod.operations.aws import RefusedError, Service
 from hpctools.hyperpod.operations.watch import Watch
@@ -75,7 +77,12 @@ class Wanted:
 
 
 def _without_tags(value: Any, tags: Mapping[str, str]) -> Any:
-    """A template without tags that the stack has itself: CloudFormation puts them on every resource."""
+    """A template without tags that the stack has itself: CloudFormation puts them on every resource.
+
+    Not on the volumes of instances that a launch template makes: their tags stay.
+    """
+    if isinstance(value, dict) and value.get("ResourceType") == "volume":
+        return value
     if isinstance(value, dict):
         kept = {key: _without_tags(each, tags) for key, each in value.items()}
         return {
@@ -89,7 +96,7 @@ def _without_tags(value: Any, tags: Mapping[str, str]) -> Any:
 def _is_tag_of(value: Any, tags: Mapping[str, str]) -> bool:
     return (
         isinstance(value, dict)
-        and value.keys() == {"Key", "Value"}
+        and value.keys() - {"PropagateAtLaunch"} == {"Key", "Value"}
         and isinstance(value["Key"], str)
         and tags.get(value["Key"]) == value["Value"]
     )
@@ -154,7 +161,7 @@ class Stacks:
         if status == _MADE or status in _NEVER_MADE:
             return None
         body = self.service.ask("get_template", StackName=name)["TemplateBody"]
-        return dict(body) if isinstance(body, Mapping) else dict(json.loads(body))
+        return dict(body) if isinstance(body, Mapping) else _read(body, name)
 
     def bring(self, wanted: Wanted, agree: Agree = lambda changes: None) -> bool:
         """Make a stack what it should be, and wait until it is.
@@ -337,6 +344,19 @@ _BEGINNINGS = frozenset(
     {"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS"}
 )
 _USABLE = frozenset({"AVAILABLE", "UNAVAILABLE"})  # unavailable: it is still being computed
+
+
+def _read(body: str, name: str) -> Json:
+    """A template that was deployed by other means: as YAML, but ours."""
+    try:
+        found = yaml.safe_load(body)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("Resources"), dict):
+        raise HpctoolsError(
+            f"stack {name} has a template that hpctools did not make", "state another name in aws.stack"
+        )
+    return found
 
 
 def _nothing_to_do(reason: str) -> bool:

@@ -59,9 +59,13 @@ class Status:
     @property
     def good(self) -> bool:
         """Whether everything is there, in service, and as the site says."""
-        nodes = all(group.states.get(_RUNNING, 0) >= group.wanted for group in self.groups)
         stacks = all(each.as_the_site_says and not each.reason for each in self.stacks)
-        return self.cluster == "InService" and nodes and stacks
+        return self.cluster == "InService" and not self.missing and stacks
+
+    @property
+    def missing(self) -> int:
+        """Nodes that are wanted and do not run; with continuous provisioning they come later."""
+        return sum(max(0, group.wanted - group.states.get(_RUNNING, 0)) for group in self.groups)
 
     def as_json(self) -> dict[str, Any]:
         """The same as JSON values."""

@@ -198,7 +198,12 @@ def test_a_cluster_in_ones_own_surroundings_has_no_stack_and_gets_no_scripts(
     server.rules()
     code, out, err = command.run("create", "--json", AWS_REGION="eu-west-1")
     assert code == 0, err
-    assert json.loads(out.splitlines()[-1]) == {"cluster": "tiny", "region": "eu-west-1", "entry": ""}
+    assert json.loads(out.splitlines()[-1]) == {
+        "cluster": "tiny",
+        "region": "eu-west-1",
+        "entry": "",
+        "missing": 0,
+    }
     assert {"CreateChangeSet", "DescribeStacks"} & set(server.log) == set()
     assert not [action for action in server.log if action.startswith("PUT ")]
     code, out, _ = command.run("delete", "--yes", "--json", AWS_REGION="eu-west-1")

@@ -12,6 +12,7 @@ from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.hyperpod.operations.aws import Aws, RefusedError
 from hpctools.hyperpod.operations.stacks import Change, Stacks, Wanted
 from hpctools.hyperpod.operations.watch import Watch
+from hpctools.hyperpod.stack import as_yaml
 from tests.hyperpod.aws_rig import FastClock, Server, Told
 
 TOPIC = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"TopicName": "one"}}}}
@@ -164,6 +165,25 @@ def test_what_was_never_made_has_no_template(watch: Watch, status: str, made: bo
     found, _ = stacks(watch, describe_stacks=[state(status)], get_template=[{"TemplateBody": TOPIC}])
     assert found.was_made("a") is made
     assert found.template("a") == (TOPIC if made else None)
+
+
+def test_a_template_that_was_deployed_by_hand_is_read(watch: Watch) -> None:
+    """`aws cloudformation deploy --template-file infrastructure.yaml` keeps the YAML."""
+    whole = {"AWSTemplateFormatVersion": "2010-09-09", **TOPIC}
+    body = {"TemplateBody": as_yaml(whole)}
+    found, _ = stacks(watch, describe_stacks=[state("CREATE_COMPLETE")], get_template=[body])
+    assert found.template("a") == whole
+
+
+@pytest.mark.parametrize("body", ["Resources: {X: !Ref Y}", "- a list", "Resources: []"])
+def test_a_template_of_somebody_else_is_told(watch: Watch, body: str) -> None:
+    found, _ = stacks(
+        watch, describe_stacks=[state("CREATE_COMPLETE")], get_template=[{"TemplateBody": body}]
+    )
+    with pytest.raises(
+        HpctoolsError, match=r"a template that hpctools did not make; state another name in aws\.stack"
+    ):
+        found.template("a")
 
 
 def test_the_first_failures_are_told_not_what_was_cancelled_for_them(watch: Watch) -> None:
