@@ -46,6 +46,16 @@ def _of_node(shape: Raw) -> Mapping[str, int]:
     return {"cpu": int(cpus) if cpus.isdecimal() else 1, **generic(values.gres(shape.get("gres") or ""))}
 
 
+def reshapes(there: Meaning, then: Meaning) -> bool:
+    """Whether a node that stays has more or less of what jobs ask for."""
+    pairs = {
+        (id(there.nodes[name].shape), id(node.shape)): (there.nodes[name].shape, node.shape)
+        for name, node in then.nodes.items()
+        if name in there.nodes
+    }
+    return any(_of_node(old) != _of_node(new) for old, new in pairs.values())
+
+
 def misfit(demand: Demand, there: Capacity) -> str:
     """What a job asks for and a partition does not have, whoever else runs; "" when it may fit."""
     fewest = demand.tres.get("node", 1)

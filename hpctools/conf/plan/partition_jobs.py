@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from hpctools.conf.plan import effects
-from hpctools.conf.plan.capacity import capacity, misfit
+from hpctools.conf.plan.capacity import capacity, misfit, reshapes
 from hpctools.conf.plan.demand import Demand
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.partition_nodes import nodes_of
@@ -43,9 +43,11 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
         before, after: its nodes, as folded lists.
     """
     jobs = [job for job in _waiting(sides, partition) if job.id in sides.demands]
-    if not jobs or sides.now is None or not after:  # that it has no nodes at all is told as such
+    now = sides.now
+    if not jobs or now is None or not after:  # that it has no nodes at all is told as such
         return ()
-    there, then = capacity(sides.now, before), capacity(sides.wanted, after)
+    there = sides.once(("there", before), lambda: capacity(now, before))
+    then = sides.once(("then", after), lambda: capacity(sides.wanted, after))
     if there == then:
         return ()
     told = ((job, sides.demands[job.id]) for job in jobs)
@@ -58,11 +60,13 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
 
 def reshaped(sides: Sides) -> Iterator[DisturbedJob]:
     """Yield the jobs for which partitions' nodes have too little then, though they stay the same nodes."""
+    if sides.now is None or not reshapes(sides.now, sides.wanted):
+        return
     waiting = {name for job in sides.jobs if job.state == "PENDING" for name in job.partition.split(",")}
-    there = sides.now.partitions if sides.now else {}
+    there = sides.now.partitions
     hindered = []
     for name in (each for each in sides.wanted.partitions if each in waiting and each in there):
-        now, then = (nodes_of(each, each.partitions[name]) for each in (sides.now, sides.wanted) if each)
+        now, then = (nodes_of(each, each.partitions[name]) for each in (sides.now, sides.wanted))
         if now == then:
             hindered.append((name, misfits(sides, name, now, then)))
     for jobs in with_ways_out(sides, hindered):

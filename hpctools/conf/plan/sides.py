@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hpctools.conf.plan.defaults import defaults
 from hpctools.conf.plan.demand import Demand
@@ -15,6 +15,8 @@ from hpctools.conf.plan.shown import NodeStatus
 from hpctools.conf.text import fold
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, reconfigure_starts_anew
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,17 @@ class Sides:
     def _may_run(self, name: str) -> bool:
         state = self.status[name].state if name in self.status else ""
         return not any(word in state for word in ("POWERED_DOWN", "POWERING_DOWN", "FUTURE"))
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], Any]:
+        return {}
+
+    def once(self, key: tuple[str, str], work: Callable[[], Answer]) -> Answer:
+        """What `work` returns, worked out once for each key: partitions often have the same nodes."""
+        if key not in self._known:
+            self._known[key] = work()
+        found: Answer = self._known[key]
+        return found
 
     @cached_property
     def held(self) -> Mapping[str, tuple[Job, ...]]:
