@@ -1,4 +1,4 @@
-"""The tags of a cluster: whose it is and how it is paid for, so that the bill can be divided.
+"""The tags of a cluster and of its stack: whose it is and how it is paid for, so that the bill can be divided.
 
 CreateCluster takes tags of the cluster as a whole only: an instance group can carry none.
 """
@@ -20,16 +20,27 @@ def cluster_tags(site: Site) -> Mapping[str, str]:
 
     Those of the site win, but for the cluster's name: bills are divided by it.
     """
+    return _named(site, dict(stack_tags(site)) | (dict(site.hyperpod.tags) if site.hyperpod else {}))
+
+
+def stack_tags(site: Site) -> Mapping[str, str]:
+    """Return the tags of a site's stack, and of all its resources that can carry any.
+
+    They serve the whole cluster, so they name all its departments and kinds of capacity.
+    """
     capacities = sorted({group.capacity for group in site.node_groups if group.capacity is not None})
     tags = {
-        DEPARTMENT_TAG: _joined([department.name for department in site.departments], "departments"),
+        DEPARTMENT_TAG: _joined([department.name for department in site.departments], "departments")
+        or "none",
         CAPACITY_TAG: _joined(capacities, "kinds") if capacities else "own",
     }
-    tags |= dict(site.aws.tags) if site.aws is not None else {}
-    tags |= dict(site.hyperpod.tags) if site.hyperpod is not None else {}
-    return {site.billing.cluster_tag: site.cluster.name} | {
-        key: value for key, value in tags.items() if key != site.billing.cluster_tag
-    }
+    return _named(site, tags | (dict(site.aws.tags) if site.aws is not None else {}))
+
+
+def _named(site: Site, tags: Mapping[str, str]) -> Mapping[str, str]:
+    """The cluster's name first, which nothing else may replace."""
+    name = {site.billing.cluster_tag: site.cluster.name}
+    return name | {key: value for key, value in tags.items() if key not in name}
 
 
 def _joined(names: Iterable[str], what: str) -> str:

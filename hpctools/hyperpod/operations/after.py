@@ -8,6 +8,7 @@ from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.stack.context import context_of
 from hpctools.hyperpod.stack.entry import source_parameter
 from hpctools.hyperpod.stack.logs import retention
+from hpctools.hyperpod.tags import CAPACITY_TAG, DEPARTMENT_TAG
 from hpctools.site.model import Site
 
 # Cost Explorer answers in one region only, for the whole account.
@@ -56,7 +57,8 @@ def _forget_logs(site: Site, aws: Aws, watch: Watch) -> None:
 
 def _activate_tags(site: Site, aws: Aws, watch: Watch) -> None:
     """AWS counts cost by a tag only once the payer has activated it, a day after it was first seen."""
-    for key in dict.fromkeys((site.billing.cluster_tag, site.billing.node_group_tag)):
+    ours = (site.billing.cluster_tag, site.billing.node_group_tag, DEPARTMENT_TAG, CAPACITY_TAG)
+    for key in dict.fromkeys(ours):
         status = [{"TagKey": key, "Status": "Active"}]
         try:
             answer = aws.service("ce", _BILLING_REGION).ask(

@@ -15,6 +15,7 @@ from hpctools.hyperpod.operations.stacks import Agree, Stacks, Wanted
 from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.stack import Outputs, copies, infrastructure, read_outputs, stack_name
 from hpctools.hyperpod.stack.kept import given_up, kept_only
+from hpctools.hyperpod.tags import stack_tags
 from hpctools.site.model import Site
 
 _BUCKET = "AWS::S3::Bucket"
@@ -75,8 +76,7 @@ class Life:
         return (*first, Wanted(self.stack_name, infrastructure(self.site), self._tags()))
 
     def _tags(self) -> dict[str, str]:
-        stated = dict(self.site.aws.tags) if self.site.aws else {}
-        return stated | {self.site.billing.cluster_tag: self.site.cluster.name}
+        return dict(stack_tags(self.site))
 
     def bring_stacks(self, agree: Agree = lambda changes: None) -> Outputs | None:
         """Make the stacks what the site says; what the cluster's own gives out, None when it has none.

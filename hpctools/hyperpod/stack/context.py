@@ -9,6 +9,7 @@ from typing import Any
 
 from hpctools.errors import UsageError
 from hpctools.hyperpod.stack.intrinsic import Json, sub
+from hpctools.hyperpod.tags import stack_tags
 from hpctools.site.aws import Aws
 from hpctools.site.model import Site
 
@@ -54,8 +55,7 @@ def context_of(site: Site) -> Context:
             "the site has no aws section, so there is no stack to make",
             "add one (docs/infrastructure.md); `aws: {}` takes every default",
         )
-    tags = dict(site.aws.tags) | {site.billing.cluster_tag: site.cluster.name}
-    return Context(site, site.aws, tags)
+    return Context(site, site.aws, stack_tags(site))
 
 
 def stack_name(site: Site) -> str:

@@ -311,14 +311,16 @@ def test_what_the_bill_needs_is_asked_for_and_a_refusal_is_no_failure(
 ) -> None:
     server.rules()
     after.settle(smallest(), aws, watch)
-    assert server.log.count("UpdateCostAllocationTagsStatus") == 2
+    assert server.log.count("UpdateCostAllocationTagsStatus") == 4
     server.rules(
         refuse=[{"action": "UpdateCostAllocationTagsStatus", "code": "AccessDeniedException", "times": 9}]
     )
     after.settle(smallest(), aws, watch)
-    assert [line.partition(" ce ")[0] for line in told.lines()[-2:]] == [
+    assert [line.partition(" ce ")[0] for line in told.lines()[-4:]] == [
         "cost tag ClusterName: not activated",
         "cost tag hpctools:node-group: not activated",
+        "cost tag hpctools:department: not activated",
+        "cost tag hpctools:capacity: not activated",
     ]
 
 

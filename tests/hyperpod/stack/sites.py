@@ -50,7 +50,7 @@ def largest() -> Site:
         "login": {
             "load_balancer": {
                 "internet_facing": True,
-                "allow_from": tuple(f"10.{number}.0.0/16" for number in range(12)),
+                "allow_from": tuple(f"10.{number}.0.0/16" for number in range(8)),
             },
             "scaling": {"instance_type": "m7i.large", "image": "ami-0123456789abcdef0"},
         },

@@ -19,6 +19,7 @@ from hpctools.hyperpod.operations.stacks import Wanted
 from hpctools.hyperpod.stack import as_yaml, copies, infrastructure, lifecycle_bucket, stack_name
 from hpctools.hyperpod.stack.context import short_name
 from hpctools.hyperpod.stack.intrinsic import BODY_LIMIT, Part, template
+from hpctools.hyperpod.tags import stack_tags
 from hpctools.hyperpod.stack.kept import given_up, kept_only, references
 from hpctools.hyperpod.stack.logs import RETENTIONS, retention
 from hpctools.site import Site
@@ -115,14 +116,18 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", ["university", "closed-network"])
 def test_everything_that_can_carry_a_tag_carries_the_bills(name: str) -> None:
     site = SITES[name]()
-    wanted = {"Key": site.billing.cluster_tag, "Value": site.cluster.name}
+    tags = stack_tags(site)
+    assert {site.billing.cluster_tag, "hpctools:department", "hpctools:capacity"} <= tags.keys()
+    wanted = [{"Key": key, "Value": value} for key, value in tags.items()]
     untagged = []
     for logical, each in made(name)["Resources"].items():
         schema = schemas().get_resource_schema("us-east-1", each["Type"]).schema
         key = schema.get("tagging", {}).get("tagProperty", "/properties/Tags").rpartition("/")[2]
         shape = schema["properties"].get(key, {})
         # Listeners cost nothing by themselves.
-        if schema.get("tagging", {}).get("taggable") and shape and wanted not in tags_of(each, key):
+        carried = tags_of(each, key)
+        taggable = schema.get("tagging", {}).get("taggable") and shape
+        if taggable and not all(tag in carried for tag in wanted):
             untagged.append((logical, each["Type"]))
     allowed = {"AWS::ElasticLoadBalancingV2::Listener"}
     assert [each for each in untagged if each[1] not in allowed] == []
@@ -140,7 +145,7 @@ def tags_of(resource: dict[str, Any], key: str) -> list[Any]:
 @pytest.mark.parametrize("name", SITES)
 def test_it_fits_into_one_request_and_loses_no_tag_by_it(name: str) -> None:
     site = SITES[name]()
-    tags = dict(site.aws.tags) | {site.billing.cluster_tag: site.cluster.name} if site.aws else {}
+    tags = dict(stack_tags(site))
     wanted = Wanted("a", made(name), tags)
     assert len(wanted.body) <= BODY_LIMIT
     sent, whole = json.loads(wanted.body), made(name)
@@ -150,11 +155,15 @@ def test_it_fits_into_one_request_and_loses_no_tag_by_it(name: str) -> None:
 
 
 def without_tags(value: Any, tags: dict[str, str]) -> Any:
+    """What CloudFormation tags by itself: all but the volumes of a launch template's instances."""
+    if isinstance(value, dict) and value.get("ResourceType") == "volume":
+        return value
     if isinstance(value, dict):
         kept = {key: without_tags(each, tags) for key, each in value.items()}
         return {key: each for key, each in kept.items() if each != [] or key not in ("Tags", "ResourceTags")}
     if isinstance(value, list):
-        ours = [{"Key": key, "Value": each} for key, each in tags.items()]
+        plain = [{"Key": key, "Value": each} for key, each in tags.items()]
+        ours = [*plain, *(each | {"PropagateAtLaunch": False} for each in plain)]
         return [without_tags(each, tags) for each in value if each not in ours]
     return value
 
