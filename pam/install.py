@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Install, check and remove who may log in on this node. Standard library only; run as root.
 
-    install.py install   --role compute|login|closed [--settings FILE]
+    install.py install   --role compute|login|closed [--settings FILE] [--guard su]...
     install.py check     the same; exit code 1 when anything is not in place
     install.py self-test the same; tries the stack without installing it
     install.py show      the same; prints the stack that would be installed
@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry."""
     words = _parser().parse_args(argv)
     try:
-        return _VERBS[words.verb](_order(words))
+        return max([_VERBS[words.verb](order) for order in _orders(words)])
     except (OrderError, SelfTestError, StackError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -46,10 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="install.py", description="Who may log in on this node, by PAM.")
     parser.add_argument("verb", choices=sorted(_VERBS))
     parser.add_argument(
-        "--role", choices=roles.ROLES, help="closed: administrators only, for a node without a role"
+        "--role",
+        choices=roles.ROLES,
+        help="closed: administrators only; guard: for su, whose sessions then stay in the job",
     )
     parser.add_argument("--settings", type=Path, help="settings.json; its section `access` counts")
     parser.add_argument("--service", default="sshd", help="the PAM service, which is sshd's program name")
+    parser.add_argument("--guard", action="append", default=[], metavar="SERVICE", help="also: su, su-l")
     parser.add_argument(
         "--node", default="", help="Slurm's name of the node, where several slurmds share a host"
     )
@@ -85,6 +89,11 @@ def _order(words: argparse.Namespace) -> Order:
         sessions=words.sessions,
         root=words.root.rstrip("/"),
     )
+
+
+def _orders(words: argparse.Namespace) -> list[Order]:
+    first = _order(words)
+    return [first, *(replace(first, role="guard", service=name) for name in words.guard)]
 
 
 def _install(order: Order) -> int:

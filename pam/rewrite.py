@@ -95,6 +95,8 @@ def is_ours(text: str) -> bool:
 def rewrite(service: str, read: Callable[[str], str], additions: Additions) -> Rewritten:
     """Put our rules into a service; those that are there already are replaced.
 
+    Services include one another (su-l includes su), so that what is ours elsewhere does not count either.
+
     Args:
         service: the service's file.
         read: gives a file's text by name; raises OSError.
@@ -103,7 +105,7 @@ def rewrite(service: str, read: Callable[[str], str], additions: Additions) -> R
     Raises:
         StackError: the stack cannot be parsed, or changed without changing what others mean.
     """
-    files = load(service, lambda name: strip(read(name), name) if name == service else read(name))
+    files = load(service, lambda name: strip(read(name), name))
     if not any(piece.rule for piece in files[service]):
         raise StackError(f"{service} has no rules")
     changed = _guarded(files, service, additions.guard) if additions.guard else {}

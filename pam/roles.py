@@ -22,6 +22,7 @@ PROGRAMS = {
     "compute": ("adopted", "job-starting", "slurmd-runs"),
     "login": ("session-limit",),
     "closed": (),
+    "guard": (),
 }
 ROLES = tuple(PROGRAMS)
 REFUSE = "[success=ignore default=die]"
@@ -48,7 +49,11 @@ class Place:
 
 
 def additions(role: str, settings: Settings, place: Place) -> Additions:
-    """The rules of a role; `closed` is for a node that cannot tell which it has: administrators only."""
+    """The rules of a role.
+
+    `closed` is for a node that cannot tell which role it has: administrators only. `guard` is for services by
+    which people who are in already open another session, such as su: it stays in the job.
+    """
     return _MAKERS[role](settings, place)
 
 
@@ -86,8 +91,17 @@ def _compute(settings: Settings, place: Place) -> Additions:
     return Additions(
         "compute node: administrators, and users while a job of theirs runs here",
         (*_behind("account", settings, account), *_behind("session", settings, session)),
-        (*administrators("session", settings, 1), "session\t[default=1]\tpam_permit.so"),
+        _guard_rules(settings),
     )
+
+
+def _guard_rules(settings: Settings) -> tuple[str, ...]:
+    return (*administrators("session", settings, 1), "session\t[default=1]\tpam_permit.so")
+
+
+def _guard(settings: Settings, place: Place) -> Additions:
+    del place
+    return Additions("sessions within a session stay in its job", (), _guard_rules(settings))
 
 
 def _login(settings: Settings, place: Place) -> Additions:
@@ -113,4 +127,5 @@ _MAKERS: dict[str, Callable[[Settings, Place], Additions]] = {
     "compute": _compute,
     "login": _login,
     "closed": _closed,
+    "guard": _guard,
 }

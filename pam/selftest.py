@@ -128,7 +128,7 @@ def _try_stranger(order: Order, new: str, old: str, report: Report) -> None:
         )
         return
     answer = trial.attempt(new, stranger, "account")
-    wanted = order.role == "login"
+    wanted = order.role in ("login", "guard")
     report.say(answer.admitted is wanted, f"{stranger}, who has no job and no session: {answer.said}")
 
 

@@ -8,9 +8,8 @@ from pam.rewrite import END, Additions, Rewritten, rewrite, strip
 from pam.stack import Entry, StackError, flatten, landing, load
 from tests.pam.stacks import DEBIAN, REDHAT, SETTINGS, files, reader
 
-COMPUTE = roles.additions(
-    "compute", SETTINGS, roles.Place("sshd", "/lib/hp", "/lib/security/pam_slurm_adopt.so")
-)
+PLACE = roles.Place("sshd", "/lib/hp", "/lib/security/pam_slurm_adopt.so")
+COMPUTE = roles.additions("compute", SETTINGS, PLACE)
 TINY = Additions(
     "test", ("account\t[success=ignore default=die]\tpam_ours.so",), ("session\t[default=1]\tpam_ours.so",)
 )
@@ -117,6 +116,22 @@ def test_red_hat() -> None:
     assert "session    include      postlogin\n" in done.text
     account = [entry.rule.module for entry in flat(with_ours(REDHAT, done, "sshd"), "account", "sshd")]
     assert account.index("pam_slurm_adopt.so") < account.index("pam_localuser.so")
+
+
+def test_services_that_include_one_another() -> None:
+    """su-l includes su: whichever is rewritten first, each comes out as if the other had not been."""
+    guard = roles.additions("guard", SETTINGS, PLACE)
+    stack = {
+        "su": "auth required pam_x.so\n@include common\n",
+        "su-l": "session optional pam_keyinit.so\n@include su\n",
+        "common": "session optional pam_systemd.so\n",
+    }
+    alone = put(stack, guard, "su-l")
+    after = put(with_ours(stack, put(stack, guard, "su"), "su"), guard, "su-l")
+    assert after == alone
+    session = [entry.rule.module for entry in flat(with_ours(stack, after, "su-l"), "session", "su-l")]
+    assert session == ["pam_keyinit.so", *["pam_succeed_if.so"] * 4, "pam_permit.so", "pam_systemd.so"]
+    assert strip(alone.text, "su-l") == stack["su-l"]
 
 
 def test_a_jump_over_a_guard_counts_it() -> None:

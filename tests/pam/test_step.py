@@ -39,6 +39,10 @@ class Node:
         argv = [str(ROOT / "lifecycle-scripts/steps/80-pam"), verb]
         return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=30, check=False)
 
+    def break_su(self) -> None:
+        """A package's new version of the file."""
+        shutil.copy("/etc/pam.d/su", self.root / "etc/pam.d/su")
+
     def stack(self) -> str:
         return (self.root / "etc/pam.d/sshd").read_text()
 
@@ -60,6 +64,7 @@ def test_check_do_check(node: Node, role: str, rule: str) -> None:
     assert rule in node.stack().partition("# hpctools: end")[0]
     assert "user = ada" in node.stack()
     assert node.step("check", role).returncode == 0
+    assert ("# hpctools: begin" in (node.root / "etc/pam.d/su").read_text()) is (role == "compute")
     before = node.stack()
     assert (node.step("do", role).returncode, node.stack()) == (0, before)
 
@@ -80,6 +85,14 @@ def test_a_fresh_node_whose_settings_cannot_be_read_is_closed_to_users(node: Nod
     assert "only administrators may log in" in node.stack()
     failed = node.step("do", "compute")
     assert (failed.returncode, "settings.json" in failed.stderr) == (1, True)
+
+
+def test_each_service_is_checked(node: Node) -> None:
+    node.step("do", "compute")
+    node.break_su()
+    assert node.step("check", "compute").returncode == 1
+    assert node.step("do", "compute").returncode == 0
+    assert node.step("check", "compute").returncode == 0
 
 
 def test_nonsense(node: Node) -> None:
