@@ -54,7 +54,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bootstrap]:
 
 
 def kill_at_every_step(rig: Bootstrap, name: str, number: signal.Signals) -> list[str]:
-    """Run the scripts again and again, ending each run at a step: as it begins; long ones once within, too."""
+    """Run the scripts again and again, ending each at a step: as it begins; long ones within, too."""
     chance, killed = random.Random(name), list[str]()
     while True:
         begun = len(_lines(rig, name))
