@@ -18,6 +18,12 @@ exec env "PYTHONPATH=$0" "$@"
 """
 
 
+def module(name: str) -> Path:
+    """One of libpam's own modules."""
+    folders = ("lib/*/security", "lib64/security")
+    return next(path for folder in folders for path in Path("/usr").glob(f"{folder}/{name}"))
+
+
 def run(
     folder: Path, argv: Sequence[str], stdin: str = "", limit: float = 60
 ) -> subprocess.CompletedProcess[str]:

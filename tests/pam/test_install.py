@@ -12,6 +12,7 @@ from pam import rewrite, transaction
 from tests.pam import private_pam
 from tests.pam.private_pam import installer
 
+pytestmark = pytest.mark.system  # mount namespaces need root
 ROOT = Path(__file__).parents[2]
 KILLER = Path(__file__).with_name("killed_install.py")
 COMPUTE = ("--role", "compute")
@@ -98,7 +99,7 @@ def test_what_others_change_meanwhile_stays(node: Path) -> None:
 def test_a_stack_that_does_not_keep_its_promise_is_never_installed(node: Path) -> None:
     """A module of Slurm that admits everybody is noticed by the self-test."""
     open_wide = node / "pam_slurm_adopt.so"
-    open_wide.write_bytes(Path("/usr/lib/x86_64-linux-gnu/security/pam_permit.so").read_bytes())
+    open_wide.write_bytes(private_pam.module("pam_permit.so").read_bytes())
     settings = node / "settings.json"
     settings.write_text(json.dumps({"access": {"compute": {"adopt_module": str(open_wide)}}}))
     before = stack(node)

@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pam import roles
 from pam.rewrite import Additions, rewrite
 from pam.settings import Settings
 from tests.pam import private_pam
 from tests.pam.stacks import reader
 
+pytestmark = pytest.mark.system  # mount namespaces need root
 CODES = ("success", "ignore", "perm_denied", "auth_err", "new_authtok_reqd", "user_unknown")
 CONTROLS = ("required", "requisite", "sufficient", "optional", "[success=ok perm_denied=die default=ignore]")
-MODULES = "/usr/lib/x86_64-linux-gnu/security"
 
 
 def ask(folder: Path, cases: list[Mapping[str, Any]]) -> list[list[int]]:
@@ -82,7 +84,7 @@ def test_session(tmp_path: Path) -> None:
     """Modules that move sessions answer for administrators as before, and are as if not there for others."""
     chance = random.Random(1)
     escape = tmp_path / "pam_systemd.so"
-    shutil.copy(f"{MODULES}/pam_debug.so", escape)
+    shutil.copy(private_pam.module("pam_debug.so"), escape)
     guard = roles.additions(
         "compute", Settings(users=("daemon",)), roles.Place("case-new", "/p", "/a.so")
     ).guard
