@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -98,17 +99,19 @@ def test_what_others_change_meanwhile_stays(node: Path) -> None:
 
 def test_a_stack_that_does_not_keep_its_promise_is_never_installed(node: Path) -> None:
     """A module of Slurm that admits everybody is noticed by the self-test."""
-    open_wide = node / "pam_slurm_adopt.so"
+    open_wide, slurmd, pid_file = (node / name for name in ("pam_slurm_adopt.so", "slurmd", "slurmd.pid"))
     open_wide.write_bytes(private_pam.module("pam_permit.so").read_bytes())
+    slurmd.symlink_to("/bin/sleep")
+    compute = {"adopt_module": str(open_wide), "slurmd_pid_file": str(pid_file)}
     settings = node / "settings.json"
-    settings.write_text(json.dumps({"access": {"compute": {"adopt_module": str(open_wide)}}}))
+    settings.write_text(json.dumps({"access": {"compute": compute}}))
     before = stack(node)
-    done = installer(node, "install", *COMPUTE, "--settings", str(settings))
-    # On a machine whose slurmd does not run the stack refuses before it asks the module.
-    if done.returncode:
-        assert "WRONG nobody, who has no job" in done.stderr
-        assert stack(node) == before
-        assert names(node) == set()
+    with subprocess.Popen([slurmd, "60"]) as process:
+        pid_file.write_text(f"{process.pid}\n")
+        done = installer(node, "install", *COMPUTE, "--settings", str(settings))
+        process.kill()
+    assert (done.returncode, stack(node), names(node)) == (1, before, set())
+    assert "WRONG nobody, who has no job and no session: Success" in done.stderr
 
 
 def test_a_module_that_cannot_be_loaded_is_noticed(node: Path) -> None:
