@@ -19,6 +19,7 @@ from provision.step import Context
 
 CONTROLLER_SECONDS = 1200.0  # it may have to install MariaDB first
 INCLUDE_SECONDS = 60.0  # then on without: the controller's own step has failed, and says why
+NAMED_SECONDS = 300.0  # the agent names a new node in slurm.conf, and slurmctld takes it over
 SETTLE_SECONDS = 0.5  # a daemon that cannot use its configuration ends within this
 PORT = 6817
 
@@ -62,10 +63,29 @@ def do(context: Context) -> None:
 
 
 def _start(daemon: str) -> None:
-    start(daemon)
+    _start_until_it_stays(daemon)
+
+
+def _start_until_it_stays(daemon: str) -> None:
+    """Start it until it runs: it ends as long as the controller's slurm.conf does not name this node yet."""
+    until = time.monotonic() + NAMED_SECONDS
+    while True:
+        why = _started(daemon)
+        if not why:
+            return
+        if time.monotonic() > until:
+            raise Failure(f"{daemon} does not stay up: {why}; see `journalctl -u {daemon}`")
+        time.sleep(1)
+
+
+def _started(daemon: str) -> str:
+    """Start it; why it does not run, empty when it does."""
+    try:
+        start(daemon)
+    except Failure as failure:
+        return str(failure)
     time.sleep(SETTLE_SECONDS)
-    if not is_active(daemon):
-        raise Failure(f"{daemon} does not stay up; see `journalctl -u {daemon}`")
+    return "" if is_active(daemon) else "it has ended"
 
 
 def _lacks_ours(context: Context) -> bool:

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from provision.failures import Failure
 from provision.files import STATE, is_so, on_node, write_whole
+from provision.members import node_line
 from provision.processes import call, must
 from provision.services import drop_in, drop_in_path, is_active
 from provision.slurm_conf import (
@@ -122,6 +123,18 @@ def _needs_start(context: Context, running: dict[str, str]) -> bool:
         if stated and stated[-1].lower() != running.get(key.lower(), "").lower():
             print(f"{key} is {running.get(key.lower(), 'unset')} and shall be {stated[-1]}")
             return True
+    return _has_other_nodes(text)
+
+
+def _has_other_nodes(text: str) -> bool:
+    """Whether nodes have come or gone: releases to 23.02 take that over at a start only, or end."""
+    told = call(["scontrol", "show", "node", "--oneliner"], limit=60)
+    known = set(re.findall(r"(?m)^NodeName=(\S+)", told.out))
+    lines = (node_line(line) for line in text.splitlines())
+    stated = {name for line in lines if line for name in line.names}
+    if told.code == 0 and stated != known:
+        print(f"nodes have come ({len(stated - known)}) or gone ({len(known - stated)})")
+        return True
     return False
 
 

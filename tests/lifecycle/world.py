@@ -96,6 +96,7 @@ SCONTROL = """\
 [ -e "$STAND_IN/active-slurmctld" ] || { echo "slurm_load_ctl_conf error: Unable to contact" >&2; exit 1; }
 case "$*" in
   "show config") sed -n 's/^\\([A-Za-z_]*\\) *= *\\(.*\\)/\\1 = \\2/p' "$STAND_IN/running" | tac ;;
+  "show node --oneliner") grep ^NodeName "$STAND_IN/running" ;;
   reconfigure)
     refused && {
       rm "$STAND_IN/active-slurmctld"; exit 1; }
