@@ -105,7 +105,7 @@ def run(order: Order, wanted: Wanted) -> Report:
     return report
 
 
-def administrators_get(order: Order) -> dict[str, trial.Answer]:
+def answers_to_administrators(order: Order) -> dict[str, trial.Answer]:
     """What the service itself, as it is now, says to each administrator."""
     people = administrators(order.settings)[0] if order.folder == trial.SERVICES else []
     return {user: trial.attempt(order.service, user, "account") for user in people}

@@ -57,10 +57,10 @@ def publish(order: Order, wanted: Wanted) -> None:
 def _switch(order: Order, wanted: Wanted) -> None:
     """Replace the stack, ask it about administrators, and put the former one back if it refuses one."""
     former = files.read(order.main)
-    before = selftest.administrators_get(order)
+    before = selftest.answers_to_administrators(order)
     files.replace(order.kept("previous" if rewrite.is_ours(former) else "original"), former, 0o600)
     files.replace(order.main, wanted.text)
-    after = selftest.administrators_get(order)
+    after = selftest.answers_to_administrators(order)
     report = Report()
     for user, answer in after.items():
         report.say(answer.admitted or not before[user].admitted, f"administrator {user}: {answer.said}")
