@@ -120,11 +120,11 @@ def test_a_file_that_somebody_removed_or_cut_is_sent_again(s3: Any, store: Servi
 
 
 def test_a_throttled_s3_is_asked_again_by_boto3(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first three requests are answered with 503 SlowDown."""
+    """The first request is answered with 503 SlowDown."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     account = connect("eu-central-1")
     slow = account.service("s3")
-    left = [3]
+    left = [1]
 
     def refuse(request: Any, **_: Any) -> AWSResponse | None:
         if left[0] == 0:
