@@ -24,12 +24,17 @@ def module(name: str) -> Path:
     return next(path for folder in folders for path in Path("/usr").glob(f"{folder}/{name}"))
 
 
+def line(folder: Path, argv: Sequence[str]) -> list[str]:
+    """The command line; the process that it starts becomes the program."""
+    return ["unshare", "--mount", "--propagation=private", "sh", "-c", SCRIPT, str(ROOT), str(folder), *argv]
+
+
 def run(
     folder: Path, argv: Sequence[str], stdin: str = "", limit: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; `folder`/pam.d is its /etc/pam.d and stays."""
-    line = ["unshare", "--mount", "--propagation=private", "sh", "-c", SCRIPT, str(ROOT), str(folder), *argv]
-    return subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=limit, check=False)
+    words = line(folder, argv)
+    return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=limit, check=False)
 
 
 def installer(folder: Path, verb: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -165,6 +168,28 @@ def test_wrong_input(node: Path) -> None:
         assert (done.returncode, said in done.stderr) == (code, True), (words, done)
         assert "Traceback" not in done.stderr
     assert stack(node) == (node / "first").read_text()
+
+
+def test_ctrl_c_and_a_closed_pipe(node: Path) -> None:
+    """The signal comes while the installer waits for another one's lock."""
+    (node / "state").mkdir()
+    lock = node / "state/lock"
+    words = ["/usr/bin/python3", str(ROOT / "pam/install.py"), "install", *LOGIN, "--state", f"{node}/state"]
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        argv = private_pam.line(node, words)
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 20
+            while not any(path.resolve() == lock for path in Path(f"/proc/{process.pid}/fd").iterdir()):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=20)[1]
+    assert (process.returncode, "interrupted:" in said, "Traceback" in said) == (130, True, False), said
+    assert stack(node) == (node / "first").read_text()
+    show = ["/usr/bin/python3", str(ROOT / "pam/install.py"), "show", *LOGIN]
+    piped = private_pam.run(node, ["bash", "-o", "pipefail", "-c", '"$@" | head -n 1', "bash", *show])
+    assert (piped.returncode, piped.stderr) == (0, "")
 
 
 def test_somebody_else_cannot(node: Path) -> None:
