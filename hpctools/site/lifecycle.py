@@ -78,8 +78,8 @@ class SshKeys(Model):
     """Keys that outlive a node."""
 
     host_keys: FilePath | None = None
-    """A folder on a shared file system, for root alone, that keeps login nodes' host keys: a replaced node gets
-    those of its name back, so that nobody is warned. Nothing is kept when left out."""
+    """A folder on a shared file system, for root alone, that keeps the host keys of login nodes: a replaced
+    one has those of its group again, so that nobody is warned. Nothing is kept when left out."""
     between_nodes: bool = True
     """Whether people of `users` get a key that lets them from node to node."""
 

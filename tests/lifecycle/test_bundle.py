@@ -181,9 +181,9 @@ def test_a_secret_that_somebody_put_into_a_bundle_is_not_uploaded(name: str, tmp
 
 
 def test_a_password_that_the_facts_have_stays_out_of_the_bundle() -> None:
-    site = loads(SITE)
-    with pytest.raises(HpctoolsError, match="would hold a password; keep it in AWS Secrets Manager") as caught:
-        bundle_of(site, None, conf.Facts(storage_password="hunter2"))
+    site, facts = loads(SITE), conf.Facts(storage_password="hunter2")
+    with pytest.raises(HpctoolsError, match="would hold a password; keep it in AWS Secrets") as caught:
+        bundle_of(site, None, facts)
     assert "hunter2" not in str(caught.value)
 
 
