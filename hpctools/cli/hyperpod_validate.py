@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
-from hpctools.errors import UsageError
+from hpctools.errors import UnreachableError, UsageError
 from hpctools.hyperpod import check as checks
 from hpctools.hyperpod.files import Files, locate
+from hpctools.hyperpod.findings import Finding
 
 _SPOKEN = {
     "slurmconfig": "Slurm in the request (SlurmConfig)",
@@ -37,15 +37,23 @@ def validate(paths: tuple[Path, ...], update: bool, aws: bool, region: str | Non
     """
     files, report = _report(paths, update)
     if aws:
-        from hpctools.hyperpod import live
-
-        report = report.and_also(live.check(files, region=region or os.environ.get("AWS_REGION")))
+        report = report.and_also(_live(files, region))
     elif region:
         raise UsageError("--region says where to ask", "give --aws too")
     click.echo(_json(files, report) if as_json else _text(files, report))
     if report.errors:
         return 1
     return 3 if any(finding.rule == "no-answer" for finding in report.findings) else 0
+
+
+def _live(files: Files, region: str | None) -> tuple[Finding, ...]:
+    """What AWS says; that it says nothing leaves what was found without it."""
+    from hpctools.hyperpod import live
+
+    try:
+        return live.check(files, region=region)
+    except UnreachableError as error:
+        return (files.request.warning("no-answer", error.remedy, error.message),)
 
 
 def _report(paths: tuple[Path, ...], update: bool) -> tuple[Files, checks.Report]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import UsageError
 from hpctools.hyperpod.stack import Outputs
 from hpctools.site.model import Site
 
@@ -72,11 +72,11 @@ def surroundings(site: Site, outputs: Outputs | None, lifecycle: str | None = No
         lifecycle: where the lifecycle scripts were uploaded; the site's `lifecycle_source` when left out.
 
     Raises:
-        HpctoolsError: something is said neither by the site nor by a stack; all of it is named.
+        UsageError: something is said neither by the site nor by a stack; all of it is named.
     """
     section = site.hyperpod
     if section is None:
-        raise HpctoolsError(
+        raise UsageError(
             "the site has no hyperpod section",
             "add one (docs/hyperpod.md); `hyperpod: {}` takes every default",
         )
@@ -112,7 +112,7 @@ def _made_by_stack(site: Site) -> list[str]:
 def _refuse_gaps(known: Mapping[str, bool]) -> None:
     missing = [name if "." in name else f"hyperpod.{name}" for name, there in known.items() if not there]
     if missing:
-        raise HpctoolsError(
+        raise UsageError(
             f"nothing says {', '.join(missing)}",
             "make the stack and give its outputs (--outputs), upload the lifecycle scripts and say where"
             " (--lifecycle), or state them in the site",

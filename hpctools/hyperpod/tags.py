@@ -1,4 +1,4 @@
-"""The tags of a cluster and of its stack: whose it is and how it is paid for, so that the bill can be divided.
+"""The tags of a cluster and of its stack: whose it is and how it is paid for, so that a bill can be divided.
 
 CreateCluster takes tags of the cluster as a whole only: an instance group can carry none.
 """

@@ -154,9 +154,8 @@ def test_a_file_that_may_not_be_read_is_a_finding() -> None:
 
 def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
     good = write(tmp_path, good=slurmconfig())["good"]
-    bad = write(tmp_path, bad={})["bad"]
+    bad = write(tmp_path, bad={"ClusterName": "x", "InstanceGroups": []})["bad"]
     assert command("validate", good).code == 0
-    assert command("validate", bad).code == 1
     missing = command("validate", tmp_path / "missing.json")
     assert (missing.code, "Traceback" in missing.stderr) == (2, False)
     away = {
@@ -168,7 +167,10 @@ def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
         "AWS_REGION": "eu-central-1",
     }
     unreachable = command("validate", "--aws", good, **away)
-    assert (unreachable.code, "does not answer" in unreachable.stderr) == (3, True)
+    assert (unreachable.code, "does not answer" in unreachable.stdout) == (3, True)
+    both = command("validate", "--aws", bad, **away)
+    found = ("does not answer" in both.stdout, "[limit]" in both.stdout)
+    assert (both.code, found) == (1, (True, True)), "what was found without AWS is told all the same"
     assert "Traceback" not in unreachable.stderr
 
 
