@@ -31,6 +31,18 @@ def test_addresses_and_instance_ids_are_all_different() -> None:
     assert len({each.address for each in machines}) == len({each.instance_id for each in machines}) == 6
 
 
+def test_a_replaced_machine_may_have_another_address() -> None:
+    moved = SMALL.with_address("gpu-1", "10.77.0.99")
+    assert [each.hostname for each in moved.of_role("compute")] == ["ip-10-77-0-99", "ip-10-77-0-32"]
+    assert "NodeName=ip-10-77-0-99 NodeAddr=10.77.0.99 " in agent.slurm_conf(moved)
+    assert SMALL.of_role("compute")[0].address == "10.77.0.31"
+
+
+def test_nodes_of_ones_own_are_called_by_their_names() -> None:
+    own = Fleet(groups=SMALL.groups, provider="own")
+    assert [each.hostname for each in own.machines] == ["ctl-1", "gpu-1", "gpu-2"]
+
+
 def test_resource_config_says_what_hyperpod_says() -> None:
     said = json.loads(agent.resource_config(SMALL, empty=("gpu",)))
     assert said["SlurmConfig"] == {"PrimaryControllerIp": "10.77.0.11", "SecondaryControllerIps": []}
