@@ -18,6 +18,7 @@ from provision.step import Context
 INCLUDE = "hpctools.conf"
 INCLUDE_LINE = f"Include {INCLUDE}"
 WAIT_SECONDS = 840.0
+QUIET_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0  # the agent may be about to write it again
 _BACKUP = "slurm.conf.agent"
 _KEY = re.compile(r"\s*([A-Za-z]+)\s*=\s*(\S*)")
@@ -50,18 +51,23 @@ def values(text: str, key: str) -> Iterator[str]:
             yield match[2]
 
 
-def is_complete(text: str) -> bool:
+def is_complete(text: str, *, nodes: bool = True) -> bool:
     """Whether the agent has finished writing: a cluster, a controller, nodes, and a last line that ends."""
-    needed = ("ClusterName", "SlurmctldHost", "NodeName")
+    needed = ("ClusterName", "SlurmctldHost", *(("NodeName",) if nodes else ()))
     return text.endswith("\n") and all(next(values(text, key), None) for key in needed)
 
 
 def is_written(context: Context) -> bool:
-    """Whether slurm.conf is there and complete."""
+    """Whether slurm.conf is there and complete.
+
+    Without nodes, which may all come later, the file itself cannot tell: then nobody writes it any more.
+    """
     try:
-        return is_complete(read_conf(context))
-    except Failure:
+        text = read_conf(context)
+        quiet = abs(time.time() - conf_path(context).stat().st_mtime) > QUIET_SECONDS
+    except (Failure, OSError):
         return False
+    return is_complete(text) or (quiet and is_complete(text, nodes=False))
 
 
 def wait_until_written(

@@ -1,5 +1,6 @@
 """A controller from HyperPod's slurm.conf to accounts: order, repetition, kills at many points, faults."""
 
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -181,6 +182,17 @@ def test_the_agent_is_waited_for_and_its_absence_said(node: Node) -> None:
     assert node.run().returncode == 1
     assert "HyperPod's agent has not set up Slurm" in node.events("output")[-1]["message"]
     assert changes(node) == []
+
+
+def test_a_cluster_without_workers_yet_is_configured(node: Node) -> None:
+    """Provisioned continuously, the controller may be there long before the first worker."""
+    path = node.write(f"{ETC}/slurm.conf", re.sub(r"NodeName=.*\n", "", AGENT))
+    os.utime(path, (1, 1))
+    done = node.run()
+    assert done.returncode == 0, done.stdout
+    ours = node.path(f"{ETC}/hpctools.conf").read_text()
+    assert "# PartitionName=nlp has no nodes yet" in ours
+    assert "User - 'nlp1'" in stood_in(node, "loaded").read_text()
 
 
 def test_a_database_that_does_not_start_fails_with_its_name_and_slurmctld_stays_off(node: Node) -> None:

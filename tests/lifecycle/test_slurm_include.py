@@ -235,6 +235,16 @@ def test_no_key_of_the_agents_is_ever_in_the_include() -> None:
     assert text.strip(), "an empty Include is a parse error"
 
 
+@pytest.mark.parametrize("example", ["blocks", "centre"])
+def test_topology_stays_the_agents(example: str) -> None:
+    """A TopologyPlugin without its file rejects jobs, and an empty topology.yaml ended slurmctld 25.11."""
+    site = load(EXAMPLE.parents[1] / example / "site.yaml")
+    made = bundle_of(site.model_copy(update={"aws": None}), None, conf.Facts())
+    assert site.cluster.topology is not None
+    assert not [file.path for file in made.files if "topology" in file.path and file.path.startswith("site/")]
+    assert b"opology" not in made.file("site/slurm/hpctools.conf").content.split(b"\n", 1)[1]
+
+
 def test_the_bundle_of_the_example_speaks_of_every_group_that_may_have_nodes() -> None:
     """Also of those that begin with none: their nodes come later."""
     site = load(EXAMPLE)
