@@ -174,7 +174,8 @@ def test_ctrl_c_and_a_closed_pipe(node: Path) -> None:
     """The signal comes while the installer waits for another one's lock."""
     (node / "state").mkdir()
     lock = node / "state/lock"
-    words = ["/usr/bin/python3", str(ROOT / "pam/install.py"), "install", *LOGIN, "--state", f"{node}/state"]
+    places = ["--state", f"{node}/state", "--library", f"{node}/library"]
+    words = ["/usr/bin/python3", str(ROOT / "pam/install.py"), "install", *LOGIN, *places]
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         argv = private_pam.line(node, words)
