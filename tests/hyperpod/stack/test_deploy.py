@@ -70,9 +70,7 @@ def test_the_university_is_deployed_as_it_is_described(aws: Aws, watch: Watch, t
     )
     assert outputs.database.secret_arn.startswith("arn:aws:secretsmanager:eu-central-1:123456789012:secret:")
 
-
-def test_the_entry_leads_to_login_nodes_by_address(aws: Aws, watch: Watch) -> None:
-    outputs = deployed(example("university"), aws, watch)
+    # The entry leads to login nodes by address.
     balancer = aws.service("elbv2").ask("describe_load_balancers")["LoadBalancers"][0]
     assert (balancer["Type"], balancer["Scheme"]) == ("network", "internet-facing")
     assert balancer["DNSName"] == outputs.entry_host
