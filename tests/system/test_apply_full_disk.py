@@ -126,7 +126,6 @@ def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder:
             high = middle
         else:
             low = middle
-    assert high > 3
 
 
 @pytest.mark.releases
