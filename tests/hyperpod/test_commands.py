@@ -168,8 +168,9 @@ def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
     }
     unreachable = command("validate", "--aws", good, **away)
     assert (unreachable.code, "does not answer" in unreachable.stdout) == (3, True)
-    both = command("validate", "--aws", bad, **away)
-    found = ("does not answer" in both.stdout, "[limit]" in both.stdout)
+    nowhere = {"AWS_CONFIG_FILE": "/nonexistent", "AWS_REGION": "", "AWS_DEFAULT_REGION": ""}
+    both = command("validate", "--aws", bad, **nowhere)
+    found = ("no AWS region is named" in both.stdout, "[limit]" in both.stdout)
     assert (both.code, found) == (1, (True, True)), "what was found without AWS is told all the same"
     assert "Traceback" not in unreachable.stderr
 
