@@ -286,3 +286,31 @@ def test_spot_instances_have_quotas_of_their_own() -> None:
         }
     )
     assert pairs(tuple(judge(files(request), enough(FACTS)))) == [("/InstanceGroups", "quota")]
+
+
+def test_a_group_in_a_network_of_its_own_reaches_the_file_system_too() -> None:
+    """The cluster's security group is let in; that of the group is not."""
+    door, own = "sg-00000000000000d00", "sg-00000000000000e00"
+    lustre_in = tuple(
+        Permission("tcp", low, high, frozenset({SG}), frozenset()) for low, high in [(988, 988), (1018, 1023)]
+    )
+    facts = system(groups=frozenset({door}))(FACTS)
+    groups = {
+        **(facts.groups or {}),
+        door: SecurityGroup(VPC, lustre_in, ()),
+        own: SecurityGroup(
+            VPC, (replace(ITSELF, groups=frozenset({own})),), (replace(ITSELF, groups=frozenset({own})),)
+        ),
+    }
+    facts = replace(facts, groups=groups)
+    request = slurmconfig()
+    assert pairs(tuple(judge(files(request), facts))) == []
+    place = next(
+        number
+        for number, each in enumerate(request["InstanceGroups"])
+        if any("FsxLustreConfig" in config for config in each.get("InstanceStorageConfigs", ()))
+    )
+    request["InstanceGroups"][place]["OverrideVpcConfig"] = {"SecurityGroupIds": [own], "Subnets": [SUBNET]}
+    found = list(judge(files(request), facts))
+    assert [each.rule for each in found] == ["fsx-reach"]
+    assert found[0].pointer.startswith(f"/InstanceGroups/{place}/InstanceStorageConfigs")

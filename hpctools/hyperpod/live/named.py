@@ -36,6 +36,14 @@ def types(group: Place) -> list[Place]:
     return [place for place in (group.at("InstanceType"), *several) if place.text]
 
 
+def networks_of(files: Files, place: Place) -> list[Place]:
+    """The networks of the nodes that mount what a place names: its group's, or those of all groups."""
+    if place.location[:1] == ("InstanceGroups",):
+        return [network_of(files, group) for group in files.groups if group.location == place.location[:2]]
+    each = {network.location: network for network in (network_of(files, group) for group in files.groups)}
+    return list(each.values())
+
+
 def file_systems(files: Files) -> Iterator[tuple[Place, Place, str]]:
     """Every mention of a file system: the place of its DNS name, that of its mount name, and its kind."""
     for group in files.groups:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hpctools.hyperpod.document import Place
 from hpctools.hyperpod.files import PROVISIONING, Files
-from hpctools.hyperpod.findings import Finding
+from hpctools.hyperpod.findings import Finding, Location
 from hpctools.hyperpod.live import named
 from hpctools.hyperpod.live.facts import AwsFacts, FileSystem, Permission
 
@@ -42,21 +42,26 @@ def _names(dns: Place, mount: Place, kind: str, system: FileSystem) -> Iterator[
 
 def file_systems_are_reached(files: Files, facts: AwsFacts) -> Iterator[Finding]:
     """A file system is in the nodes' VPC and lets them in."""
-    told: set[str] = set()
+    told: set[tuple[str | None, Location]] = set()
     for dns, _, kind in named.file_systems(files):
         system = (facts.file_systems or {}).get(named.identifier(dns.text or ""))
-        if system is None or dns.text in told or system.kind != kind:
+        if system is None or system.kind != kind:
             continue
-        told.add(dns.text or "")
-        network = files.request.at("VpcConfig")
-        subnets = [(facts.subnets or {}).get(place.text or "") for place in named.subnets(network)]
-        ranges = [subnet.cidr for subnet in subnets if subnet is not None]
-        vpcs = {subnet.vpc for subnet in subnets if subnet is not None}
-        if system.vpc and vpcs and system.vpc not in vpcs:
-            found = f"a file system in {system.vpc}, and nodes in {', '.join(sorted(vpcs))}"
-            yield dns.finding("fsx-reach", "name one in the nodes' VPC", found)
-            continue
-        yield from _closed(dns, kind, system, ranges, network, facts)
+        for network in named.networks_of(files, dns):
+            if (dns.text, network.location) not in told:
+                told.add((dns.text, network.location))
+                yield from _reached(dns, kind, system, network, facts)
+
+
+def _reached(dns: Place, kind: str, system: FileSystem, network: Place, facts: AwsFacts) -> Iterator[Finding]:
+    subnets = [(facts.subnets or {}).get(place.text or "") for place in named.subnets(network)]
+    ranges = [subnet.cidr for subnet in subnets if subnet is not None]
+    vpcs = {subnet.vpc for subnet in subnets if subnet is not None}
+    if system.vpc and vpcs and system.vpc not in vpcs:
+        found = f"a file system in {system.vpc}, and nodes in {', '.join(sorted(vpcs))}"
+        yield dns.finding("fsx-reach", "name one in the nodes' VPC", found)
+        return
+    yield from _closed(dns, kind, system, ranges, network, facts)
 
 
 def _closed(
