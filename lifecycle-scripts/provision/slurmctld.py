@@ -76,8 +76,8 @@ def do(context: Context) -> None:
         call(["systemctl", "enable", "slurmctld"], limit=30)
         call(["systemctl", "restart", "slurmctld"], limit=UP_SECONDS)
     running = _wait() or _start_without_other_id(context) or _go_back(context)
-    if before is not None:
-        # Workers keep what they fetched until they are told to fetch it again.
+    if before is not None or _taken_path().exists():
+        # Nodes keep what they fetched until they are told to fetch it again, also when slurmctld had ended.
         print("slurmctld and the nodes read their configuration again")
         taken = call(["scontrol", "reconfigure"], limit=UP_SECONDS).code == 0
         # One that cannot read it ends (22.05), or says so and goes on with what it had (23.11 and later).
