@@ -220,10 +220,22 @@ def test_replaced_nodes_go_on_where_they_failed_and_get_everything_back(
 def test_a_replaced_worker_with_another_address_joins_its_partitions(
     rig: Bootstrap, failed: dict[str, Completed]
 ) -> None:
-    """HyperPod runs nothing on the controller then; what watches there sees to it."""
+    """HyperPod runs nothing on the controller then; what watches there sees to it.
+
+    First the agent writes slurm.conf without our Include; then it leaves that, with a node that is no more,
+    and has slurmctld read it, which ends slurmctld (22.05).
+    """
     assert failed
-    rig.replace(WORKER, "10.77.0.60")
-    image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet)
-    assert rig.provision(WORKER).code == 0
-    until(lambda: rig[CONTROLLER].run(["sinfo", "-hN", "-p", "nlp"]).stdout.split()[:1] == ["ip-10-77-0-60"])
-    works(rig)
+    for address, kept in (("10.77.0.60", ""), ("10.77.0.61", "Include hpctools.conf\n")):
+        rig.replace(WORKER, address)
+        image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet, kept)
+        if kept:
+            rig[CONTROLLER].run(["scontrol", "reconfigure"], check=False)
+        assert rig.provision(WORKER).code == 0
+        name = rig[WORKER].machine.hostname
+        until(lambda: rig[CONTROLLER].run(["sinfo", "-hN", "-p", "nlp"]).stdout.split()[:1] == [name])  # noqa: B023
+        # A slurmctld that ended forgets its last seconds: a job that was cancelled then waits again.
+        rig[CONTROLLER].run(["scancel", "-u", "nlp1"])
+        until(lambda: not rig[CONTROLLER].run(["squeue", "-h"]).stdout)
+        works(rig)
+        assert rig[LOGIN].ssh("nlp1", "srun -p nlp hostname").stdout == f"{name}\n"

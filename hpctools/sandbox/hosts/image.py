@@ -143,12 +143,18 @@ def know_names(host: Host, fleet: Fleet) -> None:
     host.write("/etc/hosts", _names(fleet))
 
 
-def write_slurm_conf(controller: Host, fleet: Fleet) -> None:
+def write_slurm_conf(controller: Host, fleet: Fleet, kept: str = "") -> None:
     """Write what HyperPod's agent owns of Slurm's configuration, some time after a controller came.
 
-    It writes which nodes there are first. What others put into its files is lost, as with the real one.
+    It writes which nodes there are first.
+
+    Args:
+        controller: where.
+        fleet: the machines.
+        kept: lines of others that it leaves at the end of slurm.conf; all else of others is lost.
     """
     controller.write(RESOURCE_CONFIG, agent.resource_config(fleet))
-    for name, text in (("gres.conf", agent.gres_conf(fleet)), ("slurm.conf", agent.slurm_conf(fleet))):
+    texts = {"gres.conf": agent.gres_conf(fleet), "slurm.conf": agent.slurm_conf(fleet) + kept}
+    for name, text in texts.items():
         controller.write(f"{agent.VERSIONED}/{name}.new", text)
         controller.run(["mv", f"{agent.VERSIONED}/{name}.new", f"{agent.VERSIONED}/{name}"])
