@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
-    if config.pluginmanager.hasplugin("dsession"):
+    if getattr(config.option, "dist", "no") != "no":  # xdist registers its session only after us
         config.pluginmanager.register(Spread())
 
 
