@@ -192,7 +192,5 @@ def test_a_slurmctld_that_hangs_is_neither_up_nor_down(
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(slurm_daemons, "_ASK_SECONDS", 0.2)
-    with pytest.raises(
-        UnreachableError, match="slurmctld is neither up nor down: scontrol ping"
-    ):
+    with pytest.raises(UnreachableError, match="slurmctld is neither up nor down: scontrol ping"):
         SlurmDaemons(DaemonCommands(), 2).controller_answers()
