@@ -53,6 +53,7 @@ def _do(cluster: Hosts, block: Block) -> str:
 def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts) -> None:
     printed = [_do(cluster, block) for block in blocks(PAGE)]
     assert printed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
+    assert "session-limit $PPID 4 0 " in cluster["login-1"].read("/etc/pam.d/sshd")
     _login_follows_the_job(cluster)
 
 
