@@ -213,6 +213,15 @@ def test_a_wide_open_slurmdbd_conf_is_closed(node: Node) -> None:
     assert stat.S_IMODE(node.path(f"{ETC}/slurmdbd.conf").stat().st_mode) == 0o600
 
 
+def test_a_slurmdbd_conf_that_the_site_has_changed_is_written_anew(node: Node) -> None:
+    assert node.run().returncode == 0
+    template = node.bundle / "site/slurm/slurmdbd.conf"
+    template.write_text(f"{template.read_text()}PurgeJobAfter=12months\n")
+    assert node.run().returncode == 0
+    assert "PurgeJobAfter=12months\n" in node.path(f"{ETC}/slurmdbd.conf").read_text()
+    assert node.calls("systemctl").count("systemctl restart slurmdbd") == 2
+
+
 def test_accounts_that_somebody_removed_come_back(node: Node) -> None:
     """Re-running after a node was replaced restores everything: the new controller's database is empty."""
     assert node.run().returncode == 0
