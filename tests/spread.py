@@ -39,8 +39,15 @@ def slowest_first(items: list[pytest.Item]) -> None:
 
 
 class Spread:
-    """The plugin that is registered when tests run in several processes."""
+    """The plugin that is registered when tests run in several processes.
+
+    It also names each failure at once: the details come only when all is over, half an hour later.
+    """
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> ByFileAndRelease:
         config.option.loadscopereorder = False
         return ByFileAndRelease(config, log)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            print(f"\n{report.nodeid}: failed in its {report.when} after {report.duration:.0f} s", flush=True)
