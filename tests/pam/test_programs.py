@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import time
@@ -55,24 +56,79 @@ def test_adopted_knows_the_cgroup_of_a_job_of_the_user(tmp_path: Path, line: str
     assert call("adopted", changes={"/proc/self/cgroup": str(file)}, PAM_TYPE="close_session").returncode == 0
 
 
+ME = {'"$uid" = 0': f'"$uid" = {os.getuid()}'}  # slurmd's user here
+WAIT = ("-c", "read line")  # until standard input ends
+
+
+def slurmd_runs(*words: str, changes: dict[str, str] = ME) -> int:
+    return call("slurmd-runs", *words, changes=changes).returncode
+
+
+def until_named(process: subprocess.Popen[bytes], name: str) -> None:
+    """Wait until a process has become the program that it was started as."""
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{process.pid}/comm").read_text() != f"{name}\n":
+        assert time.monotonic() < deadline
+
+
+def program(folder: Path, name: str) -> Path:
+    """A shell of this name."""
+    folder.chmod(0o755)
+    return Path(shutil.copy("/bin/sh", folder / name))
+
+
 @pytest.mark.parametrize("name", ["slurmd", "slurmd-wlm"])
 def test_slurmd_runs(tmp_path: Path, name: str) -> None:
     """By its pid file, else by its name; another program with its number, or nobody, is not it."""
-    slurmd = tmp_path / name
-    slurmd.symlink_to("/bin/sleep")
+    slurmd = program(tmp_path, name)
     pid_file = tmp_path / "slurmd.pid"
-    with subprocess.Popen([slurmd, "60"]) as process:
+    with subprocess.Popen([slurmd, *WAIT], stdin=subprocess.PIPE) as process:
+        until_named(process, name)
         pid_file.write_text(f"{process.pid}\n")
-        deadline = time.monotonic() + 5
-        while call("slurmd-runs", str(pid_file), "no-such-node").returncode:
-            assert time.monotonic() < deadline
+        assert slurmd_runs(str(pid_file), "no-such-node") == 0
+        slurmd.unlink()  # a package's new version takes its place
+        assert slurmd_runs(str(pid_file), "no-such-node") == 0
         process.kill()
-    stale = call("slurmd-runs", str(pid_file), "no-such-node")
+    stale = call("slurmd-runs", str(pid_file), "no-such-node", changes=ME)
     assert (stale.returncode, "slurmd does not run on this node" in stale.stdout) == (1, True)
     pid_file.write_text(f"{os.getpid()}\n")
-    assert call("slurmd-runs", str(pid_file), "no-such-node").returncode == 1
+    assert slurmd_runs(str(pid_file), "no-such-node") == 1
     pid_file.unlink()
-    assert call("slurmd-runs", str(pid_file), "no-such-node").returncode == 1
+    assert slurmd_runs(str(pid_file), "no-such-node") == 1
+
+
+def test_slurmd_is_found_by_its_name_alone(tmp_path: Path) -> None:
+    """Daemons of systemd have no pid file since 23.11."""
+    slurmd, node = program(tmp_path, "slurmd"), f"node-{os.getpid()}"
+    assert slurmd_runs("/nonexistent", node) == 1
+    with subprocess.Popen([slurmd, *WAIT, "-N", node], stdin=subprocess.PIPE) as process:
+        until_named(process, "slurmd")
+        assert slurmd_runs("/nonexistent", node) == 0
+        assert slurmd_runs("/nonexistent", f"{node}0") == 1
+
+
+@pytest.mark.system  # another user's process takes root to start
+def test_somebody_elses_slurmd_opens_nothing(tmp_path: Path) -> None:
+    """Neither by the pid file's number, used again, nor by its name."""
+    slurmd, node = program(tmp_path, "slurmd"), f"node-{os.getpid()}"
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    pid_file = tmp_path / "slurmd.pid"
+    with subprocess.Popen([*become, slurmd, *WAIT, "-N", node], stdin=subprocess.PIPE) as process:
+        until_named(process, "slurmd")
+        pid_file.write_text(f"{process.pid}\n")
+        theirs = {'"$uid" = 0': '"$uid" = 65534'}
+        assert slurmd_runs(str(pid_file), node, changes=theirs) == 0  # it is refused for its owner alone
+        assert slurmd_runs(str(pid_file), node, changes={}) == 1
+        assert slurmd_runs("/nonexistent", node, changes={}) == 1
+
+
+def test_a_link_to_a_program_that_is_roots_opens_nothing(tmp_path: Path) -> None:
+    """sudo that asks for a password is root's, under whatever name one calls it."""
+    link, node = tmp_path / "slurmd", f"node-{os.getpid()}"
+    link.symlink_to("/bin/sh")
+    with subprocess.Popen([link, *WAIT, "-N", node], stdin=subprocess.PIPE) as process:
+        until_named(process, "slurmd")
+        assert slurmd_runs("/nonexistent", node) == 1
 
 
 def squeue(folder: Path, script: str) -> dict[str, str]:
