@@ -7,7 +7,9 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,6 @@ def until_named(process: subprocess.Popen[bytes], name: str) -> None:
 
 def program(folder: Path, name: str) -> Path:
     """A shell of this name."""
-    folder.chmod(0o755)
     return Path(shutil.copy("/bin/sh", folder / name))
 
 
@@ -107,10 +108,18 @@ def test_slurmd_is_found_by_its_name_alone(tmp_path: Path) -> None:
         assert slurmd_runs("/nonexistent", f"{node}0") == 1
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter; pytest's are closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.system  # another user's process takes root to start
-def test_somebody_elses_slurmd_opens_nothing(tmp_path: Path) -> None:
+def test_somebody_elses_slurmd_opens_nothing(open_folder: Path, tmp_path: Path) -> None:
     """Neither by the pid file's number, used again, nor by its name."""
-    slurmd, node = program(tmp_path, "slurmd"), f"node-{os.getpid()}"
+    slurmd, node = program(open_folder, "slurmd"), f"node-{os.getpid()}"
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     pid_file = tmp_path / "slurmd.pid"
     with subprocess.Popen([*become, slurmd, *WAIT, "-N", node], stdin=subprocess.PIPE) as process:
