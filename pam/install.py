@@ -7,6 +7,7 @@
     install.py show      the same; prints the stack that would be installed
     install.py remove    the stack as it was
 
+Who runs it by sudo must be an administrator of the settings, or say --without-me, so as not to be out after.
 Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written. When it is not 0, the
 stack is as it was, or (install, `problem:`) in place with something else left to be put right.
 """
@@ -66,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--sessions", type=Path, default=Order.sessions, help="default: %(default)s")
     parser.add_argument(
+        "--without-me",
+        action="store_true",
+        help="although you, who run this by sudo, are none of the administrators",
+    )
+    parser.add_argument(
         "--root", default=os.environ.get("HPCTOOLS_ROOT", ""), help="stands before every path"
     )
     return parser
@@ -88,6 +94,7 @@ def _order(words: argparse.Namespace) -> Order:
         state=words.state,
         sessions=words.sessions,
         root=words.root.rstrip("/"),
+        invoker="" if words.without_me else os.environ.get("SUDO_USER", ""),
     )
 
 

@@ -40,6 +40,7 @@ class Order:
         state: where copies of former stacks and the lock are.
         sessions: where the session limit remembers who is in.
         root: stands before every path that is read or written here (in tests); not in the stack.
+        invoker: who installs, by sudo: they must get in afterwards; empty for nobody.
     """
 
     role: str
@@ -51,6 +52,7 @@ class Order:
     state: Path = Path("/var/lib/hpctools-pam")
     sessions: Path = Path("/run/hpctools-sessions")
     root: str = ""
+    invoker: str = ""
 
     def at(self, path: Path) -> Path:
         """Where a path of the node really is."""

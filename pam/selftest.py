@@ -20,6 +20,7 @@ from pam.roles import REFUSE
 from pam.settings import ROOT, Settings
 
 TRIAL = "hpctools-trial-"
+CLOSING = ("compute", "closed")  # the roles that keep people out
 STRANGERS = ("nobody", "daemon", "bin", "games", "man", "mail", "news")
 
 
@@ -89,6 +90,7 @@ def _group(gid: int) -> str:
 def run(order: Order, wanted: Wanted) -> Report:
     """Try a stack whose copies and programs are in place already; the service's own file is not touched."""
     report = Report()
+    _try_invoker(order, report)
     if order.folder != trial.SERVICES:
         report.lines.append(f"not tried: libpam reads stacks in {trial.SERVICES} only, not in {order.folder}")
         return report
@@ -103,6 +105,16 @@ def run(order: Order, wanted: Wanted) -> Report:
     if order.role == "compute":
         _try_session(order, wanted, report)
     return report
+
+
+def _try_invoker(order: Order, report: Report) -> None:
+    """A line of sudoers makes nobody an administrator here, and they would be out with their next login."""
+    if order.role not in CLOSING or not known(order.invoker):
+        return
+    fine = is_administrator(order.invoker, order.settings)
+    way_out = "name them in access.administrators of the site file, or say --without-me"
+    words = "is an administrator" if fine else f"is no administrator and could not log in again: {way_out}"
+    report.say(fine, f"{order.invoker}, who runs this by sudo, {words}")
 
 
 def answers_to_administrators(order: Order) -> dict[str, trial.Answer]:

@@ -119,6 +119,17 @@ def locked_accounts_stay_out(site: Site) -> Iterator[Finding]:
         )
 
 
+def somebody_gets_in(site: Site) -> Iterator[Finding]:
+    """Many a sshd refuses root's logins (PermitRootLogin), and compute nodes everybody without a job."""
+    people = site.access.administrators
+    if not people.users and not people.groups:
+        yield site.source.warning(
+            ("access", "administrators"),
+            "no administrators but root",
+            "a user or a group, or nobody gets into compute nodes where sshd refuses root",
+        )
+
+
 WARNINGS: tuple[Warn, ...] = (
     state_is_shared,
     departments_have_partitions,
@@ -128,5 +139,6 @@ WARNINGS: tuple[Warn, ...] = (
     one_fabric,
     groups_are_read,
     locked_accounts_stay_out,
+    somebody_gets_in,
     *GPU_WARNINGS,
 )

@@ -14,7 +14,7 @@ shift
 if [ ! -d "$folder/pam.d" ]; then mkdir "$folder/pam.d" && cp -a /etc/pam.d/. "$folder/pam.d"; fi
 mount --bind "$folder/pam.d" /etc/pam.d
 mount -t tmpfs none /run
-exec env "PYTHONPATH=$0" "$@"
+exec env -u SUDO_USER "PYTHONPATH=$0" "$@"
 """
 
 
@@ -37,8 +37,8 @@ def run(
     return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=limit, check=False)
 
 
-def installer(folder: Path, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the installer with its other folders below `folder`."""
+def installer(folder: Path, verb: str, *words: str, sudo: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the installer with its other folders below `folder`; `sudo` is who calls it so."""
     places = [
         "--library",
         f"{folder}/library",
@@ -47,4 +47,5 @@ def installer(folder: Path, verb: str, *words: str) -> subprocess.CompletedProce
         "--sessions",
         f"{folder}/sessions",
     ]
-    return run(folder, ["/usr/bin/python3", str(ROOT / "pam/install.py"), verb, *places, *words])
+    by = ["env", f"SUDO_USER={sudo}"] * bool(sudo)
+    return run(folder, [*by, "/usr/bin/python3", str(ROOT / "pam/install.py"), verb, *places, *words])

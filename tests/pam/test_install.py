@@ -154,6 +154,39 @@ def test_a_stack_that_refuses_administrators_once_in_place_is_put_back(node: Pat
     assert "the former stack was put back" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("role", "verb"), [("compute", "install"), ("closed", "install"), ("closed", "self-test")]
+)
+def test_who_installs_cannot_lock_themselves_out(node: Path, role: str, verb: str) -> None:
+    """With sudo by a line of sudoers one is in none of the groups."""
+    settings = node / "settings.json"
+    settings.write_text(json.dumps({"access": {"administrators": {"users": ["games"], "groups": ["staff"]}}}))
+    words = (verb, "--role", role, "--settings", str(settings))
+    refused = installer(node, *words, sudo="daemon")
+    assert (refused.returncode, stack(node), names(node)) == (1, (node / "first").read_text(), set())
+    said = refused.stderr + refused.stdout
+    assert "WRONG daemon, who runs this by sudo, is no administrator and could not log in again" in said
+    assert "--without-me" in said
+    for admitted_words, user in (((*words, "--without-me"), "daemon"), (words, "games"), (words, "root")):
+        done = installer(node, *admitted_words, sudo=user)
+        assert done.returncode == 0, (user, done)
+        installer(node, "remove")
+
+
+def test_who_installs_is_an_administrator_by_group_or_not_known_here(node: Path) -> None:
+    """SUDO_USER may be a name of another container; the primary group counts too."""
+    settings = node / "settings.json"
+    settings.write_text(json.dumps({"access": {"administrators": {"groups": ["daemon"]}}}))
+    for user in ("daemon", "not-there"):
+        done = installer(node, "install", *COMPUTE, "--settings", str(settings), sudo=user)
+        assert done.returncode == 0, (user, done)
+        installer(node, "remove")
+
+
+def test_who_installs_a_login_nodes_stack_gets_in_as_everybody(node: Path) -> None:
+    assert installer(node, "install", *LOGIN, sudo="daemon").returncode == 0
+
+
 def test_wrong_input(node: Path) -> None:
     cases = {
         ("install",): (2, "--role is missing"),

@@ -35,6 +35,7 @@ def shared(words: str) -> str:
 
 def test_an_ordinary_site_has_none() -> None:
     assert told(site()) == []
+    assert told(site(more="access:\n  administrators: {users: [ada], groups: []}\n")) == []
     assert told(site(departments=GEO, more=shared("departments: all, default: true, tiers: [normal]"))) == []
 
 
@@ -71,6 +72,11 @@ def test_an_ordinary_site_has_none() -> None:
             site("  topology: {kind: tree, switches: [{name: a, nodes: cpu-1}, {name: b, nodes: cpu-2}]}\n"),
             "s:4: cluster.topology.switches: warning: found 2 switches with nothing above them (a, b), "
             "expected one at the top, unless no job may use nodes of several of them",
+        ),
+        (
+            site(more="access:\n  administrators: {users: [], groups: []}\n"),
+            "s:9: access.administrators: warning: found no administrators but root, expected a user or a "
+            "group, or nobody gets into compute nodes where sshd refuses root",
         ),
     ],
 )
