@@ -61,6 +61,13 @@ def test_a_job_of_a_departments_person_runs_and_is_accounted(machines: Hosts, co
     until(lambda: said(controller, *jobs) == ["nlp-lab|nlp|normal|COMPLETED"])
 
 
+def test_a_worker_whose_site_states_no_access_is_not_left_closed(machines: Hosts) -> None:
+    """03-closed let administrators in alone; the rules of a compute node have taken its place."""
+    stack = machines["gpu-1"].read("/etc/pam.d/sshd")
+    assert stack.count("# hpctools: begin") == 1
+    assert ("pam_slurm_adopt.so" in stack, "only administrators may log in" in stack) == (True, False)
+
+
 def test_what_somebody_changed_comes_back_and_what_they_added_stays(controller: Host) -> None:
     wanted = associations(controller)
     for change in (
