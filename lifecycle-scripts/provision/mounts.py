@@ -129,12 +129,16 @@ def _is_mounted(mount: Mount) -> bool:
 
 
 def _something_else(mount: Mount) -> str:
-    """The other remote file system that is mounted there; empty when it is ours, or nothing remote."""
+    """The other file system that is mounted there, remote or a disk of the node; empty when it is ours.
+
+    A folder of the node that is bound there (`/dev/sda1[/folder]`) is somebody's intent, and is left.
+    """
     found = call(["findmnt", "-n", "-r", "-o", "SOURCE", "--mountpoint", str(on_node(mount.path))], limit=10)
     sources = [line.strip() for line in found.out.splitlines() if line.strip()] if found.code == 0 else []
     last = sources[-1] if sources else ""
     remote = re.search(r":/", last) is not None
-    return last if remote and _plain(last) != _plain(mount.source) else ""
+    disk = re.fullmatch(r"/dev/[^\[]+", last) is not None
+    return last if (remote or disk) and _plain(last) != _plain(mount.source) else ""
 
 
 def _plain(source: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.lifecycle.node import Node
 
-from provision.mounts import MARK, Mount, with_lines  # isort: skip
+from provision.mounts import MARK, OPTIONS, Mount, with_lines  # isort: skip
 
 LUSTRE = Mount("fs-1@tcp:/abc", "/fsx", "lustre", ("noatime", "flock"))
 NFS = Mount("fs-2:/fsx", "/home", "nfs", ("hard",))
@@ -100,13 +100,28 @@ def test_a_mount_that_hangs_is_given_up(node: Node) -> None:
     assert node.events("step-failed")[0]["message"] == "not done within 1 s"
 
 
-def test_another_file_system_in_its_place_is_a_failure_and_not_done(node: Node) -> None:
+@pytest.mark.parametrize("kind", ["nfs", "lustre"])
+@pytest.mark.parametrize("other", ["old-server:/export", "/dev/nvme1n1", "/dev/mapper/vg-lv"])
+def test_another_file_system_in_its_place_is_a_failure_and_not_done(
+    node: Node, other: str, kind: str
+) -> None:
+    """HyperPod's agent mounts the local disk of an instance; a line of somebody's may, too."""
     world(node)
-    only_mounts(node, stated("/fsx", "fs-1:/fsx"))
-    node.write("/stand-in/source", "old-server:/export\n")
+    only_mounts(node, stated("/fsx", "fs-1:/fsx" if kind == "nfs" else "fs-1@tcp:/abc", kind=kind))
+    node.write("/stand-in/source", f"{other}\n")
     node.write(f"/stand-in/mounted{str(node.path('/fsx')).replace('/', '_')}", "")
     assert node.run().returncode == 1
-    assert "/fsx has old-server:/export mounted" in node.events("output")[0]["message"]
+    assert f"/fsx has {other} mounted" in node.events("output")[0]["message"]
+
+
+def test_a_folder_of_the_node_that_is_bound_there_is_left(node: Node) -> None:
+    world(node)
+    only_mounts(node, stated("/fsx", "fs-1:/fsx"))
+    node.write("/etc/fstab", with_lines("", (Mount("fs-1:/fsx", "/fsx", "nfs", OPTIONS["nfs"]),)))
+    node.write("/stand-in/source", "/dev/vda1[/srv/fsx]\n")
+    node.write(f"/stand-in/mounted{str(node.path('/fsx')).replace('/', '_')}", "")
+    assert node.run().returncode == 0
+    assert node.calls("mount") == []
 
 
 def test_a_source_by_address_is_the_same_lustre(node: Node) -> None:
