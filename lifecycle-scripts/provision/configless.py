@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import time
-from pathlib import Path
 
+from provision import slurmd_start
 from provision.failures import Failure
 from provision.files import is_so, on_node, write_whole
 from provision.processes import call
@@ -37,7 +37,7 @@ def is_done(context: Context) -> bool:
     daemon = _daemon(context)
     if not is_active(daemon):
         return False
-    return _is_ours(daemon, context) or _asks(daemon, context)
+    return (_is_ours(daemon, context) or _asks(daemon, context)) and _has_loaded(context)
 
 
 def do(context: Context) -> None:
@@ -55,15 +55,23 @@ def do(context: Context) -> None:
     # After the unit's own lines, so that it holds whether or not the unit reads that file.
     drop_in(daemon, _drop_in(daemon))
     _wait_for_controller(context)
+    _start_with_ours(daemon, context)
+
+
+def _start_with_ours(daemon: str, context: Context) -> None:
+    """Start it, and again for as long as what it has fetched is the agent's alone."""
     until = time.monotonic() + INCLUDE_SECONDS
-    _start(daemon)
-    while _lacks_ours(context) and time.monotonic() < until:
-        time.sleep(SETTLE_SECONDS)
-        _start(daemon)
-
-
-def _start(daemon: str) -> None:
     _start_until_it_stays(daemon)
+    while (lacks := _lacks_ours(context)) and time.monotonic() < until:
+        time.sleep(SETTLE_SECONDS)
+        _start_until_it_stays(daemon)
+    if lacks:
+        print(
+            f"{daemon} runs without {INCLUDE}, which the controller does not ship: see the controller's log; "
+            "once it does, run on_create.sh here again"
+        )
+    if _wants_ours(context):
+        slurmd_start.note(with_ours=not lacks)
 
 
 def _start_until_it_stays(daemon: str) -> None:
@@ -86,6 +94,19 @@ def _started(daemon: str) -> str:
         return str(failure)
     time.sleep(SETTLE_SECONDS)
     return "" if is_active(daemon) else "it has ended"
+
+
+def _wants_ours(context: Context) -> bool:
+    """Whether plugins of this node's daemon depend on our Include."""
+    return context.role == "compute" and (context.settings.folder / "slurm" / INCLUDE).exists()
+
+
+def _has_loaded(context: Context) -> bool:
+    """Whether slurmd was started with what it has fetched by now; a reconfigure loads no plugins anew."""
+    if not _wants_ours(context):
+        return True
+    with_ours = slurmd_start.started_with_ours()
+    return with_ours is True or (with_ours is False and _lacks_ours(context))
 
 
 def _lacks_ours(context: Context) -> bool:
@@ -152,18 +173,8 @@ def _is_ours(daemon: str, context: Context) -> bool:
 
 def _asks(daemon: str, context: Context) -> bool:
     """Whether it was started for these controllers, by HyperPod's agent or anybody."""
-    for path in on_node("/proc").glob("[0-9]*/cmdline"):
-        words = _words(path)
-        if words and Path(words[0]).name == daemon and _servers(words) >= set(context.controllers):
-            return True
-    return False
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
-    except OSError:  # it has ended
-        return []
+    wanted = set(context.controllers)
+    return any(_servers(words) >= wanted for _, words in slurmd_start.command_lines(daemon))
 
 
 def _servers(words: list[str]) -> set[str]:
