@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--settings", type=Path, help="settings.json; its section `access` counts")
     parser.add_argument("--service", default="sshd", help="the PAM service, which is sshd's program name")
-    parser.add_argument("--guard", action="append", default=[], metavar="SERVICE", help="also: su, su-l")
+    parser.add_argument(
+        "--guard", action="append", default=[], metavar="SERVICE", help="also: su, su-l, sudo, sudo-i"
+    )
     parser.add_argument(
         "--node", default="", help="Slurm's name of the node, where several slurmds share a host"
     )

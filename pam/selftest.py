@@ -104,6 +104,8 @@ def run(order: Order, wanted: Wanted) -> Report:
         _try_stranger(order, new, old, report)
     if order.role == "compute":
         _try_session(order, wanted, report)
+    if wanted.additions.guard:
+        _try_guard(order, wanted, report)
     return report
 
 
@@ -159,6 +161,19 @@ def _try_session(order: Order, wanted: Wanted, report: Report) -> None:
         for user, admitted in ((ROOT, True), (next(filter(known, STRANGERS), ROOT), False)):
             answer = trial.attempt(name, user, "session")
             report.say(answer.admitted is admitted or not known(user), f"session of {user}: {answer.said}")
+
+
+def _try_guard(order: Order, wanted: Wanted, report: Report) -> None:
+    """Administrators come to what is guarded, as without us; others step over it. pam_deny stands for it."""
+    end = ["session\trequisite\tpam_deny.so", "session\trequired\tpam_permit.so", ""]
+    others = (user for user in STRANGERS if known(user) and not is_administrator(user, order.settings))
+    tried = [*administrators(order.settings)[0], *[next(others, "")]]
+    with _service(order, "session", "\n".join([*wanted.additions.guard, *end])) as name:
+        for user in filter(None, tried):
+            skipped = trial.attempt(name, user, "session").admitted
+            words = "stays in its job" if skipped else "is what it was"
+            fine = skipped is not is_administrator(user, order.settings)
+            report.say(fine, f"{order.service}, a session of {user} within a session: {words}")
 
 
 @contextlib.contextmanager

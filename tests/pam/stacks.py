@@ -39,6 +39,27 @@ session	required			pam_permit.so
 session	required	pam_unix.so
 session	optional	pam_systemd.so
 """,
+    "sudo": """\
+#%PAM-1.0
+
+# Set up user limits from /etc/security/limits.conf.
+session    required   pam_limits.so
+
+@include common-auth
+@include common-account
+@include common-session-noninteractive
+""",
+    "sudo-i": """\
+#%PAM-1.0
+
+# Set up user limits from /etc/security/limits.conf.
+session    required   pam_limits.so
+
+@include common-auth
+@include common-account
+@include common-session
+""",
+    "common-session-noninteractive": "session\trequired\tpam_permit.so\nsession\trequired\tpam_unix.so\n",
     "common-password": "password\t[success=1 default=ignore]\tpam_unix.so obscure yescrypt",
 }
 REDHAT = {
@@ -73,6 +94,21 @@ session     [success=1 default=ignore]                   pam_succeed_if.so servi
 session     required                                     pam_unix.so
 session     optional                                     pam_sss.so
 """,
+    "sudo": """\
+#%PAM-1.0
+auth       include      system-auth
+account    include      system-auth
+password   include      system-auth
+session    include      system-auth
+""",
+    "sudo-i": """\
+#%PAM-1.0
+auth       include      sudo
+account    include      sudo
+password   include      sudo
+session    optional     pam_keyinit.so force revoke
+session    include      sudo
+""",
     "postlogin": """\
 session     optional                   pam_umask.so silent
 session     [success=1 default=ignore] pam_succeed_if.so service !~ gdm* service !~ su* quiet
@@ -80,6 +116,7 @@ session     [default=1]                pam_lastlog.so nowtmp
 session     optional                   pam_lastlog.so silent noupdate showfailed
 """,
 }
+REDHAT["system-auth"] = REDHAT["password-auth"]
 
 
 def reader(files: Mapping[str, str]) -> Callable[[str], str]:

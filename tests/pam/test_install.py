@@ -16,6 +16,7 @@ import pytest
 from pam import rewrite, transaction
 from tests.pam import private_pam
 from tests.pam.private_pam import installer
+from tests.pam.stacks import DEBIAN, REDHAT
 
 pytestmark = pytest.mark.system  # mount namespaces need root
 ROOT = Path(__file__).parents[2]
@@ -40,8 +41,8 @@ def stack(node: Path) -> str:
     return (node / "pam.d" / "sshd").read_text()
 
 
-def admitted(node: Path, *users: str, service: str = "sshd") -> dict[str, bool]:
-    each = "[attempt(sys.argv[1], user, 'account').admitted for user in sys.argv[2:]]"
+def admitted(node: Path, *users: str, service: str = "sshd", phase: str = "account") -> dict[str, bool]:
+    each = f"[attempt(sys.argv[1], user, '{phase}').admitted for user in sys.argv[2:]]"
     code = f"import sys; from pam.trial import attempt; print({each})"
     done = private_pam.run(node, [sys.executable, "-c", code, service, *users])
     return dict(zip(users, json.loads(done.stdout.lower()), strict=True))
@@ -185,6 +186,59 @@ def test_who_installs_is_an_administrator_by_group_or_not_known_here(node: Path)
 
 def test_who_installs_a_login_nodes_stack_gets_in_as_everybody(node: Path) -> None:
     assert installer(node, "install", *LOGIN, sudo="daemon").returncode == 0
+
+
+@pytest.mark.parametrize("stacks", [DEBIAN, REDHAT], ids=["debian", "redhat"])
+def test_sudo_stays_in_the_job_and_administrators_sudo_as_it_was(node: Path, stacks: dict[str, str]) -> None:
+    """What moves sessions is reached by administrators alone (it refuses here, so that one sees it); the
+    account phase answers as before."""
+    escape = node / "pam_systemd.so"
+    escape.write_bytes(private_pam.module("pam_debug.so").read_bytes())
+    moves = f"session required {escape} open_session=session_err\n"
+    bare = "account required pam_permit.so\nsession required pam_permit.so\n"
+    session = bare + moves + "session required pam_unix.so\n"
+    for name in ("common-session", "common-session-noninteractive", "system-auth"):
+        (node / "pam.d" / name).write_text(session)
+    for name in ("sudo", "sudo-i"):
+        (node / "pam.d" / name).write_text(stacks[name])
+    guards = ("--guard", "sudo", "--guard", "sudo-i")
+    before = {name: (node / "pam.d" / name).read_text() for name in ("sudo", "sudo-i")}
+    done = installer(node, "install", *COMPUTE, *guards)
+    assert done.returncode == 0, done
+    assert "sudo-i, a session of root within a session: is what it was" in done.stdout
+    assert "sudo-i, a session of nobody within a session: stays in its job" in done.stdout
+    assert installer(node, "check", *COMPUTE, *guards).returncode == 0
+    for service in before:
+        assert admitted(node, "root", "nobody", service=service) == {"root": True, "nobody": True}
+        moved = admitted(node, "root", "nobody", service=service, phase="session")
+        assert moved == {"root": False, "nobody": True}
+    for service in reversed(before):
+        assert installer(node, "remove", "--service", service).returncode == 0
+    assert before == {name: (node / "pam.d" / name).read_text() for name in before}
+
+
+def test_guards_that_miss_an_administrator_are_noticed(node: Path) -> None:
+    """A jump too short puts administrators' su and sudo into the job, as users'."""
+    driver = (
+        "import sys; sys.argv[0] = 'install.py'\n"
+        "from pam import install, roles\n"
+        "plain = roles.administrators\n"
+        "roles.administrators = lambda kind, given, over: plain(kind, given, 0 if over == 1 else over)\n"
+        "sys.exit(install.main(sys.argv[1:]))\n"
+    )
+    places = [
+        "--library",
+        f"{node}/library",
+        "--state",
+        f"{node}/state",
+        "--role",
+        "guard",
+        "--service",
+        "su",
+    ]
+    done = private_pam.run(node, [sys.executable, "-c", driver, "install", *places])
+    assert done.returncode == 1, done
+    assert "WRONG su, a session of root within a session: stays in its job" in done.stderr
 
 
 def test_wrong_input(node: Path) -> None:

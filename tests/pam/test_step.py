@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pam.stacks import DEBIAN
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,6 +21,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.root, self.bundle, self.settings = folder / "root", folder / "bundle", folder / "settings.json"
         shutil.copytree("/etc/pam.d", self.root / "etc/pam.d")
+        for name in ("sudo", "sudo-i"):
+            (self.root / "etc/pam.d" / name).write_text(DEBIAN[name])
         module = self.root / "lib/security/pam_slurm_adopt.so"
         module.parent.mkdir(parents=True)
         module.touch()
@@ -64,7 +68,8 @@ def test_check_do_check(node: Node, role: str, rule: str) -> None:
     assert rule in node.stack().partition("# hpctools: end")[0]
     assert "user = ada" in node.stack()
     assert node.step("check", role).returncode == 0
-    assert ("# hpctools: begin" in (node.root / "etc/pam.d/su").read_text()) is (role == "compute")
+    for name in ("su", "su-l", "sudo", "sudo-i"):
+        assert ("# hpctools: begin" in (node.root / "etc/pam.d" / name).read_text()) is (role == "compute")
     before = node.stack()
     assert (node.step("do", role).returncode, node.stack()) == (0, before)
 
@@ -93,6 +98,14 @@ def test_each_service_is_checked(node: Node) -> None:
     assert node.step("check", "compute").returncode == 1
     assert node.step("do", "compute").returncode == 0
     assert node.step("check", "compute").returncode == 0
+
+
+def test_a_node_without_sudo(node: Node) -> None:
+    for name in ("sudo", "sudo-i"):
+        (node.root / "etc/pam.d" / name).unlink()
+    assert node.step("do", "compute").returncode == 0
+    assert node.step("check", "compute").returncode == 0
+    assert not (node.root / "etc/pam.d/sudo").exists()
 
 
 def test_nonsense(node: Node) -> None:
