@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -56,10 +58,10 @@ def _is_same(store: Path, name: str) -> bool:
 
 
 def _keep_or_bring_back(store: Path) -> None:
+    _refuse_others_folders(store)
     store.mkdir(parents=True, exist_ok=True)
+    _refuse_others_folders(store)
     store.chmod(0o700)
-    if store.stat().st_uid != os.geteuid():
-        raise Failure(f"{store} does not belong to root: host keys do not go there", hopeless=True)
     changed = [_settle(store, _NAME.format(kind), kind) for kind in _KINDS]
     if any(changed):
         print("host keys are those that were kept")
@@ -68,6 +70,16 @@ def _keep_or_bring_back(store: Path) -> None:
             if call(["systemctl", "reload", unit], limit=30).code == 0:
                 return
         raise Failure("neither ssh nor sshd reloads: it goes on with the old host keys")
+
+
+def _refuse_others_folders(store: Path) -> None:
+    """Whoever owns a folder on the way may put a link there, and root would do to its target what is ours."""
+    real = Path(os.path.realpath(store))
+    for path in (store, *store.parents, real, *real.parents):
+        if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
+            raise Failure(f"{path} does not belong to root: host keys do not go there", hopeless=True)
+    if store.is_symlink():
+        raise Failure(f"{store} is a link: host keys do not go there", hopeless=True)
 
 
 def _settle(store: Path, name: str, kind: str) -> bool:
@@ -107,22 +119,54 @@ def _homes(context: Context) -> Iterator[tuple[Path, int]]:
 def _has_key(home: Path) -> bool:
     try:
         public = (home / ".ssh/id_ed25519.pub").read_text().strip()
-        return bool(public) and public in (home / ".ssh/authorized_keys").read_text()
-    except OSError:
+        private = (home / ".ssh/id_ed25519").read_text()
+        authorized = (home / ".ssh/authorized_keys").read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(public) and public in authorized and _belong_together(private, public)
+
+
+def _belong_together(private: str, public: str) -> bool:
+    """Whether a private key, which has its public one in clear, is this one's; other formats are trusted."""
+    lines = private.strip().splitlines()
+    if not lines or "OPENSSH PRIVATE KEY" not in lines[0]:
+        return bool(lines)
+    try:
+        blob = b64decode(public.split()[1])
+        return bool(blob) and blob in b64decode("".join(lines[1:-1]))
+    except (IndexError, ValueError):
         return False
 
 
 def _make_key(home: Path) -> None:
-    """Make a person's key, as that person; what they have authorized already stays."""
+    """Make a person's key, as that person; what they have authorized already stays.
+
+    All nodes do so at once, in the same home.
+    """
     folder = home / ".ssh"
     folder.mkdir(exist_ok=True, mode=0o700)
     key, public = folder / "id_ed25519", folder / "id_ed25519.pub"
     if not key.exists():
-        comment = f"{home.name}@cluster"
-        must(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key)], limit=60)
-    if not public.exists():
-        write_whole(public, must(["ssh-keygen", "-y", "-f", str(key)], limit=60))
+        _make_private(key, f"{home.name}@cluster")
+    if not public.exists() or not _belong_together(key.read_text(), public.read_text()):
+        write_whole(public, must(["ssh-keygen", "-y", "-f", str(key)], limit=60), 0o644)
     authorized = folder / "authorized_keys"
     before = authorized.read_text() if authorized.exists() else ""
-    before += "\n" if before and not before.endswith("\n") else ""
-    write_whole(authorized, before + public.read_text(), 0o600)
+    if public.read_text().strip() not in before:
+        before += "\n" if before and not before.endswith("\n") else ""
+        write_whole(authorized, before + public.read_text(), 0o600)
+
+
+def _make_private(key: Path, comment: str) -> None:
+    """Make a private key, unless another node is faster: a link is made or refused, never half made."""
+    own = key.with_name(f".{key.name}.{os.uname().nodename}")
+    made = (own, own.with_name(f"{own.name}.pub"))
+    for path in made:  # of a run that was killed
+        path.unlink(missing_ok=True)
+    try:
+        must(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(own)], limit=60)
+        with suppress(FileExistsError):
+            os.link(own, key)
+    finally:
+        for path in made:
+            path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +104,54 @@ def test_root_writes_through_no_link_of_a_user(node: Node, tmp_path: Path) -> No
     assert sorted(path.name for path in precious.iterdir()) == ["file"]
 
 
+# The other node of the same home, which is faster than this one's ssh-keygen.
+FASTER = """\
+/usr/bin/ssh-keygen "$@" || exit 1
+[[ "$*" == *" -y "* || "$1" = -y ]] || install -m 0600 "$STAND_IN/other" "$(dirname "${@: -1}")/id_ed25519"
+"""
+
+
+def key_pair(path: Path) -> tuple[str, str]:
+    made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "ada@cluster", "-f", str(path)]
+    subprocess.run(made, check=True, timeout=60)
+    path.chmod(0o644)
+    return path.read_text(), path.with_name(f"{path.name}.pub").read_text()
+
+
+def test_the_key_of_a_faster_node_stays_and_its_public_one_is_authorized(node: Node) -> None:
+    """All nodes start at once: a private key of one with the public one of another lets nobody in."""
+    people(node, ada=ADA)
+    node.path("/stand-in").mkdir(parents=True)
+    private, public = key_pair(node.path("/stand-in/other"))
+    node.stand_in("ssh-keygen", FASTER)
+    assert node.run().returncode == 0, node.events("output")
+    ssh = node.path("/home/ada/.ssh")
+    assert (ssh / "id_ed25519").read_text() == private
+    assert (ssh / "id_ed25519.pub").read_text() == (ssh / "authorized_keys").read_text() == public
+    assert sorted(path.name for path in ssh.iterdir()) == ["authorized_keys", "id_ed25519", "id_ed25519.pub"]
+
+
+@pytest.mark.parametrize("damage", ["", "another's"])
+def test_a_public_key_whose_private_one_is_gone_or_anothers_is_seen_and_mended(
+    node: Node, tmp_path: Path, damage: str
+) -> None:
+    people(node, ada=ADA)
+    assert node.run().returncode == 0
+    key = node.path("/home/ada/.ssh/id_ed25519")
+    private = key_pair(tmp_path / "other")[0]
+    if damage:
+        key.write_text(private)
+    else:
+        key.unlink()
+    assert node.run("--check").returncode == 1
+    assert node.run().returncode == 0
+    shown = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(key)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert key.with_name("id_ed25519.pub").read_text() == shown.stdout
+    assert shown.stdout in key.with_name("authorized_keys").read_text()
+
+
 def login(node: Node) -> Node:
     node.only_steps("65-ssh-keys")
     node.settings["ssh_keys"] = {"host_keys": "/fsx/host-keys", "between_nodes": False}
@@ -129,6 +178,27 @@ def test_a_replaced_login_node_has_the_host_keys_of_the_one_before(make_node: Ca
     assert second.calls("systemctl") == ["systemctl reload ssh"], "sessions go on"
     assert second.run().returncode == 0
     assert len(second.calls("systemctl")) == 1
+
+
+@pytest.mark.parametrize("whose", ["link", "parent"])
+def test_host_keys_go_to_no_folder_that_a_user_can_exchange(
+    make_node: Callable[[str], Node], tmp_path: Path, whose: str
+) -> None:
+    """A link of a user's there would give root's own folder away: its target would become 0700."""
+    node = login(make_node(LOGIN))
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o755)
+    parent = node.path("/fsx/host-keys")
+    parent.mkdir(parents=True)
+    if whose == "link":
+        (parent / "login").symlink_to(precious)
+    else:
+        os.chown(parent, ADA, ADA)
+        (parent / "login").mkdir()
+    assert node.run().returncode == 1
+    assert "host keys do not go there" in node.events("output")[-1]["message"]
+    assert (owner(precious)[2], list(precious.iterdir())) == (0o755, [])
+    assert list((parent / "login").iterdir()) == []
 
 
 def test_workers_share_no_host_key(make_node: Callable[[str], Node]) -> None:
