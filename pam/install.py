@@ -8,8 +8,9 @@
     install.py remove    the stack as it was
 
 Who runs it by sudo must be an administrator of the settings, or say --without-me, so as not to be out after.
-Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written. When it is not 0, the
-stack is as it was, or (install, `problem:`) in place with something else left to be put right.
+Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written; 4 installed, and
+something else is left to be put right (`problem:`, as sshd without UsePAM). With 1 to 3 the stack that is named
+is as it was.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from pam.files import FileError  # noqa: E402
 from pam.order import Order, OrderError, compose  # noqa: E402
 from pam.selftest import SelfTestError  # noqa: E402
 from pam.stack import StackError  # noqa: E402
+
+UNFINISHED = 4  # the exit code of `install` that put all in place, where it does not count yet
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,7 +110,7 @@ def _orders(words: argparse.Namespace) -> list[Order]:
 
 def _install(order: Order) -> int:
     print("\n".join(transaction.install(order)))
-    return _check(order)
+    return UNFINISHED if _check(order) else 0
 
 
 def _check(order: Order) -> int:

@@ -31,14 +31,16 @@ class Node:
         shutil.copy(ROOT / "lifecycle-scripts/prelude.sh", self.bundle)
         self.settings.write_text(json.dumps({"version": 1, "access": {"administrators": {"users": ["ada"]}}}))
 
-    def step(self, verb: str, role: str) -> subprocess.CompletedProcess[str]:
+    def step(
+        self, verb: str, role: str, python: str = "/usr/bin/python3"
+    ) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": os.environ["PATH"],
             "HPCTOOLS_ROLE": role,
             "HPCTOOLS_BUNDLE": str(self.bundle),
             "HPCTOOLS_SETTINGS": str(self.settings),
             "HPCTOOLS_ROOT": str(self.root),
-            "HPCTOOLS_PYTHON": "/usr/bin/python3",
+            "HPCTOOLS_PYTHON": python,
         }
         argv = [str(ROOT / "lifecycle-scripts/steps/80-pam"), verb]
         return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=30, check=False)
@@ -106,6 +108,31 @@ def test_a_node_without_sudo(node: Node) -> None:
     assert node.step("do", "compute").returncode == 0
     assert node.step("check", "compute").returncode == 0
     assert not (node.root / "etc/pam.d/sudo").exists()
+
+
+def test_what_a_failure_leaves_is_said(node: Node) -> None:
+    """With sshd's settings alone wrong the stacks are in place; with an error they are as they were."""
+    driver = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(node.bundle)!r})\n"
+        "from pam import install, transaction\n"
+        "wrong = (['sshd does not ask PAM: set UsePAM yes in sshd_config'], [])\n"
+        "transaction.check = lambda order: wrong\n"
+        "sys.exit(install.main(sys.argv[2:]))\n"
+    )
+    python = node.root / "python"
+    python.write_text(f"#!/usr/bin/python3\n{driver}")
+    python.chmod(0o755)
+    done = node.step("do", "compute", python=str(python))
+    assert done.returncode == 1
+    assert "problem: sshd does not ask PAM" in done.stderr
+    assert "stacks are in place, but they do not count yet" in done.stderr
+    assert "as it was" not in done.stderr
+    assert "pam_slurm_adopt.so" in node.stack()
+    (node.root / "lib/security/pam_slurm_adopt.so").unlink()
+    done = node.step("do", "compute")
+    assert (done.returncode, "error: pam_slurm_adopt.so is nowhere" in done.stderr) == (1, True)
+    assert "is as it was in PAM" in done.stderr
 
 
 def test_nonsense(node: Node) -> None:
