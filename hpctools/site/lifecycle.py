@@ -78,8 +78,9 @@ class SshKeys(Model):
     """Keys that outlive a node."""
 
     host_keys: FilePath | None = None
-    """A folder on a shared file system, for root alone, that keeps the host keys of login nodes: a replaced
-    one has those of its group again, so that nobody is warned. Nothing is kept when left out."""
+    """A folder on a shared file system, for root alone, that keeps host keys: a replaced login node has those
+    of its group again, a replaced worker of the same name its own, so that nobody is warned. Nothing is kept
+    when left out."""
     between_nodes: bool = True
     """Whether people of `users` get a key that lets them from node to node."""
 

@@ -1,4 +1,4 @@
-"""SSH keys: a login node keeps its host keys when it is replaced; people get from node to node."""
+"""SSH keys: login nodes and workers keep their host keys when they are replaced; people get between nodes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ def do(context: Context) -> None:
 
 
 def _store(context: Context) -> Path | None:
-    """Where this login node's host keys are kept."""
+    """Where this node's host keys are kept; None on controllers, where people do not go."""
     stated = context.settings.section("ssh_keys").get("host_keys")
-    if not stated or context.role != "login":
+    if not stated or context.role not in ("login", "compute"):
         return None
-    # All login nodes are one host for people, who come through a load balancer.
-    return on_node(stated) / (context.group or "login")
+    if context.role == "login":
+        # All login nodes are one host for people, who come through a load balancer.
+        return on_node(stated) / (context.group or "login")
+    # A worker is one by itself. HyperPod names nodes by their address, and people's ssh remembers that name.
+    return on_node(stated) / "workers" / context.node
 
 
 def _is_same(store: Path, name: str) -> bool:

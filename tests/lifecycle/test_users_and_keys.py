@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifecycle.node import LOGIN, WORKER, Node, is_root
+from tests.lifecycle.node import CONTROLLER, LOGIN, WORKER, Node, is_root
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="makes accounts and changes owners")
 # Numbers of this machine's own: ssh-keygen wants to know who runs it.
@@ -201,7 +201,19 @@ def test_host_keys_go_to_no_folder_that_a_user_can_exchange(
     assert list((parent / "login").iterdir()) == []
 
 
-def test_workers_share_no_host_key(make_node: Callable[[str], Node]) -> None:
+def test_each_worker_keeps_a_host_key_of_its_own(make_node: Callable[[str], Node]) -> None:
+    """People's ssh refuses a name whose host key has changed."""
     worker = login(make_node(WORKER))
     assert worker.run().returncode == 0
-    assert not worker.path("/fsx").exists()
+    name = os.uname().nodename.partition(".")[0]
+    kept = worker.path(f"/fsx/host-keys/workers/{name}/ssh_host_ed25519_key").read_bytes()
+    assert kept == worker.path("/etc/ssh/ssh_host_ed25519_key").read_bytes()
+    worker.write("/etc/ssh/ssh_host_ed25519_key", "that of the node in its place\n", 0o600)
+    assert worker.run().returncode == 0
+    assert worker.path("/etc/ssh/ssh_host_ed25519_key").read_bytes() == kept
+
+
+def test_controllers_keep_no_host_key(make_node: Callable[[str], Node]) -> None:
+    controller = login(make_node(CONTROLLER))
+    assert controller.run().returncode == 0
+    assert not controller.path("/fsx").exists()

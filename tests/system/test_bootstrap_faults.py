@@ -28,7 +28,7 @@ STEPS = {
         *("47-agent-partitions", "50-associations", "55-follow-nodes"),
     },
     LOGIN: {"10-mounts", "26-sssd", "45-slurm-daemons", "65-ssh-keys", "80-pam"},
-    WORKER: {"03-closed", "10-mounts", "26-sssd", "45-slurm-daemons", "80-pam"},
+    WORKER: {"03-closed", "10-mounts", "26-sssd", "45-slurm-daemons", "65-ssh-keys", "80-pam"},
 }
 VISITOR = "visitor"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
@@ -144,10 +144,10 @@ def test_killed_runs_leave_nothing_half_written_and_nothing_twice(rig: Bootstrap
 def failed(rig: Bootstrap) -> dict[str, Completed]:
     """All nodes replaced by empty ones of the same names, in a world where something is broken for each."""
     rig[LOGIN].ssh("nlp1", "echo kept >kept")
-    key = rig[LOGIN].read(HOST_KEY)
+    keys = {name: rig[name].read(HOST_KEY) for name in (LOGIN, WORKER)}
     with ThreadPoolExecutor() as pool:
         list(pool.map(rig.replace, STEPS))
-    rig.__dict__["key"] = key
+    rig.__dict__["keys"] = keys
     image.write_slurm_conf(rig[CONTROLLER], rig.cluster.fleet)
     rig[CONTROLLER].write(BROKEN_DATABASE, "[Service]\nExecStart=\nExecStart=/bin/false\n")
     rig[CONTROLLER].write(FOLLOW, "[Service]\nEnvironment=HPCTOOLS_FOLLOW_SECONDS=0.5\n")
@@ -225,7 +225,7 @@ def test_replaced_nodes_go_on_where_they_failed_and_get_everything_back(
     assert {name: each.code for name, each in done.items()} == dict.fromkeys(failed, 0)
     works(rig)
     assert rig[LOGIN].ssh("nlp1", "cat kept").stdout == "kept\n"
-    assert rig[LOGIN].read(HOST_KEY) == rig.__dict__["key"]
+    assert {name: rig[name].read(HOST_KEY) for name in (LOGIN, WORKER)} == rig.__dict__["keys"]
 
 
 def test_a_replaced_worker_with_another_address_joins_its_partitions(
