@@ -9,8 +9,8 @@
 
 Who runs it by sudo must be an administrator of the settings, or say --without-me, so as not to be out after.
 Exit codes: 0 done; 1 a problem; 2 wrong usage; 3 something cannot be read or written; 4 installed, and
-something else is left to be put right (`problem:`, as sshd without UsePAM). With 1 to 3 the stack that is named
-is as it was.
+something else is left to be put right (`problem:`, as sshd without UsePAM). With 1 to 3 the stack that is
+named is as it was.
 """
 
 from __future__ import annotations

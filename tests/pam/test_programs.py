@@ -41,6 +41,8 @@ def call(
         (f"6:freezer:/box/slurm_n1/uid_{UID}/job_5/step_extern/task_0", 0),
         ("0::/system.slice/slurmstepd.scope/job_12/step_extern/user/task_special", 0),
         ("0::/system.slice/n1_slurmstepd.scope/job_12/step_extern/user", 0),
+        ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0", 1),
+        ("0::/system.slice/slurmstepd.scope/job_12/step_extern_not/user", 1),
         (f"6:freezer:/slurm/uid_{UID}7/job_5/step_extern", 1),
         ("6:freezer:/slurm/uid_0/job_5/step_extern", 1),
         (f"6:freezer:/slurm/uid_{UID}", 1),
