@@ -17,7 +17,7 @@ from types import FrameType
 from provision.failures import HOPELESS, Failure, Interrupted
 from provision.files import STATE, on_node, write_whole
 from provision.journal import Journal
-from provision.leftover import end_leftover, remember
+from provision.leftover import end_leftover, forget, remember
 from provision.processes import TIMED_OUT, run_group
 from provision.roles import Node
 from provision.settings import Settings
@@ -138,7 +138,10 @@ class Runner:
     def _call(self, step: Step, verb: str, limit: float) -> int:
         hear = partial(self._hear, step.name, verb)
         started = partial(remember, on_node(STATE), step.name) if verb == "do" else lambda pid: None
-        return run_group([step.path, verb], self._environment, limit, hear, started)
+        code = run_group([step.path, verb], self._environment, limit, hear, started)
+        if verb == "do":
+            forget(on_node(STATE))
+        return code
 
     def _hear(self, name: str, verb: str, line: str) -> None:
         if line.strip():

@@ -161,6 +161,31 @@ def test_a_run_that_is_killed_in_any_step_is_finished_by_the_next(node: Node, st
     assert did(node) == [name for name in "abc" for _ in range(2 if name == letter else 1)]
 
 
+def test_what_a_killed_step_has_begun_is_ended_though_the_step_itself_is_dead(node: Node) -> None:
+    child = 'sleep 300 & echo $! >"$HPCTOOLS_ROOT/child"; echo $$ >"$HPCTOOLS_ROOT/pid"; wait'
+    three(node, f'[ -e "$HPCTOOLS_ROOT/pid" ] || {{ {child}; }}')
+    first = node.start()
+    wait_for(node.path("/pid"), first)
+    first.kill()
+    first.communicate()
+    leader, left = (int(node.path(path).read_text()) for path in ("/pid", "/child"))
+    os.kill(leader, signal.SIGKILL)
+    assert not has_ended(left)
+    assert node.run().returncode == 0
+    assert has_ended(left)
+    assert node.events("leftover-ended")[0]["step"] == "20-b"
+
+
+def test_what_a_step_left_at_its_own_end_is_left_alone(node: Node) -> None:
+    three(node, 'sleep 300 </dev/null >/dev/null 2>&1 & echo $! >"$HPCTOOLS_ROOT/child"')
+    (node.bundle / "steps/30-c").unlink()
+    assert node.run().returncode == 0
+    assert node.run().returncode == 0
+    child = int(node.path("/child").read_text())
+    assert (has_ended(child), node.events("leftover-ended")) == (False, [])
+    os.kill(child, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_run_that_is_asked_to_end_ends_its_step(node: Node, number: signal.Signals) -> None:
     three(
