@@ -32,14 +32,20 @@ def do(context: Context) -> None:
     Raises:
         Failure: nothing that keeps it can be started, or it does not come right.
     """
-    started = [unit for unit in _UNITS if call(["systemctl", "restart", unit], limit=30).code == 0]
-    if not started:
-        raise Failure(f"none of {', '.join(_UNITS)} can be started: the clock is not kept")
-    if "systemd-timesyncd" not in started:
+    started = _start_one()
+    if started != "systemd-timesyncd":
         call(["chronyc", "-n", "waitsync", "10", str(MOST_SECONDS), "0", "1"], limit=30)
         call(["chronyc", "-n", "makestep"], limit=10)
     if not is_done(context):
         raise Failure("the clock is not right yet; see `chronyc sources` or `timedatectl timesync-status`")
+
+
+def _start_one() -> str:
+    """Start the first that there is: two that keep the clock at once pull at it in turns."""
+    for unit in _UNITS:
+        if call(["systemctl", "restart", unit], limit=30).code == 0:
+            return unit
+    raise Failure(f"none of {', '.join(_UNITS)} can be started: the clock is not kept")
 
 
 def _chrony_offset() -> float | None:

@@ -38,6 +38,14 @@ def test_a_wrong_clock_is_set_at_once(node: Node, offset: str, status: str) -> N
     assert "0.000001 seconds" in node.path("/stand-in/tracking").read_text()
 
 
+def test_one_alone_keeps_the_clock(node: Node) -> None:
+    """chronyd is an alias of chrony on some systems, and timesyncd beside it sets the clock too."""
+    chrony(node, "3600.5")
+    node.stand_in("systemctl", 'echo "systemctl $*" >>"$STAND_IN/calls"')
+    assert node.run().returncode == 0
+    assert node.calls("systemctl") == ["systemctl restart chrony"]
+
+
 def test_a_clock_that_stays_wrong_ends_the_run(node: Node) -> None:
     chrony(node, "3600.5")
     node.stand_in("chronyc", 'cat "$STAND_IN/tracking"')
