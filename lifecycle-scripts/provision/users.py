@@ -47,7 +47,7 @@ def do(context: Context) -> None:
     for name, number in people.items():
         if name not in known:
             _make(name, number, _home(context, name))
-        _make_home(on_node(_home(context, name)), number)
+        _make_home_or_say_why(on_node(_home(context, name)), number)
 
 
 def _refuse_others(people: Mapping[str, int], known: Mapping[str, tuple[int, int]]) -> None:
@@ -82,6 +82,18 @@ def _is_home(path: Path, number: int) -> bool:
         return False
 
 
+def _make_home_or_say_why(path: Path, number: int) -> None:
+    try:
+        _make_home(path, number)
+    except PermissionError as error:
+        raise Failure(
+            f"root may not make the home {path}: {error.strerror}; the file system takes root's rights away "
+            "on this node (root squash): exempt it, or make the homes on a node that keeps them"
+        ) from None
+    except OSError as error:
+        raise Failure(f"the home {path} cannot be made: {error.strerror or error}") from None
+
+
 def _make_home(path: Path, number: int) -> None:
     """Make a home whole or not at all; another node may be making the same one on a shared file system."""
     if path.exists():
@@ -90,7 +102,7 @@ def _make_home(path: Path, number: int) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.uname().nodename}.new")
-    shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(new, ignore_errors=True)  # of a run that was killed
     skeleton = on_node(SKELETON)
     if skeleton.is_dir():
         shutil.copytree(skeleton, new, symlinks=True)
@@ -101,5 +113,7 @@ def _make_home(path: Path, number: int) -> None:
     new.chmod(0o700)
     try:
         new.rename(path)
-    except OSError:  # the other node was faster
+    except OSError:
         shutil.rmtree(new, ignore_errors=True)
+        if not path.exists():  # else the other node was faster
+            raise

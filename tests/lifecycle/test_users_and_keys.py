@@ -1,5 +1,6 @@
 """People whom the nodes know themselves, their keys, and host keys that outlive a node; as root, for real."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.node import CONTROLLER, LOGIN, WORKER, Node, is_root
+
+from provision import users  # isort: skip
+from provision.failures import Failure  # isort: skip
+from provision.settings import Settings  # isort: skip
+from provision.step import Context  # isort: skip
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="makes accounts and changes owners")
 # Numbers of this machine's own: ssh-keygen wants to know who runs it.
@@ -75,6 +81,32 @@ def test_a_name_or_number_of_somebody_else_is_refused(node: Node, name: str, num
     assert node.run().returncode == 1
     assert len(node.events("step-begins")) == 1
     assert node.path("/etc/passwd").read_text() == PASSWD
+
+
+def test_a_home_that_cannot_be_made_is_said_without_a_traceback(node: Node) -> None:
+    people(node, ada=ADA)
+    node.write("/home", "a file where homes are to be\n")
+    assert node.run().returncode == 1
+    said = [event["message"] for event in node.events("output")]
+    home = node.path("/home/ada")
+    wanted = f"error: the home {home} cannot be made: File exists"
+    assert [line for line in said if "error" in line] == [wanted] * 3
+    assert not [line for line in said if "Traceback" in line]
+
+
+def test_root_whose_rights_a_file_system_takes_away_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def squashed(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", squashed)
+    monkeypatch.setenv("HPCTOOLS_ROOT", str(tmp_path))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text(f"ada:x:{ADA}:{ADA}::/home/ada:/bin/bash\n")
+    settings = Settings({"users": {"people": {"ada": ADA}, "homes": "/home"}}, tmp_path)
+    with pytest.raises(Failure, match=r"/home/ada: Operation not permitted; .*root squash"):
+        users.do(Context(settings, "compute", "n", "gpu", WORKER, ()))
 
 
 def test_keys_that_somebody_has_authorized_stay(node: Node) -> None:
