@@ -183,13 +183,15 @@ def test_without_a_readable_slurm_conf_a_worker_is_closed_but_for_administrators
 def test_with_a_damaged_resource_config_a_configured_worker_stays_as_it_is(rig: Bootstrap, text: str) -> None:
     worker = rig["worker-3"]
     whole = worker.read(image.RESOURCE_CONFIG)
-    worker.write(image.RESOURCE_CONFIG, text)
-    done = rig.provision("worker-3", check=False)
-    assert done.code == 3
-    assert "resource_config.json" in done.stdout
-    assert refused(worker, "cv2")
-    assert worker.ssh(ADMINISTRATOR, "true").code == 0
-    worker.write(image.RESOURCE_CONFIG, whole)
+    with job(rig, "cv1", "worker-3") as number:
+        worker.write(image.RESOURCE_CONFIG, text)
+        done = rig.provision("worker-3", check=False)
+        assert done.code == 3
+        assert "resource_config.json" in done.stdout
+        assert f"/job_{number}/" in worker.ssh("cv1", "cat /proc/self/cgroup").stdout
+        assert refused(worker, "cv2")
+        assert worker.ssh(ADMINISTRATOR, "true").code == 0
+        worker.write(image.RESOURCE_CONFIG, whole)
 
 
 def test_an_old_copy_of_resource_config_is_enough_for_the_node_itself(rig: Bootstrap) -> None:

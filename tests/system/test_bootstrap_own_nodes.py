@@ -36,7 +36,8 @@ def cluster() -> Iterator[Hosts]:
         controller.write("/root/.ssh/id_ed25519", made.rack.key.read_text(), 0o600)
         controller.write("/root/.ssh/config", "StrictHostKeyChecking accept-new\nLogLevel ERROR\n", 0o600)
         controller.run(["mkdir", "-p", "/opt/hpctools"])
-        controller.run(["ln", "-s", str(CODE / "pam"), "/opt/hpctools/pam"])
+        # A copy: what the page takes to the nodes is this folder, not a link to where it stands.
+        controller.run(["cp", "-r", str(CODE / "pam"), "/opt/hpctools/pam"])
         controller.run(["ln", "-s", str(Path(sys.executable).parent / "hpctools"), "/usr/local/bin"])
         # What the kernel below the machines has; Debian 12's own is what the page presumes.
         controller.write("/etc/slurm/facts.yaml", f"cgroup: {cgroups.version()}\n")
