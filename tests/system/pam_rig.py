@@ -34,6 +34,7 @@ PermitRootLogin yes
 PrintMotd no
 MaxStartups 300
 MaxSessions 100
+Subsystem sftp /usr/lib/openssh/sftp-server
 """
 # The machine's PAM services stay as they are: the sandbox gets a copy, in its own mount namespace.
 COVER = """\
@@ -140,6 +141,25 @@ class Rig:
         assert session.stdout is not None
         assert session.stdout.readline() == "in\n", session.communicate(timeout=20)
         return session
+
+    def hold(
+        self, service: str, user: str, *words: str, options: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Connect without a shell, and stay; the connection is there when this returns."""
+        told = ("PermitLocalCommand=yes", "LocalCommand=echo in")
+        session = self.begin(service, user, *words, options=(*told, *options))
+        assert session.stdout is not None
+        assert session.stdout.readline() == "in\n", session.communicate(timeout=20)
+        return session
+
+    def copy(self, service: str, user: str, file: Path, *words: str) -> subprocess.Popen[str]:
+        """Begin to copy a file into somebody's home; `leave` ends it."""
+        _, *middle, target = self.command(service, user)
+        settings = ["-P" if word == "-p" else word for word in middle]
+        argv = ["scp", *words, *settings, str(file), f"{target}:"]
+        pipe = subprocess.PIPE
+        self.sessions.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
+        return self.sessions[-1]
 
     def adopt(self) -> str:
         """Where Slurm's module is: Debian 12 has it elsewhere than Debian 13."""

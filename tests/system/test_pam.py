@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from hpctools.sandbox import ports
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.process import send
@@ -80,6 +83,97 @@ def test_a_session_ends_when_the_job_completes(rig: Rig) -> None:
     (rig.cluster.home("nlp1") / "wait").unlink()
     assert ended_after(session, begin) < 2
     assert rig.cluster.ended(job, "nlp1").state == "COMPLETED"
+
+
+@contextmanager
+def through(port: int) -> Iterator[socket.socket]:
+    """A connection through a forwarded port to an sshd, which has said what it is."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as tunnel:
+        assert tunnel.recv(4) == b"SSH-"
+        yield tunnel
+
+
+def is_closed(tunnel: socket.socket) -> bool:
+    """Whether the other end is gone, once what it had sent is read."""
+    try:
+        while tunnel.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_connections_without_a_shell_end_with_the_job(rig: Rig, tmp_path: Path) -> None:
+    """`ssh -N`, a tunnel with somebody in it, sftp, a copy that is under way, the master of others."""
+    job = rig.submit("nlp1", "reserved-1")
+    big, port = tmp_path / "big", ports.choose(["tunnel"])["tunnel"]
+    big.write_bytes(bytes(2**24))
+    service, user = "sshd-reserved-1", "nlp1"
+    tunnel = ("-N", "-L", f"{port}:127.0.0.1:{rig.ports['sshd-reserved-2']}")
+    master = ("ControlMaster=yes", f"ControlPath={tmp_path}/mux")
+    connections = [
+        rig.hold(service, user, "-N"),
+        rig.hold(service, user, *tunnel, options=("ExitOnForwardFailure=yes",)),
+        rig.hold(service, user, "-s", "sftp"),
+        rig.hold(service, user, "-N", options=master),
+    ]
+    copying = rig.copy(service, user, big, "-l", "800")  # Kbit/s: it would take minutes
+    until((rig.cluster.home(user) / "big").exists, 10)
+    with through(port) as inside:
+        begin = time.monotonic()
+        rig.cancel(job)
+        codes = [connection.wait(20) for connection in connections]
+        assert time.monotonic() - begin < 2
+        until(lambda: nobody_is_left(rig, user) or None, 10)
+        assert is_closed(inside)
+    assert codes == [255] * 4
+    assert copying.wait(20)  # it looks up from its own pauses
+
+
+def nobody_is_left(rig: Rig, user: str) -> bool:
+    """Whether no process of somebody's runs on any host."""
+    return rig.cluster.inside("pgrep", "-u", user, check=False).stdout == ""
+
+
+def test_connections_without_a_shell_take_a_job(rig: Rig, tmp_path: Path) -> None:
+    """Nothing is forwarded, listed or copied for somebody without one."""
+    small, port = tmp_path / "small", ports.choose(["tunnel"])["tunnel"]
+    small.write_text("small\n")
+    service, user = "sshd-reserved-1", "nlp2"
+    refused = [
+        rig.begin(service, user, "-N"),
+        rig.begin(service, user, "-N", "-L", f"{port}:127.0.0.1:{rig.ports['sshd-reserved-2']}"),
+        rig.begin(service, user, "-s", "sftp"),
+        rig.copy(service, user, small),
+    ]
+    for connection in refused:
+        said = connection.communicate(timeout=20)[1]
+        assert (connection.returncode, "You have no running job on reserved-1" in said) == (255, True), said
+    assert ports.is_free(port)
+    job = rig.submit(user, "reserved-1")
+    copied = rig.copy(service, user, small)
+    assert (copied.wait(20), (rig.cluster.home(user) / "small").read_text()) == (0, "small\n")
+    rig.cancel(job)
+
+
+def test_a_master_brings_nobody_in_after_the_job(rig: Rig, tmp_path: Path) -> None:
+    """Account and adoption are the connection's, not the session's: each session over it is in the job, and
+    ends with it; who asks for one after scancel is refused."""
+    job = rig.submit("nlp1", "reserved-1")
+    path = f"ControlPath={tmp_path}/mux"
+    master = rig.hold("sshd-reserved-1", "nlp1", "-N", options=("ControlMaster=yes", path))
+    seen = [rig.ssh("sshd-reserved-1", "nlp1", options=(path,)) for _ in range(2)]
+    assert [job_of(done.stdout) for done in seen] == [{job}, {job}], seen
+    assert master.poll() is None
+    rig.cancel(job)
+    end = time.monotonic() + 2
+    while (late := rig.ssh("sshd-reserved-1", "nlp1", options=(path,))).returncode == 0:
+        assert job_of(late.stdout) == {job}
+        assert time.monotonic() < end
+    assert master.wait(2)
+    last = rig.ssh("sshd-reserved-1", "nlp1", options=(path,))
+    assert (last.returncode, last.stdout) == (255, "")
+    assert "You have no running job on reserved-1." in last.stderr
 
 
 def test_fifty_sessions_of_ten_people_at_once(rig: Rig) -> None:
