@@ -39,6 +39,7 @@ FOLDER = Path("/etc/slurm")
 FACTS = load_facts(FOLDER / "facts.yaml")
 HISTORY = History(Path("/dev/shm/killed-apply"))  # in memory: thousands of records wait for no disk
 WHOLE = sys.argv[6:] == ["whole"]
+SHOW = ("scontrol", "--oneliner", "show", "partition", "nlp")
 ANSWERS: dict[tuple[str, ...], str] = {}
 
 
@@ -76,8 +77,10 @@ def texts() -> dict[str, str]:
 
 
 def loaded() -> str:
-    """What slurmctld says that nlp's MaxTime is."""
-    line = run(["scontrol", "--oneliner", "show", "partition", "nlp"], timeout=20).stdout
+    """What slurmctld says that nlp's MaxTime is; one that a killed apply has restarted is waited for."""
+    end = time.monotonic() + 20
+    while not (line := run(SHOW, timeout=20, check=time.monotonic() > end).stdout):
+        time.sleep(0.05)
     return next(word.partition("=")[2] for word in line.split() if word.startswith("MaxTime="))
 
 
