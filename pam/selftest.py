@@ -168,7 +168,7 @@ def _try_guard(order: Order, wanted: Wanted, report: Report) -> None:
     end = ["session\trequisite\tpam_deny.so", "session\trequired\tpam_permit.so", ""]
     others = (user for user in STRANGERS if known(user) and not is_administrator(user, order.settings))
     tried = [*administrators(order.settings)[0], *[next(others, "")]]
-    with _service(order, "session", "\n".join([*wanted.additions.guard, *end])) as name:
+    with _service(order, "guard", "\n".join([*wanted.additions.guard, *end])) as name:
         for user in filter(None, tried):
             skipped = trial.attempt(name, user, "session").admitted
             words = "stays in its job" if skipped else "is what it was"

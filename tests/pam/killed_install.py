@@ -43,7 +43,10 @@ def kill_at(point: int) -> int:
                 os.kill(me, signal.SIGKILL)
 
     # Each conversation with libpam takes longer than all the rest, and changes no file.
-    trial.attempt = lambda service, user, phase: trial.Answer(0 if user == "root" else 6, "")
+    # Guards let users step over what refuses, and administrators come to it.
+    trial.attempt = lambda service, user, phase: trial.Answer(
+        0 if (user == "root") is not service.endswith("-guard") else 6, ""
+    )
     trial.loads = lambda module: ""
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
     sys.addaudithook(hook)
