@@ -118,7 +118,7 @@ def _login(settings: Settings, place: Place) -> Additions:
 
 def _closed(settings: Settings, place: Place) -> Additions:
     del place
-    text = "This node does not know yet what it is for: only administrators may log in."
+    text = "This node is not set up yet: only administrators may log in."
     rules = [f"[default=ignore]\tpam_echo.so {text}", "requisite\tpam_deny.so"]
     return Additions("node without a role: administrators only", tuple(_behind("account", settings, rules)))
 
