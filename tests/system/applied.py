@@ -73,12 +73,21 @@ class Applied:
         """A job that runs, and that slurmctld has written down: it forgets by kill -9 what it has not."""
         job = self.cluster.submit("nlp1", "-p", "nlp", "--wrap", "sleep 600")
         until(lambda: self.cluster.job(job, "nlp1").state == "RUNNING")
-        saved = self.cluster.sandbox.layout.tree / "var/spool/slurmctld/job_state"
-        before = saved.stat().st_mtime_ns if saved.exists() else 0
+        self.written_down(job)
+        return job
+
+    def written_down(self, job: int) -> None:
+        """Wait until slurmctld's file has a job as it is now."""
+        before = self._saved_at()
         # What changes is written once more: it may have been before we looked, and then not again for long.
         self.cluster.inside("scontrol", "update", f"jobid={job}", "comment=written")
-        until(lambda: saved.exists() and saved.stat().st_mtime_ns > before)
-        return job
+        until(lambda: self._saved_at() > before)
+
+    def _saved_at(self) -> int:
+        try:
+            return (self.cluster.sandbox.layout.tree / "var/spool/slurmctld/job_state").stat().st_mtime_ns
+        except FileNotFoundError:  # slurmctld is just putting another in its place
+            return 0
 
     def members(self) -> set[str]:
         rows = self.cluster.inside("sacctmgr", "-nP", "show", "assoc", "account=nlp-lab-a", "format=User")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.system.applied import Applied
@@ -102,8 +100,7 @@ def test_jobs_that_only_a_boot_finds_are_no_part_of_a_plan_that_was_agreed_to(bo
     job = cluster.submit("nlp1", "-pnlp,quick", "--time=10", "--wrap=sleep 600")
     until(lambda: cluster.job(job, "nlp1").state == "RUNNING")
     assert cluster.job(job, "nlp1").partition == "nlp"
-    saved, began = cluster.sandbox.layout.tree / "var/spool/slurmctld/job_state", time.time()
-    until(lambda: saved.exists() and saved.stat().st_mtime > began)  # a boot knows what slurmctld wrote down
+    box.written_down(job)  # a boot knows what slurmctld wrote down
     site = box.give("site.yaml", box.base)
     assert "disturbed" not in box.hpctools("plan", site, "--out", "/home/plan.json").stdout
     done = box.hpctools("apply", site, "--plan", "/home/plan.json", check=False)
