@@ -55,30 +55,19 @@ def create(
     texts = {"root": str(layout.root), "release": str(release), "id": sandbox_id, "cgroup": cgroup}
     order = {**texts, "accounts": dict(accounts)}
     log = layout.logs / "holder.log"
-    reader, writer = os.pipe()
-    with log.open("ab") as errors:
-        process = run.start(
-            [
-                "sh",
-                "-c",
-                HOLD_SCRIPT,
-                "hold",
-                str(layout.logs / HOLDER_NOTE),
-                *UNSHARE,
-                sys.executable,
-                "-m",
-                "hpctools.sandbox.holder",
-                json.dumps(order),
-            ],
-            stdout=writer,
-            stderr=errors,
-            env=_environment(),
-            cwd=Path("/"),
-            new_session=True,
-        )
-    os.close(writer)
-    ready = bool(select.select([reader], [], [], HOLDER_SECONDS)[0]) and os.read(reader, 1) == b"!"
-    os.close(reader)
+    argv = [
+        "sh",
+        "-c",
+        HOLD_SCRIPT,
+        "hold",
+        str(layout.logs / HOLDER_NOTE),
+        *UNSHARE,
+        sys.executable,
+        "-m",
+        "hpctools.sandbox.holder",
+        json.dumps(order),
+    ]
+    process, ready = begin(argv, log, HOLDER_SECONDS, _environment())
     holder = _only_child(process.pid) if ready else None
     if holder is None:
         process.kill()
@@ -86,6 +75,27 @@ def create(
         raise SandboxError(f"the sandbox's namespaces could not be made: {last_line(log)}", f"see {log}")
     process.returncode = 0  # it lives on without us; `down` ends it through its child
     return holder
+
+
+def begin(argv: Sequence[str], log: Path, seconds: float, env: Mapping[str, str]) -> tuple[run.Process, bool]:
+    """Start what makes namespaces, in a session of its own.
+
+    Args:
+        argv: the command; what lives inside writes `!` to its standard output once it is ready.
+        log: what it says otherwise is added here.
+        seconds: how long it may take.
+        env: its whole environment.
+
+    Returns:
+        The process, and whether its inside is ready.
+    """
+    reader, writer = os.pipe()
+    with log.open("ab") as errors:
+        process = run.start(argv, stdout=writer, stderr=errors, env=env, cwd=Path("/"), new_session=True)
+    os.close(writer)
+    ready = bool(select.select([reader], [], [], seconds)[0]) and os.read(reader, 1) == b"!"
+    os.close(reader)
+    return process, ready
 
 
 def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Identity:

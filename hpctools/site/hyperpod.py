@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from hpctools.site.aws_words import SubnetId
 from hpctools.site.base import Model
 from hpctools.site.cluster import Port
 from hpctools.site.hyperpod_words import (
@@ -19,7 +20,6 @@ from hpctools.site.hyperpod_words import (
     Schedule,
     SecretArn,
     SecurityGroupId,
-    SubnetId,
     TopicArn,
     TrainingPlanArn,
 )

@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from hpctools.site.scalars import refuse
-
-
-def _like(pattern: str, expected: str) -> Callable[[object], str]:
-    compiled = re.compile(pattern, re.ASCII)
-
-    def check(value: object) -> str:
-        if not isinstance(value, str) or not compiled.fullmatch(value):
-            refuse(expected)
-        return value
-
-    return check
-
+from hpctools.site.scalars import matching
 
 _ARN = r"arn:aws[a-z-]*"
 
 RoleArn = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             _ARN + r":iam::\d{12}:role/?[a-zA-Z_0-9+=,.@/-]{1,500}",
             "the ARN of a role: arn:aws:iam::<account>:role/<name>",
         )
     ),
 ]
 
-SubnetId = Annotated[
-    str, BeforeValidator(_like(r"subnet-[0-9a-f]{8}(?:[0-9a-f]{9})?", "a subnet: subnet-<hexadecimal>"))
-]
-
 SecurityGroupId = Annotated[
-    str, BeforeValidator(_like(r"sg-[0-9a-f]{8}(?:[0-9a-f]{9})?", "a security group: sg-<hexadecimal>"))
+    str, BeforeValidator(matching(r"sg-[0-9a-f]{8}(?:[0-9a-f]{9})?", "a security group: sg-<hexadecimal>"))
 ]
 
 LifecycleUri = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9._/-]*)?",
             "a place in S3: s3://sagemaker-<rest of the bucket>/<prefix>/",
         )
@@ -53,13 +35,13 @@ LifecycleUri = Annotated[
 ]
 
 KmsKey = Annotated[
-    str, BeforeValidator(_like(r"[a-zA-Z0-9:/_-]{1,2048}", "a KMS key: its identifier, alias or ARN"))
+    str, BeforeValidator(matching(r"[a-zA-Z0-9:/_-]{1,2048}", "a KMS key: its identifier, alias or ARN"))
 ]
 
 TrainingPlanArn = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             _ARN + r":sagemaker:[a-z0-9-]+:\d{12}:training-plan/[A-Za-z0-9-]{1,63}",
             "the ARN of a training plan: arn:aws:sagemaker:<region>:<account>:training-plan/<name>",
         )
@@ -69,7 +51,7 @@ TrainingPlanArn = Annotated[
 SecretArn = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             _ARN + r":secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}",
             "the ARN of a secret: arn:aws:secretsmanager:<region>:<account>:secret:<name>",
         )
@@ -79,7 +61,7 @@ SecretArn = Annotated[
 TopicArn = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             _ARN + r":sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}",
             "the ARN of an SNS topic: arn:aws:sns:<region>:<account>:<name>",
         )
@@ -88,21 +70,21 @@ TopicArn = Annotated[
 
 Image = Annotated[
     str,
-    BeforeValidator(_like(r"ami-[0-9a-fA-F]{8,17}|default", "an image: ami-<hexadecimal>, or default")),
+    BeforeValidator(matching(r"ami-[0-9a-fA-F]{8,17}|default", "an image: ami-<hexadecimal>, or default")),
 ]
 
 ImageRelease = Annotated[
-    str, BeforeValidator(_like(r"\d+\.\d+\.\d+", 'a release of HyperPod\'s image, for example "1.2.3"'))
+    str, BeforeValidator(matching(r"\d+\.\d+\.\d+", 'a release of HyperPod\'s image, for example "1.2.3"'))
 ]
 
 Schedule = Annotated[
-    str, BeforeValidator(_like(r"cron\([^)\n]{9,248}\)", "a schedule, for example cron(0 3 ? * SUN *)"))
+    str, BeforeValidator(matching(r"cron\([^)\n]{9,248}\)", "a schedule, for example cron(0 3 ? * SUN *)"))
 ]
 
 ClusterTagValue = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             r"[A-Za-z0-9 _.:/=+@-]{1,256}", "a tag value: letters, digits, spaces and _.:/=+-@, at most 256"
         )
     ),
@@ -111,7 +93,7 @@ ClusterTagValue = Annotated[
 InstancePartition = Annotated[
     str,
     BeforeValidator(
-        _like(
+        matching(
             r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,39}",
             "a partition name that HyperPod takes: letters, digits and '-' between them",
         )

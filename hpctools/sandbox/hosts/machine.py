@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox.hosts.plan import Machine
-from hpctools.sandbox.namespace import last_line
+from hpctools.sandbox.namespace import begin, last_line
 from hpctools.sandbox.process import Identity, identify, wait_gone
 from hpctools.slurm import run as door
 
@@ -167,19 +166,8 @@ def boot(machine: Machine, rack: Rack) -> Host:
     inside = [sys.executable, "-m", "hpctools.sandbox.hosts.inside", json.dumps(order)]
     # nsenter's child, in the ground, is `unshare`; and its child is pid 1.
     ground = ["nsenter", f"--target={rack.ground.pid}", "--pid", "--ipc", "--net", "--"]
-    reader, writer = os.pipe()
-    with log.open("ab") as errors:
-        process = door.start(
-            [*ground, *UNSHARE, "--propagation=private", *inside],
-            stdout=writer,
-            stderr=errors,
-            env=_environment(),
-            cwd=Path("/"),
-            new_session=True,
-        )
-    os.close(writer)
-    ready = bool(select.select([reader], [], [], BOOT_SECONDS)[0]) and os.read(reader, 1) == b"!"
-    os.close(reader)
+    argv = [*ground, *UNSHARE, "--propagation=private", *inside]
+    process, ready = begin(argv, log, BOOT_SECONDS, _environment())
     pid1 = _only_grandchild(process.pid) if ready else None
     if pid1 is None:
         process.kill()
