@@ -1,0 +1,70 @@
+"""What those that watch a run may ask of its coordinator; the coordinator carries it out and logs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RestartWorker:
+    """Kill one worker's process; its agent starts it again and it joins from the survivors' memory."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReplaceNode:
+    """Give a node up and ask Slurm for another one.
+
+    Attributes:
+        exclude: whether later jobs of the run must not get this node again.
+    """
+
+    node: str
+    exclude: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class RestartAll:
+    """Kill every worker's process and begin again from the newest whole checkpoint."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Go back to a state at least `steps` steps ago.
+
+    Attributes:
+        skip: whether the batch of the present step is left out when it comes again.
+    """
+
+    steps: int
+    skip: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Depart:
+    """A node is going to be taken away: its workers leave at a step boundary, its state moves in time.
+
+    Attributes:
+        seconds: until it is gone; None when nobody said.
+    """
+
+    node: str
+    seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """End the run; `code` is the exit code of its baseline job."""
+
+    code: int
+    reason: str
+
+
+Action = RestartWorker | ReplaceNode | RestartAll | RollBack | Depart | Fail
