@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from hpctools.elastic.policy import ElasticPolicy, replica_nodes
 from hpctools.errors import ElasticError
+
+MODES = ("live", "restart")
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One elastic run: a baseline job of `min_nodes` and one-node replica jobs up to `max_nodes`.
+    """One elastic run: a baseline job of `min_nodes` and replica jobs up to `max_nodes`.
 
     Attributes:
         id: name of the run's folder, unique for the user.
@@ -22,6 +25,18 @@ class RunSpec:
         replica_script: absolute path of the batch script of a replica job.
         created: ISO 8601, UTC.
         grace_seconds: what Slurm leaves a preempted replica between SIGTERM and SIGKILL (GraceTime).
+        sizes: allowed totals of nodes, ascending, from `min_nodes` to `max_nodes`; empty: each in between.
+        mode: `live`, the training loop resizes in living processes, or `restart`, unmodified scripts that
+            save their own checkpoints are started anew at each size.
+        policy: `ElasticPolicy.to_json`; empty: sizes as above and defaults for the rest.
+        recovery: sections of the policy file for `hpctools.elastic.recovery`, as written there.
+        checkpoint: settings of the policy file for `hpctools.elastic.checkpoint`, as written there.
+        baseline_options: sbatch options with which the baseline job was submitted, script not included;
+            with them another one can be.
+        baseline_script: absolute path of the batch script of the baseline job.
+        time_limit_s: of the baseline job, in seconds; None: what Slurm gives by itself, or no limit.
+        resumed_from: absolute path of the run folder whose newest checkpoint this run begins with; empty
+            when it begins anew.
     """
 
     id: str
@@ -37,6 +52,15 @@ class RunSpec:
     replica_script: str
     created: str
     grace_seconds: float = 8.0
+    sizes: tuple[int, ...] = ()
+    mode: str = "live"
+    policy: dict[str, Any] = field(default_factory=dict)
+    recovery: dict[str, Any] = field(default_factory=dict)
+    checkpoint: dict[str, Any] = field(default_factory=dict)
+    baseline_options: tuple[str, ...] = ()
+    baseline_script: str = ""
+    time_limit_s: float | None = None
+    resumed_from: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:
@@ -50,11 +74,35 @@ class RunSpec:
             )
         if not self.command:
             raise ElasticError(f"run {self.id} has no command", "give the training's command after --")
+        if self.mode not in MODES:
+            raise ElasticError(
+                f"run {self.id}: there is no mode {self.mode!r}", f"give one of: {', '.join(MODES)}"
+            )
+        if self.sizes and (self.sizes[0], self.sizes[-1]) != (self.min_nodes, self.max_nodes):
+            raise ElasticError(
+                f"run {self.id}: sizes {list(self.sizes)} for {self.min_nodes} to {self.max_nodes} nodes",
+                "submit it again with hp-submit",
+            )
+
+    @property
+    def allowed_sizes(self) -> tuple[int, ...]:
+        """Totals of nodes that the run may have, ascending."""
+        return self.sizes or tuple(range(self.min_nodes, self.max_nodes + 1))
+
+    @property
+    def elastic_policy(self) -> ElasticPolicy:
+        """How the run may grow and shrink."""
+        return ElasticPolicy.from_json({**self.policy, "sizes": self.allowed_sizes})
+
+    @property
+    def replica_nodes(self) -> tuple[int, ...]:
+        """Nodes of each replica job, in the order in which they make the run larger."""
+        return replica_nodes(self.allowed_sizes)
 
     @property
     def max_replicas(self) -> int:
-        """How many one-node replica jobs the run may have beside its baseline."""
-        return self.max_nodes - self.min_nodes
+        """How many replica jobs the run may have beside its baseline."""
+        return len(self.allowed_sizes) - 1
 
     def to_json(self) -> dict[str, Any]:
         """The spec as JSON values."""
@@ -68,7 +116,7 @@ class RunSpec:
             ElasticError: a field is missing, or its value makes no run.
         """
         known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
-        for name in ("command", "replica_options"):
+        for name in ("command", "replica_options", "sizes", "baseline_options"):
             if isinstance(known.get(name), list):
                 known[name] = tuple(known[name])
         try:
