@@ -1,0 +1,94 @@
+"""What those that watch a run get to see of it, and what they must be: see `Watcher`.
+
+The coordinator calls its watchers from its own loop: they return what should be done (`actions`), they never
+block, and they keep no clock of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hpctools.elastic.actions import Action
+
+
+@dataclass(frozen=True)
+class Report:
+    """Something that a worker, or the agent on its node, has told.
+
+    Attributes:
+        kind: `beat` (a sign of life of a worker that trains), `metric` (numbers that the loop reported), `log`
+            (lines that a worker printed to standard error), `exit` (a worker's process has ended), or
+            `notice` (somebody said that the node will be taken away).
+        worker: its name; empty for a notice.
+        node: Slurm's name of the node.
+        step: completed optimizer steps as far as the worker said; None: it said nothing.
+        metrics: numbers by name, as floats (`loss`, `step_s`, ...); not finite ones are there as they are.
+        lines: of `log` and `exit`: the last lines of standard error, without line ends, oldest first.
+        code: of `exit`: the process's exit code; negative: the signal that ended it.
+        what: of `notice`: `spot`, `rebalance` or `drain`.
+        seconds: of `notice`: until the node is gone; None when nobody said.
+    """
+
+    kind: str
+    worker: str
+    node: str
+    step: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    code: int | None = None
+    what: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """A worker that is connected.
+
+    Attributes:
+        step: completed steps as it last said; None: it said nothing yet.
+        seen: when it was last heard, on the clock of `now`.
+        trains: whether it belongs to the generation in force.
+    """
+
+    worker: str
+    node: str
+    step: int | None
+    seen: float
+    trains: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """The run at a moment.
+
+    Attributes:
+        step: committed optimizer steps.
+        world: workers that train.
+        generation: number of the membership in force; 0 before the first.
+        phase: `starting`, `running`, `resizing` (a planned change is on its way), `recovering` (somebody was
+            lost), `waiting` (fewer workers than the least) or `finishing` (the last step is done).
+    """
+
+    step: int
+    world: int
+    generation: int
+    phase: str
+    members: tuple[MemberView, ...] = ()
+
+
+class Watcher(Protocol):
+    """Somebody that watches the run and may ask for something to be done.
+
+    `now` is the coordinator's clock: seconds that only grow, of unknown origin. After a takeover the new
+    coordinator makes new watchers.
+    """
+
+    def heard(self, now: float, report: Report) -> Sequence[Action]:
+        """A report has come."""
+        ...
+
+    def tick(self, now: float, view: View) -> Sequence[Action]:
+        """Some time has passed: about ten times a second."""
+        ...
