@@ -4,6 +4,7 @@
     jobs.jsonl        one line a Slurm job of the run (appended by hp-submit and the coordinator)
     coordinator.json  where the coordinator listens, and the run's secret (mode 0600)
     events.jsonl      what happened, a line each
+    history.jsonl     how it stood from time to time, of bounded length
     status.json       how it stands; replaced as a whole
     logs/             output of the Slurm jobs and of the workers
 
@@ -16,12 +17,13 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from hpctools.elastic.history import Moment, to_json
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -177,6 +179,20 @@ class RunFolder:
             if "job_id" in line
         ]
 
+    def history(self) -> list[Moment]:
+        """How the run stood over its whole time, oldest first."""
+        moments = (Moment.from_json(line) for line in self._lines("history.jsonl"))
+        return [moment for moment in moments if moment is not None]
+
+    def append_moment(self, moment: Moment) -> None:
+        """Add how the run stands."""
+        self._append("history.jsonl", to_json(moment))
+
+    def replace_history(self, moments: Sequence[Moment]) -> None:
+        """Put these moments in place of all."""
+        lines = "".join(json.dumps(to_json(moment)) + "\n" for moment in moments)
+        self._replace_text("history.jsonl", lines)
+
     def write_status(self, status: RunStatus) -> None:
         """Replace the status as a whole; readers see the old or the new one."""
         self._replace("status.json", asdict(status))
@@ -235,11 +251,14 @@ class RunFolder:
             raise ElasticError(f"cannot read {self.path / name}: {error}") from None
 
     def _replace(self, name: str, values: Mapping[str, Any]) -> None:
+        self._replace_text(name, json.dumps(values, indent=1) + "\n")
+
+    def _replace_text(self, name: str, text: str) -> None:
         temporary = ""
         try:
             handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(values, indent=1) + "\n")
+                file.write(text)
             Path(temporary).replace(self.path / name)
         except OSError as error:
             if temporary:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpctools.elastic.effects import Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
+from hpctools.elastic.history import History, Moment
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -26,6 +27,7 @@ class FolderJournal:
 
     def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
         self._folder = folder
+        self._history = History(folder)
         self._complained = False
         self._written: RunStatus | None = None
         self._next_flush = 0.0
@@ -93,12 +95,25 @@ class FolderJournal:
 
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Write the status when it has changed, not more often than twice a second unless `at_once`."""
+        self._note(now, at_once)
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
         self._next_flush = now + STATUS_SECONDS
         self._written = self.status
         try:
             self._folder.write_status(replace(self.status, updated=utc_now()))
+        except ElasticError as error:
+            self._complain(error)
+
+    def _note(self, now: float, at_once: bool) -> None:
+        """Keep the run's history, once its training has begun."""
+        status = self.status
+        if status.generation == 0:
+            return
+        size, nodes = status.world_size, len(status.nodes)
+        moment = Moment(utc_now(), status.step, size, nodes, status.loss, status.samples_per_second)
+        try:
+            self._history.note(now, moment, at_once=at_once)
         except ElasticError as error:
             self._complain(error)
 
