@@ -1,0 +1,249 @@
+"""What a training process sees of restart mode: `elastic_event_detected`, and the slot it is read from.
+
+A slot is a file on the node's own memory file system that one worker and its agent share. The worker
+counts its calls in it; the agent writes there at which call all ranks shall see the event. Both touch it
+under a lock of the kernel's, so that one thing is certain: a worker whose count was below N when its agent
+proposed N looks at the proposal before it goes past N. Five system calls a step; no collective, no message,
+no thread.
+
+This file must work alone: it is also loaded by path into interpreters that have no hpctools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "HPCTOOLS_EVENTS"
+HOLD_SECONDS = 0.0005
+LOCK_SECONDS = 0.05
+
+_WORKER = struct.Struct("<qqq")
+_AGENT = struct.Struct("<qqq")
+_PENDING, _COMMITTED = 1, 2
+
+
+@dataclass(frozen=True)
+class Count:
+    """What the worker has written.
+
+    Attributes:
+        calls: how often it asked.
+        told: the call at which it was told of the event; 0: not yet.
+        owner: the process that asks; 0: nobody has asked yet.
+    """
+
+    calls: int
+    told: int
+    owner: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the agent has written.
+
+    Attributes:
+        call: the call at which all ranks shall see the event; 0: none.
+        committed: whether all ranks have agreed; before that, who comes to the call waits there.
+        ending: whether the agent is about to end the worker.
+    """
+
+    call: int = 0
+    committed: bool = False
+    ending: bool = False
+
+
+class Slot:
+    """One worker's slot, opened by the worker or by its agent.
+
+    Raises:
+        OSError: it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    @classmethod
+    def create(cls, path: Path) -> Slot:
+        """Make a new slot, readable for nobody else."""
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.write(file, bytes(_WORKER.size + _AGENT.size))
+        os.close(file)
+        return cls(path)
+
+    def close(self) -> None:
+        """Give it up; the file stays."""
+        os.close(self._file)
+
+    # The worker's side
+
+    def ask(self) -> int:
+        """Count a call; returns its number, from 1."""
+        with self._locked():
+            count = self.count()
+            self._write(Count(count.calls + 1, count.told, count.owner or os.getpid()))
+        return count.calls + 1
+
+    def answer(self, call: int) -> bool | None:
+        """Whether a call is at or behind the event; None: that is not decided yet, ask again."""
+        order = self.order()
+        if not order.call or call < order.call:
+            return False
+        return True if order.committed else None
+
+    def tell(self, call: int) -> None:
+        """The worker was told of the event at this call."""
+        with self._locked():
+            count = self.count()
+            if not count.told:
+                self._write(Count(count.calls, call, count.owner))
+
+    # The agent's side
+
+    def propose(self, call: int) -> bool:
+        """Have the worker wait at a call that lies before it.
+
+        Returns:
+            whether it lies before it; otherwise nothing has changed. Also false when the worker was stopped
+            in the middle of a call and the slot cannot be touched.
+        """
+        try:
+            with self._locked(LOCK_SECONDS):
+                order = self.order()
+                if self.count().calls >= call or order.committed:
+                    return False
+                self._write(Order(call, False, order.ending))
+                return True
+        except TimeoutError:
+            return False
+
+    def commit(self, call: int) -> None:
+        """All ranks wait at this call or come to it: they are told there."""
+        order = self.order()
+        if order.call == call:
+            self._write(Order(call, True, order.ending))
+
+    def withdraw(self) -> None:
+        """There is no event: who waits goes on."""
+        order = self.order()
+        if not order.committed:
+            self._write(Order(0, False, order.ending))
+
+    def end(self) -> None:
+        """The next SIGTERM is ours."""
+        order = self.order()
+        self._write(Order(order.call, order.committed, True))
+
+    # Both
+
+    def count(self) -> Count:
+        """What the worker has written."""
+        return Count(*_WORKER.unpack(os.pread(self._file, _WORKER.size, 0)))
+
+    def order(self) -> Order:
+        """What the agent has written."""
+        call, state, ending = _AGENT.unpack(os.pread(self._file, _AGENT.size, _WORKER.size))
+        return Order(call, state == _COMMITTED, bool(ending))
+
+    def _write(self, values: Count | Order) -> None:
+        if isinstance(values, Count):
+            os.pwrite(self._file, _WORKER.pack(values.calls, values.told, values.owner), 0)
+        else:
+            state = (_COMMITTED if values.committed else _PENDING) if values.call else 0
+            os.pwrite(self._file, _AGENT.pack(values.call, state, values.ending), _WORKER.size)
+
+    @contextlib.contextmanager
+    def _locked(self, seconds: float | None = None) -> Iterator[None]:
+        """The kernel's lock of the slot; it also orders what both sides read and write."""
+        if seconds is None:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        else:
+            self._lock_within(seconds)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _lock_within(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except (BlockingIOError, PermissionError):  # lockf(3): EAGAIN or EACCES
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
+                time.sleep(HOLD_SECONDS)
+
+
+class _Listener:
+    """This process's slot, if it has one."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._slot: Slot | None = None
+        with contextlib.suppress(KeyError, OSError):  # no restart mode, or a container that hides the file
+            self._slot = Slot(Path(os.environ[VARIABLE]))
+        if self._slot is not None and not self._is_free():
+            self._slot = None
+        if self._slot is not None:
+            self._outlive_slurm()
+
+    def detected(self) -> bool:
+        """Count the call, and say whether it is at or behind the event."""
+        slot = self._slot
+        if slot is None or os.getpid() != self._pid:
+            return False
+        call = slot.ask()
+        while (answer := slot.answer(call)) is None:
+            time.sleep(HOLD_SECONDS)
+        if answer:
+            slot.tell(call)
+        return answer
+
+    def _is_free(self) -> bool:
+        # A launcher of the user's and the process it starts share the variable; who asked first has it.
+        return self._slot is not None and self._slot.count().owner in (0, self._pid)
+
+    def _outlive_slurm(self) -> None:
+        """A script that can be told need not die of the SIGTERM that Slurm sends to all of a preempted job.
+
+        Only where the script left the signal's default action; the agent's own SIGTERM ends us all the same.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def _on_terminate(self, number: int, frame: object) -> None:
+        if os.getpid() != self._pid or self._slot is None or self._slot.order().ending:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+_listener = _Listener()
+
+
+def elastic_event_detected(sig: int = signal.SIGUSR1) -> bool:
+    """Whether the training shall save a checkpoint and end, because its size is about to change.
+
+    Call it once a step on every rank, as HyperPod's scripts do: all ranks see `True` at the same call, and
+    at every call after it. Ranks that call it a different number of times see it at the same *number* of
+    calls, which is then not the same step. In restart mode the process is started again at the new size when
+    all ranks have ended, whatever their exit code; without hp-submit and in live mode it is always `False`.
+
+    Args:
+        sig: as in HyperPod's function; there is no event for another signal than SIGUSR1.
+
+    Source: Amazon SageMaker AI developer guide, "Using elastic training in Amazon SageMaker HyperPod", and
+    `hyperpod_elastic_agent.elastic_event_handler`, whose signature and meaning this has.
+    """
+    return sig == signal.SIGUSR1 and _listener.detected()
