@@ -1,0 +1,240 @@
+"""When it pays to grow: the rule that keeps a run from thrashing.
+
+A resize costs a pause; more workers are faster for as long as they stay. Growing is worth it when
+
+    expected tenure x gain > cost,   tenure and cost in seconds, gain as a share of the present speed,
+
+and it waits besides until the newcomers have settled, until a restart is some time ago, and longer after
+each growth that was undone at once. All of it is arithmetic on what `GrowthHistory` noted: it has no clock
+and no state.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How careful a run is with growing; all times in seconds.
+
+    Attributes:
+        settle: for how long the newest of the newcomers must be ready (scalingTimeoutInSeconds).
+        patience: for how long the first of them waits while others are known to be starting.
+        snooze: no growth for so long after a restart (scaleUpSnoozeTimeInSeconds).
+        pause: what a resize is taken to cost before one was measured.
+        tenure: what is expected of a replica before one has left; counts as `tenure_weight` of them.
+        half_life: after so long what was seen of tenures and of undone growths counts half.
+        rate_seconds: linear speed-up is believed as much as a measurement of this length.
+        quick: a growth that is undone within so many times its cost counts against the next one.
+        back_off, longest_back_off: after one such growth, and at most; doubles with each of them.
+    """
+
+    settle: float = 0.5
+    patience: float = 3.0
+    snooze: float = 0.0
+    pause: float = 0.25
+    tenure: float = 600.0
+    tenure_weight: float = 1.0
+    half_life: float = 1800.0
+    rate_seconds: float = 60.0
+    quick: float = 20.0
+    back_off: float = 2.0
+    longest_back_off: float = 600.0
+
+    @classmethod
+    def of(cls, scaling_timeout_s: float | None, scale_up_snooze_s: float) -> Patience:
+        """With what a policy says; None: our own short wait."""
+        settle = cls.settle if scaling_timeout_s is None else scaling_timeout_s
+        return cls(settle=settle, patience=max(cls.patience, settle), snooze=scale_up_snooze_s)
+
+
+@dataclass(frozen=True)
+class Tenure:
+    """For how long a replica's worker was there.
+
+    Attributes:
+        ended: whether it was taken away; else it is still there or left because we wanted so, and would have
+            stayed longer by an unknown time.
+        at: when that was known, the history's clock.
+    """
+
+    seconds: float
+    ended: bool
+    at: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What was measured at a size: samples in seconds of training."""
+
+    samples: float
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Samples per second."""
+        return self.samples / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known when growth is considered; times on the history's clock.
+
+    Attributes:
+        first_ready, last_ready: when the first and the last of those that wait became ready.
+        starting: workers that were started and are not ready yet.
+        restarted: when the run last recovered from a loss or was restarted.
+        pauses: seconds of the last measured resizes, oldest first.
+        tenures: of replicas' workers, those that are there included.
+        rates: by number of workers.
+        growths: when the run grew and when that was undone by a loss; None: not yet. Oldest first.
+        lost_work: seconds of work that the loss of a replica costs besides the pause.
+        remaining: seconds that the run has left; None: unknown.
+        retry: no growth before, because the last attempt failed.
+    """
+
+    first_ready: float = NEVER
+    last_ready: float = NEVER
+    starting: int = 0
+    restarted: float = NEVER
+    pauses: tuple[float, ...] = ()
+    tenures: tuple[Tenure, ...] = ()
+    rates: Mapping[int, Rate] = field(default_factory=dict)
+    growths: tuple[tuple[float, float | None], ...] = ()
+    lost_work: float = 0.0
+    remaining: float | None = None
+    retry: float = NEVER
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to grow.
+
+    Attributes:
+        to: the size to grow to; the present one when not.
+        not_before: when to ask again at the latest; None: when something has changed.
+        numbers: what it was decided by, for the run's history.
+        why: in words, one line.
+    """
+
+    grow: bool
+    to: int
+    not_before: float | None
+    numbers: dict[str, float]
+    why: str
+
+
+class Growth:
+    """The rule; see the module."""
+
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
+
+    def judge(self, now: float, world: int, possible: int, facts: Facts) -> Verdict:
+        """Whether a run of `world` workers shall grow to `possible`.
+
+        Args:
+            now: on the clock of the facts.
+            possible: the largest allowed size that those who are ready make.
+        """
+        if possible <= world:
+            return Verdict(False, world, None, {"world": world, "possible": possible}, "nobody to grow with")
+        cost, gain = self.cost(facts), self.gain(world, possible, facts)
+        tenure = self.expected_tenure(now, facts)
+        back_off, strikes = self.back_off(facts, now)
+        numbers = {
+            "world": world,
+            "possible": possible,
+            "expected_tenure_s": round(tenure, 3),
+            "gain": round(gain, 4),
+            "cost_s": round(cost, 4),
+            "worth_s": round(tenure * gain, 3),
+            "strikes": round(strikes, 2),
+        }
+        wait, why = max(self._waits(facts, back_off))
+        if now < wait:
+            return Verdict(False, world, wait, {**numbers, "wait_s": round(wait - now, 3)}, why)
+        if tenure * gain <= cost:
+            return self._too_dear(now, world, facts, numbers)
+        why = f"{tenure:.3g} s expected x {gain:.3g} gained > {cost:.3g} s cost"
+        return Verdict(True, possible, None, numbers, why)
+
+    def cost(self, facts: Facts) -> float:
+        """Seconds that growing and, later, losing what was gained will take from the training."""
+        pause = statistics.median(facts.pauses) if facts.pauses else self._patience.pause
+        return 2 * pause + facts.lost_work
+
+    def gain(self, world: int, to: int, facts: Facts) -> float:
+        """By which share of the present speed it will be faster: measured if that was long, else linear."""
+        linear = to / world - 1
+        old, new = facts.rates.get(world), facts.rates.get(to)
+        if old is None or new is None or old.per_second <= 0:
+            return linear
+        measured = new.per_second / old.per_second - 1
+        seconds = min(old.seconds, new.seconds)
+        believed = seconds / (seconds + self._patience.rate_seconds)
+        return believed * measured + (1 - believed) * linear
+
+    def expected_tenure(self, now: float, facts: Facts) -> float:
+        """For how long newcomers are expected to stay, seconds: the mean of an exponential life time.
+
+        All time that replicas were there, over the number of them that were taken away; those that are still
+        there count with their time only. Before that, the prior of `Patience`; old observations fade.
+        """
+        lived, ended = self._lives(now, facts)
+        expected = lived / ended
+        return expected if facts.remaining is None else max(0.0, min(expected, facts.remaining))
+
+    def back_off(self, facts: Facts, now: float) -> tuple[float, float]:
+        """Until when growth waits because earlier ones were undone at once, and how many count against it."""
+        patience = self._patience
+        limit = patience.quick * self.cost(facts)
+        quick = [lost for grown, lost in facts.growths if lost is not None and lost - grown < limit]
+        if not quick:
+            return NEVER, 0.0
+        last = max(quick)
+        # Counted at the last one, so that waiting does not shorten the wait that it is for.
+        strikes = sum(self._fades(last - lost) for lost in quick)
+        seconds = patience.back_off * 2.0 ** (min(strikes, 60.0) - 1)
+        return last + min(patience.longest_back_off, seconds), strikes
+
+    def _waits(self, facts: Facts, back_off: float) -> list[tuple[float, str]]:
+        patience = self._patience
+        others = facts.first_ready + patience.patience if facts.starting else NEVER
+        return [
+            (facts.last_ready + patience.settle, "the newcomers have to stay for a while first"),
+            (others, f"{facts.starting} more are starting: one resize is better than two"),
+            (
+                facts.restarted + patience.snooze if patience.snooze else NEVER,
+                "a restart was a short time ago",
+            ),
+            (back_off, "earlier growths were undone at once"),
+            (facts.retry, "the last attempt to grow failed"),
+        ]
+
+    def _too_dear(self, now: float, world: int, facts: Facts, numbers: dict[str, float]) -> Verdict:
+        tenure, gain, cost = (numbers[key] for key in ("expected_tenure_s", "gain", "cost_s"))
+        why = f"{tenure:.3g} s expected x {gain:.3g} gained <= {cost:.3g} s cost"
+        alive = sum(not each.ended for each in facts.tenures)
+        capped = facts.remaining is not None and facts.remaining <= tenure
+        if gain <= 0 or capped or not alive:
+            return Verdict(False, world, None, numbers, why)
+        # Every second in which nobody is taken away adds to what is expected.
+        lived, ended = self._lives(now, facts)
+        wait = max(0.1, (cost / gain * ended - lived) / alive)
+        return Verdict(False, world, now + wait, {**numbers, "wait_s": round(wait, 3)}, why)
+
+    def _lives(self, now: float, facts: Facts) -> tuple[float, float]:
+        patience = self._patience
+        weights = [(each, self._fades(now - each.at)) for each in facts.tenures]
+        lived = sum(weight * each.seconds for each, weight in weights)
+        ended = sum(weight for each, weight in weights if each.ended)
+        return patience.tenure_weight * patience.tenure + lived, patience.tenure_weight + ended
+
+    def _fades(self, age: float) -> float:
+        return float(0.5 ** (max(0.0, age) / self._patience.half_life))

@@ -1,0 +1,89 @@
+"""What the coordinator notes about replicas, resizes and speed, so that `growth` can judge."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hpctools.elastic.growth import NEVER, Facts, Rate, Tenure
+
+KEPT = 200
+PAUSES = 9
+
+
+class GrowthHistory:
+    """Notes what happens; `facts` says what is known. All times on one clock that only grows, in seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        self._tenures: deque[Tenure] = deque(maxlen=KEPT)
+        self._pauses: deque[float] = deque(maxlen=PAUSES)
+        self._growths: deque[tuple[float, float | None]] = deque(maxlen=KEPT)
+        self._rates: dict[int, Rate] = {}
+        self._last: tuple[float, int, int] | None = None
+        self._restarted = NEVER
+        self._lost_work: deque[float] = deque(maxlen=PAUSES)
+
+    def arrived(self, node: str, now: float) -> None:
+        """A replica's node can take part from now on."""
+        self._since.setdefault(node, now)
+
+    def departed(self, node: str, now: float, *, taken: bool) -> None:
+        """A replica's node is not there any more.
+
+        Args:
+            taken: whether it was taken from us or died; False: the run itself gave it up.
+        """
+        since = self._since.pop(node, None)
+        if since is not None:
+            self._tenures.append(Tenure(now - since, taken, now))
+
+    def formed(self, before: int, now_members: int, now: float, *, recovered: bool) -> None:
+        """A generation of another size is in force."""
+        self._last = None
+        if recovered:
+            self._restarted = now
+        if now_members > before > 0:
+            self._growths.append((now, None))
+        elif now_members < before and self._growths and self._growths[-1][1] is None:
+            grown, _ = self._growths.pop()
+            self._growths.append((grown, now))
+
+    def resized(self, pause_s: float) -> None:
+        """The pause of a resize was measured."""
+        self._pauses.append(pause_s)
+
+    def lost(self, seconds: float) -> None:
+        """So much work had to be done again because of a loss."""
+        self._lost_work.append(seconds)
+
+    def progressed(self, now: float, world: int, samples: int) -> None:
+        """So many samples since the training began, at the present size."""
+        last, self._last = self._last, (now, world, samples)
+        if last is None or last[1] != world or samples <= last[2]:
+            # What is measured begins with a step that ended at this size.
+            self._last = last if last is not None and last[1] == world and samples == last[2] else self._last
+            return
+        rate = self._rates.get(world, Rate(0.0, 0.0))
+        self._rates[world] = Rate(rate.samples + samples - last[2], rate.seconds + now - last[0])
+
+    def restore(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Take over from an earlier coordinator what its `resize` events tell about the cost."""
+        for event in events:
+            if event.get("event") == "resize" and isinstance(event.get("pause_s"), int | float):
+                self.resized(float(event["pause_s"]))
+
+    def facts(self, now: float, **more: Any) -> Facts:
+        """What is known; `more`: the fields of `Facts` that are not noted here."""
+        present = (Tenure(now - since, False, now) for since in self._since.values())
+        lost = self._lost_work
+        return Facts(
+            restarted=self._restarted,
+            pauses=tuple(self._pauses),
+            tenures=(*self._tenures, *present),
+            rates=dict(self._rates),
+            growths=tuple(self._growths),
+            lost_work=sum(lost) / len(lost) if lost else 0.0,
+            **more,
+        )

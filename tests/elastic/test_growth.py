@@ -1,0 +1,207 @@
+"""Growing only when it pays: the rule on given facts, and whole capacity histories in simulated time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpctools.elastic.growth import Facts, Growth, Patience, Rate, Tenure
+from hpctools.elastic.growth_history import GrowthHistory
+
+TICK = 0.5
+
+
+def test_without_any_history_it_is_half_a_second_after_the_last_and_three_after_the_first() -> None:
+    """What the coordinator did before there were policies."""
+    growth = Growth()
+    facts = Facts(first_ready=10.0, last_ready=10.2)
+    early = growth.judge(10.3, 2, 4, facts)
+    assert (early.grow, early.to, early.not_before) == (False, 2, 10.7)
+    assert growth.judge(10.7, 2, 4, facts).to == 4
+    waiting = growth.judge(10.8, 2, 4, replace(facts, starting=2))
+    assert (waiting.grow, waiting.not_before) == (False, 13.0)
+    assert waiting.why == "2 more are starting: one resize is better than two"
+    assert growth.judge(13.0, 2, 4, replace(facts, starting=2)).grow
+
+
+def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
+    facts = Facts(
+        pauses=(0.3, 0.5, 0.1),
+        tenures=(Tenure(10.0, True, 0.0), Tenure(30.0, True, 0.0), Tenure(20.0, False, 0.0)),
+        lost_work=0.2,
+    )
+    verdict = Growth(Patience(tenure=60.0, half_life=math.inf)).judge(0.0, 4, 6, facts)
+    assert verdict.grow
+    assert verdict.numbers == {
+        "world": 4,
+        "possible": 6,
+        "expected_tenure_s": 40.0,  # (60 + 10 + 30 + 20) / (1 + 2)
+        "gain": 0.5,
+        "cost_s": 0.8,  # twice the median pause, and the work that a loss costs
+        "worth_s": 20.0,
+        "strikes": 0.0,
+    }
+    assert verdict.why == "40 s expected x 0.5 gained > 0.8 s cost"
+
+
+def test_it_does_not_grow_when_it_would_not_pay_and_says_when_it_may() -> None:
+    """Twenty replicas left after 2 s each; a resize costs 10 s; those that are there now prove themselves."""
+    tenures = (*(Tenure(2.0, True, 0.0) for _ in range(20)), Tenure(5.0, False, 0.0), Tenure(5.0, False, 0.0))
+    facts = Facts(pauses=(10.0,), tenures=tenures)
+    patience = Patience(tenure=10.0, half_life=math.inf)
+    verdict = Growth(patience).judge(100.0, 2, 3, facts)
+    assert not verdict.grow
+    assert verdict.why == "2.86 s expected x 0.5 gained <= 20 s cost"
+    # 40 s x 21 that ended - 60 s that were seen, by the two that are there
+    assert verdict.not_before == pytest.approx(100.0 + (40 * 21 - 60) / 2)
+    later = replace(facts, tenures=(*tenures[:20], Tenure(396.0, False, 0.0), Tenure(396.0, False, 0.0)))
+    assert Growth(patience).judge(491.0, 2, 3, later).grow
+
+
+def test_a_size_that_was_measured_to_be_no_faster_is_not_taken() -> None:
+    rates = {6: Rate(60_000, 600), 7: Rate(60_000, 600)}
+    verdict = Growth(Patience(rate_seconds=0.0)).judge(0.0, 6, 7, Facts(rates=rates))
+    assert (verdict.grow, verdict.not_before, verdict.numbers["gain"]) == (False, None, 0.0)
+    short = {6: Rate(100, 1), 7: Rate(100, 1)}
+    assert Growth().judge(0.0, 6, 7, Facts(rates=short)).grow, "a second's measurement does not decide"
+
+
+def test_a_run_that_is_nearly_over_does_not_grow() -> None:
+    facts = Facts(pauses=(1.0,), remaining=3.0)
+    assert not Growth().judge(0.0, 4, 5, facts).grow
+    assert Growth().judge(0.0, 4, 5, replace(facts, remaining=9.0)).grow
+
+
+def test_snooze_and_a_failed_attempt() -> None:
+    growth = Growth(Patience.of(scaling_timeout_s=30.0, scale_up_snooze_s=120.0))
+    facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0, retry=50.0)
+    assert growth.judge(34.0, 2, 4, facts).not_before == 130.0
+    assert growth.judge(130.0, 2, 4, facts).grow
+    assert growth.judge(34.0, 2, 4, replace(facts, restarted=-math.inf)).not_before == 50.0
+
+
+def test_back_off_doubles_and_eases_by_itself() -> None:
+    growth = Growth(Patience(back_off=2.0, half_life=600.0, longest_back_off=300.0))
+    three = tuple((float(t), t + 1.0) for t in (0, 10, 20))
+    until, strikes = growth.back_off(Facts(growths=three), 21.0)
+    assert strikes == pytest.approx(3.0, abs=0.05)
+    assert until == pytest.approx(21.0 + 8.0, abs=0.3)
+    much_later = (*three, (6000.0, 6001.0))
+    until, strikes = growth.back_off(Facts(growths=much_later), 6001.0)
+    assert strikes == pytest.approx(1.0, abs=0.01)
+    assert until == pytest.approx(6003.0, abs=0.05)
+    many = tuple((float(t), t + 1.0) for t in range(0, 200, 2))
+    assert growth.back_off(Facts(growths=many), 200.0)[0] == 199.0 + 300.0
+    slow = Facts(growths=((0.0, 60.0),))
+    assert growth.back_off(slow, 60.0) == (-math.inf, 0.0), "a growth that has paid back counts for nothing"
+
+
+def test_history_notes_tenures_rates_and_undone_growths() -> None:
+    history = GrowthHistory()
+    history.arrived("r1", 0.0)
+    history.arrived("r2", 5.0)
+    history.formed(2, 4, 6.0, recovered=False)
+    for second, samples in ((7, 0), (8, 100), (9, 200)):
+        history.progressed(second, 4, samples)
+    history.resized(0.3)
+    history.departed("r1", 10.0, taken=True)
+    history.departed("nobody", 10.0, taken=True)
+    history.formed(4, 3, 10.5, recovered=True)
+    history.progressed(11.0, 3, 250)
+    history.progressed(12.0, 3, 300)
+    facts = history.facts(20.0, starting=1)
+    assert facts == Facts(
+        starting=1,
+        restarted=10.5,
+        pauses=(0.3,),
+        tenures=(Tenure(10.0, True, 10.0), Tenure(15.0, False, 20.0)),
+        rates={4: Rate(200, 2.0), 3: Rate(50, 1.0)},
+        growths=((6.0, 10.5),),
+    )
+
+
+def simulate(
+    patience: Patience, high: float, low: float, pause: float, seconds: float
+) -> tuple[list[float], float]:
+    """A run of 4 that may have 6 while capacity is high; when it grew, and what growing brought, seconds.
+
+    The newcomers are ready as soon as there is capacity.
+    """
+    history, growth = GrowthHistory(), Growth(patience)
+    now, world, ready, grown, won = 0.0, 4, 0.0, [], 0.0
+    while now < seconds:
+        there = now % (high + low) < high
+        present = bool(history.facts(now).tenures) and not history.facts(now).tenures[-1].ended
+        if there and not present:
+            ready = now
+            for name in ("a", "b"):
+                history.arrived(name, now)
+        elif not there and present:
+            for name in ("a", "b"):
+                history.departed(name, now, taken=True)
+            if world == 6:
+                world = 4
+                history.formed(6, 4, now, recovered=False)
+                history.resized(pause)
+                won -= pause
+        if there and world == 4:
+            facts = history.facts(now, first_ready=ready, last_ready=ready)
+            if growth.judge(now, 4, 6, facts).grow:
+                world = 6
+                grown.append(now)
+                history.formed(4, 6, now, recovered=False)
+                history.resized(pause)
+                won -= pause
+        won += 0.5 * TICK if world == 6 else 0.0
+        now += TICK
+    return grown, won
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    high=st.floats(0.5, 60.0),
+    low=st.floats(0.5, 60.0),
+    pause=st.floats(0.05, 30.0),
+)
+def test_square_wave_capacity_leads_to_a_bounded_number_of_resizes(
+    high: float, low: float, pause: float
+) -> None:
+    """However capacity swings: what growing costs in vain stays small, and growths that do not pay are few.
+
+    A growth pays when the capacity lasts for longer than 2 x pause / 0.5 seconds.
+    """
+    seconds = 1800.0
+    grown, won = simulate(Patience(tenure=60.0, half_life=1e9), high, low, pause, seconds)
+    assert len(grown) <= seconds / (high + low) + 1
+    if high < 4 * pause - TICK:
+        # Each of them at least doubles the wait, and adds to the evidence against the next one.
+        assert len(grown) <= 4 + math.log2(1 + seconds / 2.0)
+        assert won >= -(2 * pause + TICK) * (4 + math.log2(1 + seconds / 2.0))
+    else:
+        assert won >= -(2 * pause + TICK) * 12
+
+
+def test_stable_capacity_after_a_bad_time_is_used_again() -> None:
+    """Half an hour of swings that never pay, then nobody takes anything away: the run grows, and stays."""
+    history, growth = GrowthHistory(), Growth(Patience(tenure=60.0))
+    now = 0.0
+    for _ in range(100):
+        history.arrived("a", now)
+        history.departed("a", now + 2.0, taken=True)
+        history.resized(5.0)
+        now += 18.0
+    history.arrived("a", now)
+    verdict = growth.judge(now + 1.0, 4, 5, history.facts(now + 1.0))
+    asked = 1
+    while not verdict.grow:
+        assert verdict.not_before is not None
+        assert verdict.not_before > now
+        now = verdict.not_before
+        verdict = growth.judge(now, 4, 5, history.facts(now))
+        asked += 1
+        assert asked < 50
+    assert now < 1800.0 + 3600.0
