@@ -1,0 +1,13 @@
+"""Checkpoints of an elastic training: written beside it, committed whole or not at all, checked when read.
+
+This package needs no torch: the coordinator, hp-submit and hp-status ask it which checkpoints there are. What
+turns a training's state into files and back (`keeper`, `saver`, `tensors`) is loaded by workers only.
+"""
+
+from __future__ import annotations
+
+from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.selection import Found, newest_whole, resume_source
+from hpctools.elastic.checkpoint.settings import Checkpoint, parse
+
+__all__ = ["Checkpoint", "Found", "Saved", "grace_warning", "newest_whole", "parse", "resume_source"]

@@ -1,0 +1,44 @@
+"""The state in memory that the training does not touch: copied quickly between two steps, written later."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hpctools.elastic.checkpoint.structure import join, split
+
+
+class HostCopy:
+    """One copy of a state on the CPU; its memory is used again by the next `take`.
+
+    Attributes:
+        tensors: by name, on the CPU.
+        skeleton: everything else.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.skeleton: Any = None
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        """Copy a state; tensors of a GPU through pinned memory, so that the copies overlap."""
+        living, skeleton = split(state)
+        self.tensors = {name: self._room_for(name, tensor) for name, tensor in living.items()}
+        for name, tensor in living.items():
+            self.tensors[name].copy_(tensor, non_blocking=True)
+        for device in {each.device for each in living.values() if each.is_cuda}:
+            torch.cuda.synchronize(device)
+        self.skeleton = copy.deepcopy(skeleton)
+
+    def state(self) -> Any:
+        """What was copied; its tensors are the copy's own."""
+        return join(copy.deepcopy(self.skeleton), self.tensors)
+
+    def _room_for(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        known = self.tensors.get(name)
+        if known is not None and (known.shape, known.dtype) == (tensor.shape, tensor.dtype):
+            return known
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -1,0 +1,188 @@
+"""Checkpoints in a folder on a file system that all nodes share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
+from hpctools.elastic.checkpoint.store import (
+    MANIFEST,
+    MARKER,
+    Stage,
+    decode_part,
+    encode_part,
+    name_of,
+    step_of,
+)
+from hpctools.errors import ElasticError
+
+WRITING, REMOVING = ".writing-", ".removing-"
+# A writer that has not touched its folder for so long is gone; the clocks of nodes may differ by minutes.
+LEFTOVER_SECONDS = 3600.0
+
+
+class FolderStore:
+    """A folder of checkpoints; made (0700) with its parents when the first one is written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+
+    @property
+    def where(self) -> str:
+        """The folder's path."""
+        return str(self.root)
+
+    def names(self) -> list[str]:
+        """Everything that looks like a checkpoint."""
+        return [name for name in self._entries() if step_of(name) is not None]
+
+    def read(self, name: str) -> bytes | None:
+        """A small file under the root."""
+        try:
+            return (self.root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failed("read", error) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a small file; readers see the old or the new one, also after a power failure."""
+        with self._telling("write"):
+            self._make(self.root)
+            _write_synced(self.root / name, data)
+
+    def begin(self, step: int, label: str) -> Stage:
+        """A hidden folder, on the same file system as what it becomes."""
+        with self._telling("write"):
+            folder = self.root / f"{WRITING}{name_of(step)}-{label}"
+            self._make(folder)
+        return Stage(step, label, folder)
+
+    def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
+        """The files lie where they belong; note which they are."""
+        with self._telling("write"):
+            for name in files:
+                _sync(stage.folder / name)
+            _write_synced(stage.folder / _part(part), encode_part(files))
+
+    def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
+        """Manifest, marker, and then the folder gets its name."""
+        with self._telling("commit"):
+            files = self._merged(stage, parts)
+            data = replace(manifest, files=files).encode()
+            _write_synced(stage.folder / MANIFEST, data)
+            _write_synced(stage.folder / MARKER, digest_of(data).encode())
+            return self._publish(stage)
+
+    def discard(self, stage: Stage) -> None:
+        """Remove the hidden folder."""
+        shutil.rmtree(stage.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def fetched(self, name: str, manifest: Manifest) -> Iterator[Path]:
+        """The folder itself."""
+        yield self.root / name
+
+    def remove(self, name: str) -> None:
+        """Hide the folder first, so that nobody takes half of it for a whole."""
+        hidden = self.root / f"{REMOVING}{name}"
+        with self._telling("remove from"), contextlib.suppress(FileNotFoundError):  # somebody was first
+            (self.root / name).rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+    def clean(self, labels: str) -> None:
+        """Remove hidden folders that nobody works on any more."""
+        for name in self._entries():
+            path = self.root / name
+            if name.startswith(REMOVING) or (name.startswith(WRITING) and _is_left(path, labels)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _merged(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
+        files: dict[str, FileRecord] = {}
+        for part in range(parts):
+            path = stage.folder / _part(part)
+            if not path.exists():
+                raise ElasticError(f"writer {part} of {parts} has not added its part of {stage.folder}")
+            files |= decode_part(path.read_bytes())
+            path.unlink()
+        return files
+
+    def _publish(self, stage: Stage) -> str:
+        _sync(stage.folder)
+        for attempt in range(1, 1000):
+            name = name_of(stage.step, str(attempt) if attempt > 1 else "")
+            try:
+                stage.folder.rename(self.root / name)
+            except OSError:
+                if not (self.root / name).exists():
+                    raise
+                continue  # the step was saved before
+            _sync(self.root)
+            return name
+        raise ElasticError(f"{self.root} has 999 checkpoints of step {stage.step}", "remove some of them")
+
+    def _entries(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self.root.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._failed("read", error) from None
+
+    def _make(self, folder: Path) -> None:
+        for each in reversed((folder, *folder.parents)):
+            with contextlib.suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(what, error) from None
+
+    def _failed(self, what: str, error: OSError) -> ElasticError:
+        return ElasticError(
+            f"cannot {what} the checkpoints in {self.root}: {error.strerror or error}",
+            "free space or quota there, or give another folder (checkpoint: folder)",
+        )
+
+
+def _part(part: int) -> str:
+    return f"part-{part:05d}.json"
+
+
+def _is_left(path: Path, labels: str) -> bool:
+    label = path.name.removeprefix(WRITING).split("-", 2)[-1]
+    if labels and label.startswith(labels):
+        return True
+    try:
+        newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
+    except OSError:  # it is being removed, or gets its name
+        return False
+    return time.time() - newest > LEFTOVER_SECONDS
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Have the kernel write a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

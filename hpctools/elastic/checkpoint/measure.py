@@ -1,0 +1,55 @@
+"""What a save took, beside what a node that is taken away has left."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# Of the grace time: until the signal is there and the step in flight is done, and the way out of the job.
+RESERVE_SECONDS = 1.5
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint was committed.
+
+    Attributes:
+        step: completed steps that it is the state after.
+        seconds: from the step's end to the commit: what a save takes that is waited for.
+        held_s: part of it for which the training was held up.
+        bytes: in all its files.
+        where: folder or address of the checkpoint.
+        why: `interval`, or the reason of an order.
+    """
+
+    step: int
+    seconds: float
+    held_s: float
+    bytes: int
+    where: str
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As a message's or event's fields."""
+        return {**asdict(self), "seconds": round(self.seconds, 4), "held_s": round(self.held_s, 4)}
+
+
+def grace_warning(seconds: float, size: int, grace_seconds: float) -> str | None:
+    """What to tell when a save does not fit into the grace time; None when it does.
+
+    Args:
+        seconds: that a save took.
+        size: of the checkpoint, bytes.
+        grace_seconds: between SIGTERM and SIGKILL (Slurm's GraceTime).
+    """
+    usable = grace_seconds - RESERVE_SECONDS
+    if seconds <= usable:
+        return None
+    rate = size / MEGABYTE / seconds
+    needed = -(-(seconds + RESERVE_SECONDS) // 1)
+    return (
+        f"a checkpoint took {seconds:.1f} s ({size / MEGABYTE:.1f} MB at {rate:.0f} MB/s), but a preempted "
+        f"node has {usable:.1f} s for it (GraceTime {grace_seconds:g} s less {RESERVE_SECONDS} s); ask for a "
+        f"GraceTime of {needed:g} s or more in the QoS, or save to faster storage"
+    )

@@ -1,0 +1,214 @@
+"""Checkpoints in S3, or in what speaks its language: the marker object comes last, and only once."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
+from hpctools.elastic.checkpoint.settings import S3
+from hpctools.elastic.checkpoint.store import (
+    MANIFEST,
+    MARKER,
+    Stage,
+    decode_part,
+    encode_part,
+    name_of,
+    step_of,
+)
+from hpctools.errors import ElasticError
+
+try:
+    import boto3
+    from boto3.exceptions import Boto3Error
+    from boto3.s3.transfer import TransferConfig
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+except ImportError as missing:
+    raise ElasticError(
+        f"checkpoints in {S3} need boto3: {missing}", "pip install 'hpctools[aws]', or give a folder"
+    ) from None
+
+PART_BYTES = 16 << 20
+ATTEMPTS, CONNECT_SECONDS, READ_SECONDS = 5, 10, 60
+LEFTOVER_SECONDS = 3600.0
+TAKEN = ("PreconditionFailed", "ConditionalRequestConflict")
+ABSENT = ("NoSuchKey", "404")
+
+
+class S3Store:
+    """A prefix in a bucket that exists.
+
+    Args:
+        address: s3://bucket/prefix.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.where = address.rstrip("/")
+        self._bucket, _, prefix = self.where.removeprefix(S3).partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        retries: Any = {"max_attempts": ATTEMPTS, "mode": "standard"}
+        config = Config(retries=retries, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
+        with self._telling("reach"):
+            clients: Any = boto3.session.Session()
+            self._client = clients.client("s3", config=config)
+        self._transfer = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
+
+    def names(self) -> list[str]:
+        """Everything that looks like a checkpoint."""
+        with self._telling("list"):
+            pages = self._pages("list_objects_v2", Prefix=self._prefix, Delimiter="/")
+            prefixes = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        found = [prefix.removeprefix(self._prefix).rstrip("/") for prefix in prefixes]
+        return sorted(name for name in found if step_of(name) is not None)
+
+    def read(self, name: str) -> bytes | None:
+        """A small object."""
+        with self._telling("read"):
+            try:
+                data: bytes = self._client.get_object(**self._object(name))["Body"].read()
+            except ClientError as error:
+                if _code(error) in ABSENT:
+                    return None
+                raise
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a small object."""
+        with self._telling("write"):
+            self._client.put_object(**self._object(name), Body=data)
+
+    def begin(self, step: int, label: str) -> Stage:
+        """A folder of this machine ($TMPDIR), from which the files are uploaded."""
+        with self._telling("write"):
+            return Stage(step, label, Path(tempfile.mkdtemp(prefix="hpctools-checkpoint-")))
+
+    def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
+        """Upload them, in parts when they are large."""
+        name = name_of(stage.step, stage.label)
+        with self._telling("write"):
+            for each in files:
+                target = self._object(f"{name}/{each}")
+                self._client.upload_file(str(stage.folder / each), *target.values(), Config=self._transfer)
+        self.write(f"{name}/{_part(part)}", encode_part(files))
+
+    def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
+        """Manifest, and then the marker, which only one writer can write."""
+        name = name_of(stage.step, stage.label)
+        data = replace(manifest, files=self._merged(name, parts)).encode()
+        self.write(f"{name}/{MANIFEST}", data)
+        with self._telling("commit"):
+            self._mark(f"{name}/{MARKER}", digest_of(data).encode())
+            for part in range(parts):
+                self._client.delete_object(**self._object(f"{name}/{_part(part)}"))
+        shutil.rmtree(stage.folder, ignore_errors=True)
+        return name
+
+    def discard(self, stage: Stage) -> None:
+        """Remove the folder and what was uploaded."""
+        shutil.rmtree(stage.folder, ignore_errors=True)
+        with contextlib.suppress(ElasticError):  # it is unreachable; `clean` comes again
+            self.remove(name_of(stage.step, stage.label))
+
+    @contextlib.contextmanager
+    def fetched(self, name: str, manifest: Manifest) -> Iterator[Path]:
+        """Downloaded into a folder of this machine ($TMPDIR)."""
+        with tempfile.TemporaryDirectory(prefix="hpctools-checkpoint-") as folder:
+            with self._telling("read"):
+                for each in manifest.files:
+                    target = self._object(f"{name}/{each}")
+                    self._client.download_file(*target.values(), f"{folder}/{each}", Config=self._transfer)
+            yield Path(folder)
+
+    def remove(self, name: str) -> None:
+        """The marker first: without it the rest is no checkpoint."""
+        with self._telling("remove from"):
+            self._client.delete_object(**self._object(f"{name}/{MARKER}"))
+            for page in self._pages("list_objects_v2", Prefix=f"{self._prefix}{name}/"):
+                keys = [{"Key": each["Key"]} for each in page.get("Contents", ())]
+                if keys:
+                    self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys})
+
+    def clean(self, labels: str) -> None:
+        """Uncommitted objects and uploads that were not completed."""
+        for name in self.names():
+            if self.read(f"{name}/{MARKER}") is None and self._is_left(name, labels):
+                self.remove(name)
+        with self._telling("clean"):
+            for page in self._pages("list_multipart_uploads", Prefix=self._prefix):
+                for upload in page.get("Uploads", ()):
+                    self._abort(upload, labels)
+
+    def _abort(self, upload: Mapping[str, Any], labels: str) -> None:
+        name = upload["Key"].removeprefix(self._prefix).split("/")[0]
+        if step_of(name) is not None and (_is_of(name, labels) or _is_old(upload["Initiated"])):
+            self._client.abort_multipart_upload(
+                Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
+
+    def _is_left(self, name: str, labels: str) -> bool:
+        if _is_of(name, labels):
+            return True
+        with self._telling("list"):
+            pages = self._pages("list_objects_v2", Prefix=f"{self._prefix}{name}/")
+            times = [each["LastModified"] for page in pages for each in page.get("Contents", ())]
+        return all(_is_old(each) for each in times)
+
+    def _merged(self, name: str, parts: int) -> dict[str, FileRecord]:
+        files: dict[str, FileRecord] = {}
+        for part in range(parts):
+            data = self.read(f"{name}/{_part(part)}")
+            if data is None:
+                raise ElasticError(
+                    f"writer {part} of {parts} has not written its part of {self.where}/{name}"
+                )
+            files |= decode_part(data)
+        return files
+
+    def _mark(self, name: str, data: bytes) -> None:
+        try:
+            self._client.put_object(**self._object(name), Body=data, IfNoneMatch="*")
+        except ClientError as error:
+            # A retry of a request that had gone through finds our own marker.
+            if _code(error) not in TAKEN or self.read(name) != data:
+                raise
+
+    def _pages(self, operation: str, **arguments: Any) -> Any:
+        return self._client.get_paginator(operation).paginate(Bucket=self._bucket, **arguments)
+
+    def _object(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}{name}"}
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (ClientError, BotoCoreError, Boto3Error, OSError) as error:
+            raise ElasticError(
+                f"cannot {what} the checkpoints in {self.where}: {error}",
+                "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR",
+            ) from None
+
+
+def _part(part: int) -> str:
+    return f"part-{part:05d}.json"
+
+
+def _is_of(name: str, labels: str) -> bool:
+    return bool(labels) and name.partition(".")[2].startswith(labels)
+
+
+def _is_old(moment: datetime) -> bool:
+    return time.time() - moment.astimezone(timezone.utc).timestamp() > LEFTOVER_SECONDS
+
+
+def _code(error: ClientError) -> str:
+    code: str = error.response.get("Error", {}).get("Code", "")
+    return code
