@@ -19,22 +19,22 @@ from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Partition
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
-from hpctools.submit.nodes import NodeRange
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
 from hpctools.submit.render import elastic_json, elastic_text
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def submit_elastic(
-    intent: Intent, nodes: NodeRange, flags: frozenset[str], client: Callable[[], SlurmClient]
-) -> int:
+def submit_elastic(intent: Intent, flags: frozenset[str], client: Callable[[], SlurmClient]) -> int:
     """Plan an elastic run and submit it, or print it; return the exit code.
 
     Args:
         flags: hp-submit's own: `dry-run`, `json`, `debug`.
         client: makes the connection to Slurm.
     """
+    nodes = intent.nodes
+    if nodes is None:
+        raise SubmitError("no sizes", "give --nodes MIN:MAX")
     if "dry-run" in flags:
         submission = plan_elastic(intent, nodes, _facts(_partitions_if_known(client)))
         show(elastic_json(submission) if "json" in flags else elastic_text(submission))

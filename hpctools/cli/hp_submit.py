@@ -81,12 +81,12 @@ def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
     if any(option.name in ("usage", "autocomplete") for option in invocation.line.options):
         replace(["sbatch", *words])
     intent = read_intent(invocation, environment=os.environ, cwd=Path.cwd(), standard_input=_standard_input)
-    if intent.nodes is None:
+    if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags)
     from hpctools.cli.elastic_submission import submit_elastic
 
-    return submit_elastic(intent, intent.nodes, invocation.flags, client)
+    return submit_elastic(intent, invocation.flags, client)
 
 
 def _warn_of_misplaced_range(intent: Intent) -> None:

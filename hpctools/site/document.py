@@ -58,11 +58,13 @@ class Document:
     Attributes:
         data: mappings as dict, sequences as tuple, scalars as str, int, float, bool or None.
         lines: the line (from 1) of each location: a mapping entry's key, a sequence's item.
+        of: what it describes, for findings.
         findings: what kept parts of the text from being read.
     """
 
     file: str
     data: object = None
+    of: str = "a site"
     lines: dict[Location, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -77,17 +79,18 @@ class Document:
         return Finding(self.file, self.line(location), spell_path(location), found, expected)
 
 
-def parse(text: str, file: str) -> Document:
+def parse(text: str, file: str, of: str = "a site") -> Document:
     """Read one YAML document.
 
     Args:
         text: the YAML.
         file: its name, for findings.
+        of: what it describes, for findings.
 
     Returns:
         The document; its `findings` hold a syntax error, duplicate keys, foreign tags and the like.
     """
-    document = Document(file)
+    document = Document(file, of=of)
     try:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:
@@ -95,7 +98,7 @@ def parse(text: str, file: str) -> Document:
     except yaml.YAMLError as error:
         document.findings.append(Finding(file, 0, "", str(error).splitlines()[0], "valid YAML"))
     except RecursionError:
-        document.findings.append(Finding(file, 0, "", _TOO_DEEP, "a site"))
+        document.findings.append(Finding(file, 0, "", _TOO_DEEP, of))
     else:
         if root is not None:
             _Builder(document).build_root(root)
@@ -148,9 +151,10 @@ class _Builder:
         try:
             self._document.data = self._build(node, ())
         except _TooLarge:
-            self._note((), "more entries than a site can have (aliases that expand?)", "a site")
+            of = self._document.of
+            self._note((), f"more entries than {of} can have (aliases that expand?)", of)
         except RecursionError:
-            self._note((), _TOO_DEEP, "a site")
+            self._note((), _TOO_DEEP, self._document.of)
 
     def _note(self, location: Location, found: str, expected: str) -> None:
         self._document.findings.append(self._document.finding(location, found, expected))

@@ -132,23 +132,29 @@ class CommandLine:
     rest: tuple[str, ...]
 
 
-def read_command_line(words: Sequence[str], place: str = "command line") -> CommandLine:
+def read_command_line(
+    words: Sequence[str], place: str = "command line", more: frozenset[str] = frozenset()
+) -> CommandLine:
     """Read a command line as getopt_long does for sbatch: options end at the first other word or at `--`.
 
     An option that is not known is taken to have no value, unless it is written `--name=value`.
 
+    Args:
+        more: names of options that sbatch does not have and that need a value.
+
     Raises:
         UsageError: the value of the last option is missing.
     """
-    reader = _Reader(words, place)
+    reader = _Reader(words, place, more)
     options = tuple(reader.options())
     return CommandLine(options, reader.heterogeneous, reader.after_dashes, tuple(words[reader.position :]))
 
 
 class _Reader:
-    def __init__(self, words: Sequence[str], place: str) -> None:
+    def __init__(self, words: Sequence[str], place: str, more: frozenset[str]) -> None:
         self.words = list(words)
         self.place = place
+        self.more = more
         self.position = 0
         self.heterogeneous = False
         self.after_dashes = False
@@ -175,7 +181,7 @@ class _Reader:
         index = self.position - 1
         if equals:
             return Option(name, value, self.place, index)
-        if ARITIES.get(name) is Arity.REQUIRED or _all_need_a_value(written):
+        if name in self.more or ARITIES.get(name) is Arity.REQUIRED or _all_need_a_value(written):
             return Option(name, self._next(word), self.place, index)
         return Option(name, None, self.place, index)
 

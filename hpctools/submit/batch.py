@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from hpctools.slurm.sbatch_options import Option, directive
-from hpctools.submit.nodes import NodeRange
+from hpctools.submit.nodes import NodeSizes
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Layout of tasks and bindings that the job may have for its workers, or that a replica inherits from the
@@ -36,7 +36,7 @@ def wrapped(command: Sequence[str]) -> str:
     return f"#!/bin/bash\n# Written by hp-submit around the command.\nexec -- {words}\n"
 
 
-def baseline(run_id: str, folder: str, python: str, nodes: NodeRange, options: Sequence[Option]) -> str:
+def baseline(run_id: str, folder: str, python: str, nodes: NodeSizes, options: Sequence[Option]) -> str:
     """The batch script of an elastic run's baseline job.
 
     Args:

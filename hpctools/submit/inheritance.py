@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hpctools.errors import SubmitError
 from hpctools.slurm.sbatch_options import ARITIES, Option
 from hpctools.submit.intent import Intent
-from hpctools.submit.nodes import NodeRange
+from hpctools.submit.nodes import NodeSizes
 
 ELASTIC_QOS = "elastic"
 
@@ -84,7 +84,7 @@ def script_options(intent: Intent) -> tuple[Option, ...]:
     return tuple(option for option in intent.script_options if option.name not in _NEITHER)
 
 
-def baseline_options(intent: Intent, nodes: NodeRange, name: str, comment: str) -> tuple[str, ...]:
+def baseline_options(intent: Intent, nodes: NodeSizes, name: str, comment: str) -> tuple[str, ...]:
     """Options on the baseline job's sbatch command line; they win over the script's and the environment's."""
     own = tuple(option.word for option in intent.options if option.name not in _NEITHER)
     return (*own, f"--nodes={nodes.minimum}", *_always(name, comment))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpctools.errors import UsageError
@@ -14,10 +14,11 @@ from hpctools.slurm.sbatch_options import (
     read_directives,
     read_environment,
 )
-from hpctools.submit.nodes import NodeRange, is_elastic, parse_range
+from hpctools.submit.nodes import NodeSizes, is_elastic, parse_sizes
 from hpctools.submit.script import Script, check_script, find_script, read_script
 
 OUR_FLAGS = frozenset({"dry-run", "json", "debug"})
+OUR_VALUES = frozenset({"elastic-policy", "elastic-mode", "resume"})
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,13 @@ class Invocation:
         flags: ours that were given, and `help` and `version`.
         words: the words of sbatch's options, as written.
         line: the whole line as sbatch reads it.
+        settings: values of those of our options that have one, by name.
     """
 
     flags: frozenset[str]
     words: tuple[str, ...]
     line: CommandLine
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,10 @@ class Intent:
         script_word: how the script was named on the command line; empty for standard input.
         arguments: the script's arguments.
         command: the words after `--`.
-        nodes: the range of an elastic run; None when the job is not elastic.
+        nodes: the sizes of an elastic run; None when none were asked for.
         cwd: the folder of the submission.
+        settings: values of hp-submit's own options, by name: `elastic-policy` (a file), `elastic-mode`,
+            `resume` (a run).
     """
 
     words: tuple[str, ...]
@@ -62,8 +67,14 @@ class Intent:
     script_word: str
     arguments: tuple[str, ...]
     command: tuple[str, ...]
-    nodes: NodeRange | None
+    nodes: NodeSizes | None
     cwd: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether an elastic run is asked for, by sizes or by a policy that has them."""
+        return self.nodes is not None or "elastic-policy" in self.settings
 
     @property
     def script_options(self) -> tuple[Option, ...]:
@@ -87,14 +98,17 @@ def read_invocation(argv: Sequence[str]) -> Invocation:
     Raises:
         UsageError: the last option lacks its value.
     """
-    line = read_command_line(argv)
+    line = read_command_line(argv, more=OUR_VALUES)
     ours = {option.index for option in line.options if option.name in OUR_FLAGS and option.value is None}
+    set_by_us = [option for option in line.options if option.name in OUR_VALUES]
+    for option in set_by_us:
+        ours |= {option.index} if "=" in argv[option.index] else {option.index, option.index + 1}
     end = len(argv) - len(line.rest) - line.after_dashes
     words = tuple(word for index, word in enumerate(argv[:end]) if index not in ours)
     flags = frozenset(
         option.name for option in line.options if option.name in OUR_FLAGS | {"help", "version"}
     )
-    return Invocation(flags, words, line)
+    return Invocation(flags, words, line, {option.name: option.value or "" for option in set_by_us})
 
 
 def read_intent(
@@ -110,15 +124,16 @@ def read_intent(
         standard_input: reads it to its end; None when it is a terminal.
 
     Raises:
-        UsageError: neither a script nor a command, or a range of nodes that is none.
+        UsageError: neither a script nor a command, a range of nodes that is none, or a word about an elastic
+            run where none is asked for.
         SubmitError: the script is missing or is no batch script.
     """
     line = invocation.line
     script = _script(line, environment, cwd, standard_input)
     directives = read_directives(script.text, script.name) if script else ()
-    options = tuple(option for option in line.options if option.name not in OUR_FLAGS)
+    options = tuple(option for option in line.options if option.name not in OUR_FLAGS | OUR_VALUES)
     command = line.rest if line.after_dashes else ()
-    return Intent(
+    intent = Intent(
         words=invocation.words,
         options=options,
         directives=directives,
@@ -128,9 +143,16 @@ def read_intent(
         script_word=line.rest[0] if line.rest and not command else "",
         arguments=() if command else line.rest[1:],
         command=command,
-        nodes=_nodes(options, directives),
+        nodes=_nodes(options, directives, "elastic-policy" in invocation.settings),
         cwd=cwd,
+        settings=invocation.settings,
     )
+    for name in invocation.settings:
+        if not intent.is_elastic:
+            raise UsageError(
+                f"--{name} is for an elastic run", "say how many nodes it may have: --nodes MIN:MAX"
+            )
+    return intent
 
 
 def _script(
@@ -158,21 +180,27 @@ def _script(
     return check_script("standard input", data)
 
 
-def _nodes(options: tuple[Option, ...], directives: tuple[CommandLine, ...]) -> NodeRange | None:
+def _nodes(
+    options: tuple[Option, ...], directives: tuple[CommandLine, ...], policy: bool
+) -> NodeSizes | None:
     asked = _last_nodes(options)
     written = _last_nodes(tuple(option for line in directives for option in line.options))
     if asked and is_elastic(asked.value or ""):
-        return parse_range(asked.value or "", asked.place)
-    if not (written and is_elastic(written.value or "")):
-        return None
-    if asked is None:
-        return parse_range(written.value or "", written.place)
-    if (asked.value or "").isdecimal():
-        # The script was written for agents, so it keeps them at a fixed size.
-        return parse_range(f"{asked.value}:{asked.value}", asked.place)
+        return parse_sizes(asked.value or "", asked.place)
+    elastic = bool(written and is_elastic(written.value or ""))
+    if asked and (elastic or policy):
+        return _fixed(asked, "--elastic-policy" if policy else f"{written.place if written else ''}")
+    return parse_sizes(written.value or "", written.place) if written and elastic else None
+
+
+def _fixed(asked: Option, elastic: str) -> NodeSizes:
+    """A run of one size: the script was written for agents, so it keeps them."""
+    value = asked.value or ""
+    if value.isdecimal() and value.isascii():
+        return parse_sizes(f"{value}:{value}", asked.place)
     raise UsageError(
-        f"--nodes {asked.value} does not fit {written.place}, which asks for an elastic run",
-        f"give --nodes MIN:MAX, or change {written.place}",
+        f"--nodes {value} does not fit {elastic}, which asks for an elastic run",
+        f"give --nodes MIN:MAX, or change {elastic}",
     )
 
 

@@ -12,7 +12,7 @@ from hpctools.errors import SubmitError
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance
 from hpctools.submit.intent import Intent
-from hpctools.submit.nodes import NodeRange
+from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.plain import command_name
 from hpctools.submit.script import command_launcher, launchers
 
@@ -68,7 +68,7 @@ def run_comment(run_id: str) -> str:
     return f"hp-run:{run_id}"
 
 
-def plan_elastic(intent: Intent, nodes: NodeRange, facts: Facts) -> ElasticSubmission:
+def plan_elastic(intent: Intent, nodes: NodeSizes, facts: Facts) -> ElasticSubmission:
     """The folder and the jobs of an elastic run of so many nodes.
 
     Raises:
@@ -91,7 +91,7 @@ def plan_elastic(intent: Intent, nodes: NodeRange, facts: Facts) -> ElasticSubmi
     )
 
 
-def _spec(intent: Intent, nodes: NodeRange, facts: Facts, name: str, run_id: str) -> RunSpec:
+def _spec(intent: Intent, nodes: NodeSizes, facts: Facts, name: str, run_id: str) -> RunSpec:
     folder = facts.runs_root / run_id
     workdir = str(intent.cwd / (intent.effective("chdir") or ""))
     # In a file name pattern of Slurm, %% is a percent sign.
@@ -122,7 +122,7 @@ def _command(intent: Intent, folder: Path) -> tuple[str, ...]:
 
 
 def _files(
-    intent: Intent, nodes: NodeRange, python: str, spec: RunSpec, folder: Path
+    intent: Intent, nodes: NodeSizes, python: str, spec: RunSpec, folder: Path
 ) -> tuple[BatchFile, ...]:
     options = inheritance.script_options(intent)
     jobs = (
@@ -147,7 +147,7 @@ def _check_launchers(intent: Intent) -> None:
         )
 
 
-def _check_size(nodes: NodeRange, asked: str | None, partitions: Sequence[Partition]) -> None:
+def _check_size(nodes: NodeSizes, asked: str | None, partitions: Sequence[Partition]) -> None:
     chosen = _chosen(asked, partitions)
     if not chosen:
         return

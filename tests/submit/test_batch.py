@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hpctools.slurm.sbatch_options import read_directives
 from hpctools.submit import batch
-from hpctools.submit.nodes import NodeRange
+from hpctools.submit.nodes import NodeSizes
 
 # Any bytes but NUL can be an argument; those that are no UTF-8 arrive as surrogates, as in sys.argv.
 words = st.binary(max_size=30).filter(lambda data: b"\0" not in data).map(os.fsdecode)
@@ -77,7 +77,7 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
     folder = tmp_path / name
     folder.mkdir(exist_ok=True)
     python = str(fake_programs / "py")
-    script = batch.baseline("r-1", str(folder), python, NodeRange(2, 6), ())
+    script = batch.baseline("r-1", str(folder), python, NodeSizes.between(2, 6), ())
     done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_CPU_BIND="quiet")
     run = os.fsencode(folder)
     assert done.stderr == b""
@@ -102,7 +102,7 @@ def test_the_replica_becomes_its_srun(tmp_path, fake_programs):
 
 def test_a_baseline_without_its_run_folder_ends_at_once(tmp_path, fake_programs):
     """Where undoing a submission could not reach the controller, the job must be harmless."""
-    script = batch.baseline("r-1", str(tmp_path / "gone"), "/py", NodeRange(1, 2), ())
+    script = batch.baseline("r-1", str(tmp_path / "gone"), "/py", NodeSizes.between(1, 2), ())
     done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
     assert (done.returncode, done.stdout) == (1, b"")
 
@@ -110,7 +110,7 @@ def test_a_baseline_without_its_run_folder_ends_at_once(tmp_path, fake_programs)
 def test_a_baseline_that_is_told_to_end_still_cancels_the_replicas(tmp_path, fake_programs):
     """Slurm sends TERM to the whole batch step; srun ends of it, and the shell must go on."""
     (fake_programs / "srun").write_text("#!/bin/bash\nkill -TERM $PPID\nexit 143\n")
-    script = batch.baseline("r-1", str(tmp_path), str(fake_programs / "py"), NodeRange(1, 2), ())
+    script = batch.baseline("r-1", str(tmp_path), str(fake_programs / "py"), NodeSizes.between(1, 2), ())
     done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
     assert done.returncode == 143
     assert b"hpctools.cli.hp_cancel\0--replicas" in done.stdout

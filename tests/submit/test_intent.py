@@ -8,7 +8,7 @@ import pytest
 
 from hpctools.errors import SubmitError, UsageError
 from hpctools.submit.intent import Intent, read_intent, read_invocation
-from hpctools.submit.nodes import NodeRange
+from hpctools.submit.nodes import NodeSizes
 
 
 def intent(
@@ -52,7 +52,7 @@ def test_the_script_comes_from_standard_input_when_none_is_named(tmp_path):
     found = intent(tmp_path, ["-H"], stdin=b"#!/bin/sh\n#SBATCH -N 1:3\n")
     assert found.script is not None
     assert (found.script.name, found.script.path) == ("standard input", None)
-    assert found.nodes == NodeRange(1, 3)
+    assert found.nodes == NodeSizes.between(1, 3)
 
 
 def test_nothing_to_submit_on_a_terminal_is_a_usage_error(tmp_path):
@@ -75,13 +75,13 @@ def test_wrap_needs_no_script(tmp_path):
     ("argv", "directive", "nodes"),
     [
         (["job.sh"], "--nodes=2", None),
-        (["job.sh"], "--nodes=2:6", NodeRange(2, 6)),
-        (["job.sh"], "-N 2:6", NodeRange(2, 6)),
-        (["-N2:6", "job.sh"], "--nodes=4", NodeRange(2, 6)),
-        (["-N2:6", "job.sh"], "--nodes=1:3", NodeRange(2, 6)),
-        (["-N9", "-N2:6", "job.sh"], "--hold", NodeRange(2, 6)),
+        (["job.sh"], "--nodes=2:6", NodeSizes.between(2, 6)),
+        (["job.sh"], "-N 2:6", NodeSizes.between(2, 6)),
+        (["-N2:6", "job.sh"], "--nodes=4", NodeSizes.between(2, 6)),
+        (["-N2:6", "job.sh"], "--nodes=1:3", NodeSizes.between(2, 6)),
+        (["-N9", "-N2:6", "job.sh"], "--hold", NodeSizes.between(2, 6)),
         (["-N2:6", "-N9", "job.sh"], "--hold", None),
-        (["-N4", "job.sh"], "--nodes=2:6", NodeRange(4, 4)),
+        (["-N4", "job.sh"], "--nodes=2:6", NodeSizes.between(4, 4)),
         (["-N1-15:4", "job.sh"], "--hold", None),
     ],
 )

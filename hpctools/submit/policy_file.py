@@ -1,0 +1,228 @@
+"""`--elastic-policy FILE.yaml`: HyperPod's own names, read strictly, every problem with its line.
+
+elasticPolicy:               {minReplicas: 2, maxReplicas: 8, replicaIncrementStep: 2, ...}
+scale_config:                {4: {...}}          what the training shall know at a size
+runPolicy, logMonitoringConfiguration, metrics   what the run is watched for (hpctools.elastic.recovery)
+checkpoint                                       (hpctools.elastic.checkpoint)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic import checkpoint, recovery
+from hpctools.elastic.policy import LARGEST, ElasticPolicy
+from hpctools.elastic.recovery.fields import Fields
+from hpctools.errors import ElasticError, SubmitError
+from hpctools.site.document import Document, parse
+from hpctools.site.findings import spell_path
+
+LARGEST_FILE = 1 << 20
+_SECTIONS = ("elasticPolicy", "scale_config", *recovery.PARTS, "checkpoint")
+_TIMES = {
+    "gracefulShutdownTimeoutInSeconds": "graceful_shutdown_s",
+    "scalingTimeoutInSeconds": "scaling_timeout_s",
+    "faultyScaleDownTimeoutInSeconds": "faulty_scale_down_s",
+    "scaleUpSnoozeTimeInSeconds": "scale_up_snooze_s",
+}
+_SIZES = ("minReplicas", "maxReplicas", "replicaIncrementStep", "replicaDiscreteValues")
+_ELASTIC = (*_SIZES, *_TIMES, "scale_config")
+_MANIFEST = "this is a manifest for Kubernetes; keep what stands under its `spec`, without replicaSpecs"
+_FOREIGN = {
+    **dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), _MANIFEST),
+    "elastic_policy": "write elasticPolicy with minReplicas and maxReplicas (this is a recipe's spelling)",
+    "replicaSpecs": "leave it out: sbatch's options say what a node has",
+    "nprocPerNode": "give hp-submit --ntasks-per-node",
+    **dict.fromkeys(_ELASTIC[:-1], "it belongs under elasticPolicy:"),
+}
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """What a policy file says.
+
+    Attributes:
+        sizes: allowed totals of nodes, ascending; empty when the file leaves them to `--nodes`.
+        settings: `ElasticPolicy`'s other attributes.
+        recovery, checkpoint: these sections as JSON values, checked.
+        name: the file as the user named it.
+        lines: where each place of the file stands.
+    """
+
+    sizes: tuple[int, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, path: str) -> str:
+        """The file and the line of a place in it, for messages."""
+        return f"{self.name} line {self.lines[path]}" if path in self.lines else self.name
+
+    def policy(self, sizes: tuple[int, ...]) -> ElasticPolicy:
+        """The policy for these sizes."""
+        return ElasticPolicy(sizes, **self.settings)
+
+
+def read_policy(path: Path) -> PolicyFile:
+    """Read and check a policy file.
+
+    Raises:
+        SubmitError: it cannot be read, or something in it is not known or makes no sense; the message has
+            a line for each.
+    """
+    return parse_policy(_text(path), str(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if len(data) <= LARGEST_FILE:
+            said = f"{path}: bytes that are no UTF-8 at offset {error.start}"
+            raise SubmitError(said, "give a policy in YAML") from None
+    except OSError as error:
+        said = f"cannot read the policy {path}: {(error.strerror or str(error)).lower()}"
+        raise SubmitError(said, "check the name after --elastic-policy") from None
+    if len(data) > LARGEST_FILE:
+        raise SubmitError(f"{path} is larger than {LARGEST_FILE} bytes", "give a policy in YAML")
+    return text
+
+
+def parse_policy(text: str, name: str) -> PolicyFile:
+    """Check the text of a policy file.
+
+    Args:
+        name: the file's, for messages.
+
+    Raises:
+        SubmitError: as `read_policy`.
+    """
+    document = parse(text, name, of="a policy")
+    if document.findings:
+        raise SubmitError("\n".join(map(str, document.findings)))
+    values = _plain(document.data)
+    if not isinstance(values, dict) or not values:
+        raise SubmitError(
+            f"{name}: holds no policy", "write elasticPolicy: and under it minReplicas: and maxReplicas:"
+        )
+    problems: list[str] = []
+    sections = Fields(values, "", problems, _SECTIONS, _FOREIGN)
+    elastic = Fields(sections.value("elasticPolicy") or {}, "elasticPolicy", problems, _ELASTIC)
+    sizes = _sizes(elastic)
+    settings = _times(elastic) | {"scale_config": _scale_config(elastic, sections, sizes)}
+    parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}
+    problems += _told(lambda: recovery.parse(parts, _SOURCE))
+    saving = values.get("checkpoint") or {}
+    problems += (
+        _told(lambda: checkpoint.parse(saving)) if isinstance(saving, dict) else ["checkpoint: no mapping"]
+    )
+    if problems:
+        raise SubmitError("\n".join(_placed(document, problem) for problem in problems))
+    return PolicyFile(sizes, settings, parts, saving, name, _places(document))
+
+
+_SOURCE = "the policy"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _told(check: Callable[[], object]) -> list[str]:
+    try:
+        check()
+    except ElasticError as error:
+        return [line.removeprefix(f"{_SOURCE}: ") for line in str(error).splitlines()]
+    return []
+
+
+def _times(elastic: Fields) -> dict[str, Any]:
+    """Seconds; what is not given keeps the policy's own default."""
+    given = {name: attribute for name, attribute in _TIMES.items() if elastic.has(name)}
+    return {attribute: elastic.number(name, 0.0, least=0.0) for name, attribute in given.items()}
+
+
+def _sizes(elastic: Fields) -> tuple[int, ...]:
+    """The allowed totals; none when the section does not name any."""
+    if not any(elastic.has(name) for name in _SIZES):
+        return ()
+    low = elastic.count("minReplicas", 0) if elastic.has("minReplicas") else None
+    high = elastic.count("maxReplicas", 0) if elastic.has("maxReplicas") else None
+    if elastic.has("replicaDiscreteValues"):
+        if elastic.has("replicaIncrementStep"):
+            elastic.wrong(
+                "replicaIncrementStep", "stands beside replicaDiscreteValues", "keep one of the two"
+            )
+        return _discrete(elastic, low, high)
+    step = elastic.count("replicaIncrementStep", 1)
+    for name, value in (("minReplicas", low), ("maxReplicas", high)):
+        if value is None:
+            elastic.wrong(name, "is missing", "give the least and the most nodes, or replicaDiscreteValues")
+    if not low or not high:
+        return ()
+    if low > high:
+        elastic.wrong("minReplicas", f"{low} is above maxReplicas, {high}", f"give {high} or less")
+    if high > LARGEST:
+        elastic.wrong("maxReplicas", f"{high} is too large", f"give {LARGEST} or less")
+        return ()
+    return tuple(range(low, high + 1, step))
+
+
+def _discrete(elastic: Fields, low: int | None, high: int | None) -> tuple[int, ...]:
+    values = elastic.value("replicaDiscreteValues")
+    numbers = isinstance(values, list) and all(type(each) is int and 1 <= each <= LARGEST for each in values)
+    if not numbers or not values:
+        elastic.wrong("replicaDiscreteValues", f"{values!r} is no list of nodes", "write [2, 4, 8]")
+        return ()
+    if values != sorted(set(values)):
+        meant = sorted(set(values))
+        elastic.wrong("replicaDiscreteValues", "is not in ascending order, each once", f"write {meant}")
+    bounds = (("minReplicas", low, min(values)), ("maxReplicas", high, max(values)))
+    for name, bound, value in bounds:
+        if bound is not None and bound != value:
+            elastic.wrong(
+                name, f"is {bound}, and replicaDiscreteValues says {value}", f"write {value}, or leave it out"
+            )
+    return tuple(values)
+
+
+def _scale_config(elastic: Fields, sections: Fields, sizes: tuple[int, ...]) -> dict[int, dict[str, Any]]:
+    """What the training shall know at a size, from either place; recipes have it beside the policy."""
+    place = elastic if elastic.has("scale_config") else sections
+    values = place.value("scale_config")
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        place.wrong("scale_config", "is no mapping", "write a size, a colon, and settings under it")
+        return {}
+    for size, settings in values.items():
+        if not (size.isdecimal() and size.isascii()) or (sizes and int(size) not in sizes):
+            allowed = ", ".join(map(str, sizes)) or "1 or more"
+            place.wrong(f"scale_config.{size}", "is no allowed number of nodes", f"allowed: {allowed}")
+        elif not isinstance(settings, dict):
+            place.wrong(f"scale_config.{size}", "is no mapping", "write settings under it")
+    return {int(size): each for size, each in values.items() if size.isdecimal() and isinstance(each, dict)}
+
+
+def _placed(document: Document, problem: str) -> str:
+    """A problem with the line of the place that it begins with, or of the nearest one around it."""
+    path = re.match(r"[\w.\[\]-]*", problem)
+    places = _places(document)
+    near = path[0] if path else ""
+    while near and near not in places:
+        near = re.sub(r"(^|\.|\[)[^.\[]*$", "", near)
+    return f"{document.file} line {places.get(near, 1)}: {problem}"
+
+
+def _places(document: Document) -> dict[str, int]:
+    return {spell_path(location): line for location, line in document.lines.items()}
