@@ -1,17 +1,34 @@
 """Gradients as flat vectors: taken from the model shard by shard, given back as the sum of all shards.
 
-A vector is [gradients | changes of the buffers | loss]. Each shard's part is weighted with its share of the
-global batch's samples, so that the sum over all shards is the mean over the samples, whatever the sizes of
-the shards. Buffers (for example the running mean of a batch norm) begin every shard as they were before the
+A vector is [gradients | changes of the buffers | loss | samples]. Each shard's part is weighted with its share
+of the global batch's samples, so that the sum over all shards is the mean over the samples, whatever the
+sizes of the shards. Buffers (for example the running mean of a batch norm) begin every shard as they were before the
 step and change by the weighted mean of the shards' changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+TAIL = 2
+"""Elements behind gradients and buffers: loss and samples."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a global batch came to.
+
+    Attributes:
+        loss: the mean over its samples.
+        samples: how many there were.
+    """
+
+    loss: float
+    samples: int
 
 
 class FlatGradients:
@@ -29,7 +46,7 @@ class FlatGradients:
         self._buffers = [each for each in model.buffers() if each.dtype != torch.bool]
         tensors = [*self._parameters, *self._buffers]
         self.dtype = torch.float64 if any(each.dtype == torch.float64 for each in tensors) else torch.float32
-        self.length = sum(each.numel() for each in tensors) + 1
+        self.length = sum(each.numel() for each in tensors) + TAIL
         self._before: list[torch.Tensor] = []
 
     def new_vector(self) -> torch.Tensor:
@@ -49,13 +66,14 @@ class FlatGradients:
                 buffer.copy_(before)
 
     @torch.no_grad()
-    def capture(self, into: torch.Tensor, loss: torch.Tensor, weight: float) -> None:
+    def capture(self, into: torch.Tensor, loss: torch.Tensor, weight: float, samples: int) -> None:
         """Take a shard's part after its backward pass.
 
         Args:
             into: the vector, shape (length,).
             loss: mean loss of the shard's samples, a scalar.
             weight: the shard's share of the global batch's samples; the gradients carry it already.
+            samples: of the shard.
         """
         parameters, buffers = self._split(into)
         for parameter, part in zip(self._parameters, parameters, strict=True):
@@ -67,21 +85,31 @@ class FlatGradients:
         for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
             # An element that stays as it is changes by 0, also where it is infinite (an attention mask).
             part.copy_((buffer - before).masked_fill_(buffer == before, 0)).mul_(weight)
-        into[-1] = loss.detach().to(self.dtype) * weight
+        into[-2] = loss.detach().to(self.dtype) * weight
+        into[-1] = samples
 
     @torch.no_grad()
-    def apply(self, vector: torch.Tensor) -> float:
-        """Give the model the sum of all shards: gradients, and the changed buffers; return the loss.
+    def apply(self, vector: torch.Tensor, size: int) -> Totals:
+        """Give the model the sum of all shards: gradients, and the changed buffers.
 
         Gradients may share the vector's memory: it must not be written to before the next step.
+
+        Args:
+            vector: the sum; scaled in place when the batch has fewer samples than the weights were made for.
+            size: samples of the batch that the weights were made for.
         """
+        samples = round(float(vector[-1]))
+        if samples == 0:
+            return Totals(float("nan"), 0)
+        if samples != size:
+            vector[:-1] *= size / samples
         parameters, buffers = self._split(vector)
         for parameter, part in zip(self._parameters, parameters, strict=True):
             parameter.grad = part.to(parameter.device, parameter.dtype)
         for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
             change = part if buffer.dtype.is_floating_point else part.round()
             buffer.copy_(before + change.to(before.device, before.dtype))
-        return float(vector[-1])
+        return Totals(float(vector[-2]), samples)
 
     def _split(self, vector: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         parameters, start = _views(vector, 0, self._parameters)

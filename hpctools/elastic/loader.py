@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import os
-import random
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import default_collate
 
-from hpctools.elastic.exchange import Plan
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
-from hpctools.elastic.reduction import Ladder, Node, block
-from hpctools.elastic.sampling import Cursor, Sampling, mixed_seed
-from hpctools.elastic.session import RUN_DIR, session_from
+from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
+from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.session import LONE, RUN_DIR, session_from
+from hpctools.elastic.summing import ExactSum, Summing, backward_of
+from hpctools.elastic.training import MapDataset, Stateful
 from hpctools.errors import ElasticError
-
-
-class Stateful(Protocol):
-    """Anything that can be saved and restored, for example a learning-rate scheduler."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that it needs to go on elsewhere: plain values, containers and tensors."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> Any:
-        """Go on from there."""
-        ...
-
-
-class MapDataset(Protocol):
-    """A map-style data set, as torch.utils.data.Dataset with a length."""
-
-    def __len__(self) -> int:
-        """How many samples there are."""
-        ...
-
-    def __getitem__(self, index: int, /) -> Any:
-        """One sample; the same at every call, but for random numbers drawn from torch, random or numpy."""
-        ...
 
 
 class Loader:
@@ -115,12 +91,10 @@ class Loader:
         self._stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
         self._stateful |= {"scheduler": scheduler} if scheduler is not None else {}
         self._stateful |= {f"state {name}": value for name, value in (state or {}).items()}
-        self._gradients = FlatGradients(model)
-        self._spare: list[torch.Tensor] = []
-        self._sums: dict[Node, torch.Tensor] = {}
-        self._ladder = Ladder((0, 0), 1)
-        self._todo: deque[int] = deque()
-        self._fed: int | None = None
+        self._sum: Summing = ExactSum(FlatGradients(model))
+        self._cut: Cut = by_shards(self._sampling)
+        self._todo: deque[Piece] = deque()
+        self._fed: Piece | None = None
         self._entered = False
         self._passes = 0
         self._cursor = Cursor()
@@ -177,8 +151,8 @@ class Loader:
             self._session.enter()
             self._entered = True
             self._plan_step()
-        while (shard := self._next_shard(epoch)) is not None:
-            yield from self._feed(shard)
+        while (piece := self._next_piece(epoch)) is not None:
+            yield from self._feed(piece)
         if self._sampling.is_over(self._cursor) and epoch == self._sampling.epochs - 1:
             self._session.finish()
 
@@ -198,15 +172,12 @@ class Loader:
         """
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
-        shard, self._fed = self._fed, None
-        weight = self._weight(shard)
-        (loss * weight).backward()  # type: ignore[no-untyped-call]
+        piece, self._fed = self._fed, None
+        self._sum.add(piece, loss, backward_of(loss, None), self._session.ready_for)
         if not self._entered:
-            self._gradients.begin_shard()
+            self._sum.set_back()
             return False
-        if self._todo and self._todo[0] == shard:
-            self._todo.popleft()
-            self._keep(shard, loss, weight)
+        self._todo.popleft()
         return not self._todo and self._combine()
 
     # For the session
@@ -244,15 +215,15 @@ class Loader:
     def _rehearsal(self) -> Iterator[Any]:
         """One batch for practice, so that whatever is slow or fails the first time does so before we join."""
         if not self._session.is_lone:
-            self._gradients.begin_step()
-            yield from self._feed(0)
+            self._sum.begin(Step(0, 1, 1, ()), LONE)
+            yield from self._feed(practice(self._sampling, self._cursor, 0))
 
-    def _next_shard(self, epoch: int) -> int | None:
-        """The next shard to feed; None when the epoch is over."""
+    def _next_piece(self, epoch: int) -> Piece | None:
+        """The next piece to feed; None when the epoch is over."""
         if self._todo:
-            self._gradients.begin_shard()  # what moves in a recovery are the buffers from before the step
+            self._sum.set_back()
             if self._session.recover():
-                self._begin_again()
+                self._plan_step()
         if not self._todo:
             if self._cursor.epoch > epoch or self._sampling.is_over(self._cursor):
                 return None
@@ -261,93 +232,57 @@ class Loader:
         return self._todo[0] if self._cursor.epoch <= epoch else None
 
     def _plan_step(self) -> None:
-        """Find out which shards of the next step are ours."""
+        """Find out which pieces of the next step are ours."""
         self._todo.clear()
-        self._spare.extend(self._sums.values())
-        self._sums = {}
         if self._sampling.is_over(self._cursor):
             return
-        shards = self._sampling.shards_of(self._cursor)
         group = self._session.group
-        ours = block(group.rank, group.world, shards)
-        self._ladder = Ladder(ours, shards)
-        # With more workers than samples some have no shard; they do one without effect, to stay in step.
-        self._todo.extend(range(*ours) if ours[0] < ours[1] else [shards])
-        self._gradients.begin_step()
+        low, high = self._sampling.batch(self._cursor)
+        shards = self._sampling.shards_of(self._cursor)
+        pieces = self._cut(self._cursor, group.rank, group.world)
+        self._todo.extend(pieces)
+        self._sum.begin(Step(self.completed, shards, high - low, tuple(pieces)), group)
 
-    def _begin_again(self) -> None:
-        self._spare, self._sums = [], {}  # the group that was given up may still use them
-        self._plan_step()
-
-    def _feed(self, shard: int) -> Iterator[Any]:
-        self._gradients.begin_shard()
-        low, high = self._sampling.slice_of(self._cursor, min(shard, self._shards() - 1))
-        indices = self._order()[low:high].tolist()
-        self._draw_from(shard)
-        self._fed = shard
-        yield self._collate([self._dataset[index] for index in indices])
+    def _feed(self, piece: Piece) -> Iterator[Any]:
+        self._sum.begin_piece()
+        batch = self._load(piece)
+        draw_from(self._sampling.seed, "shard", piece.cursor.step, piece.number)
+        self._fed = piece
+        yield batch
         if self._fed is not None:
             raise ElasticError(
                 "the loop went on to the next batch without loader.backward(loss)",
                 "call loader.backward(loss) once for each batch, in place of loss.backward()",
             )
 
-    def _keep(self, shard: int, loss: torch.Tensor, weight: float) -> None:
-        """Add a shard's part to the sums of its neighbours, in the order of the tree."""
-        if shard >= self._shards():
-            return
-        vector = self._spare.pop() if self._spare else self._gradients.new_vector()
-        self._gradients.capture(vector, loss, weight)
-        self._sums[(shard, shard + 1)] = vector
-        for low, high in self._ladder.push(shard):
-            middle = (low + high + 1) // 2
-            left, right = self._sums.pop((low, middle)), self._sums.pop((middle, high))
-            self._sums[(low, high)] = left.add_(right)
-            self._spare.append(right)
+    def _load(self, piece: Piece) -> Any:
+        samples = []
+        for index in self._order()[piece.low : piece.high].tolist():
+            draw_from(self._sampling.seed, "sample", piece.cursor.epoch, index)
+            samples.append(self._dataset[index])
+        return self._collate(samples)
 
     def _combine(self) -> bool:
-        """Add up the shards of all workers; False: a worker was lost, and the step begins again."""
-        gradients = self._gradients
-        gradients.begin_shard()
-        plan = Plan(
-            self._cursor.step, self._shards(), gradients.length, gradients.dtype, self._session.ready_for
-        )
-        exchanged = self._session.exchange(self._sums, plan)
+        """Add up the pieces of all workers; False: a worker was lost, and the step begins again."""
+        self._sum.set_back()
+        ready_for = self._session.ready_for
+        exchanged = self._session.exchange(lambda group: self._sum.exchange(group, ready_for))
         if exchanged is None:
-            self._begin_again()
+            self._plan_step()
             return False
-        self.loss = gradients.apply(exchanged.vector)
+        self.loss = self._sum.apply(exchanged).loss
         low, high = self._sampling.batch(self._cursor)
         self.indices = self._order()[low:high].tolist()
-        self._draw_from(self._shards())
+        draw_from(self._sampling.seed, "shard", self._cursor.step, self._sampling.shards_of(self._cursor))
         self._samples_done += high - low
         self._cursor = self._sampling.after(self._cursor)
         return True
-
-    def _shards(self) -> int:
-        return self._sampling.shards_of(self._cursor)
-
-    def _weight(self, shard: int) -> float:
-        """The shard's share of the global batch's samples."""
-        if shard >= self._shards():
-            return 0.0
-        low, high = self._sampling.slice_of(self._cursor, shard)
-        first, last = self._sampling.batch(self._cursor)
-        return (high - low) / (last - first)
 
     def _order(self) -> torch.Tensor:
         epoch = min(self._cursor.epoch, self._sampling.epochs - 1)
         if self._permuted is None or self._permuted[0] != epoch:
             self._permuted = (epoch, self._sampling.permutation(epoch))
         return self._permuted[1]
-
-    def _draw_from(self, shard: int) -> None:
-        """Random numbers that belong to the shard, whoever computes it."""
-        seed = mixed_seed(self._sampling.seed, "shard", self._cursor.step, shard)
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if (numpy := sys.modules.get("numpy")) is not None:
-            numpy.random.seed(seed % 2**32)
 
 
 def _checked(sampling: Sampling) -> Sampling:

@@ -14,15 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
-from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Store, Task, join_store, link, open_store
 from hpctools.elastic.protocol import Message, own_address
-from hpctools.elastic.reduction import Node
-from hpctools.elastic.session import Transferable
+from hpctools.elastic.session import Result, Transferable
 from hpctools.elastic.state import receive_state, send_state
 from hpctools.elastic.timing import StepClock
 from hpctools.errors import ElasticError
@@ -123,11 +119,11 @@ class RunSession:
         self._rejoin()
         return True
 
-    def exchange(self, sums: Mapping[Node, torch.Tensor], plan: Plan) -> Exchanged | None:
-        """Add up the shards of all ranks; None: the group broke, and the step is to be done again."""
+    def exchange(self, work: Callable[[Group], Result]) -> Result | None:
+        """Do what all ranks do at the end of a step; None: the group broke, the step is to be done again."""
         group = self.group
-        task = group.begin(lambda: exchange(group, sums, plan), self._notify)
-        done: Exchanged | None
+        task = group.begin(lambda: work(group), self._notify)
+        done: Result | None
         try:
             done = self._outcome(task, group.number)
         except RuntimeError as error:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-import torch
-
-from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
-from hpctools.elastic.reduction import Node
+
+LONE = Group(0, 0, 1, None)
+"""The group of a process that has nobody to talk to."""
 
 RUN_DIR = "HPCTOOLS_RUN_DIR"
 WORKER = "HPCTOOLS_WORKER"
+
+
+class Agreed(Protocol):
+    """What an exchange of all ranks ends with."""
+
+    @property
+    def agreed(self) -> int:
+        """The highest generation that all ranks are ready to switch to."""
+        ...
+
+
+Result = TypeVar("Result", bound=Agreed)
 
 
 class Transferable(Protocol):
@@ -59,8 +70,13 @@ class Session(Protocol):
         """Within a step: be part of a recovery when there is one; True: the step is to be begun again."""
         ...
 
-    def exchange(self, sums: Mapping[Node, torch.Tensor], plan: Plan) -> Exchanged | None:
-        """Add up the shards of all ranks; None: the group broke, and the step is to be done again."""
+    def exchange(self, work: Callable[[Group], Result]) -> Result | None:
+        """Do in the group's thread what all ranks do at the end of a step, and await it.
+
+        Returns:
+            What the work returns; None: the group broke (the work raised RuntimeError, or a member is
+            gone), we are in the next group now, and the step is to be done again.
+        """
         ...
 
     def finish(self) -> None:
@@ -80,7 +96,7 @@ class LoneSession:
     ready_for = 0
 
     def __init__(self) -> None:
-        self.group = Group(0, 0, 1, None)
+        self.group = LONE
 
     def enter(self) -> None:
         """Nobody to wait for."""
@@ -92,9 +108,9 @@ class LoneSession:
         """Nobody can be lost."""
         return False
 
-    def exchange(self, sums: Mapping[Node, torch.Tensor], plan: Plan) -> Exchanged | None:
-        """The sum of our own shards."""
-        return exchange(self.group, sums, plan)
+    def exchange(self, work: Callable[[Group], Result]) -> Result | None:
+        """Done at once."""
+        return work(self.group)
 
     def finish(self) -> None:
         """Nobody to wait for."""

@@ -35,9 +35,10 @@ def step(model: Counting, shards: list[torch.Tensor]) -> float:
         loss = model(shard).square().mean()
         (loss * (len(shard) / samples)).backward()
         part = flat.new_vector()
-        flat.capture(part, loss, len(shard) / samples)
+        flat.capture(part, loss, len(shard) / samples, len(shard))
         total += part
-    return flat.apply(total)
+    flat.begin_shard()
+    return flat.apply(total, samples).loss
 
 
 def test_the_sum_of_shards_is_the_mean_over_samples() -> None:
