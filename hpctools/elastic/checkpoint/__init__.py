@@ -7,7 +7,19 @@ turns a training's state into files and back (`keeper`, `saver`, `tensors`) is l
 from __future__ import annotations
 
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
-from hpctools.elastic.checkpoint.selection import Found, newest_whole, resume_source
+from hpctools.elastic.checkpoint.place import can_begin_again, place_of, settings_of
+from hpctools.elastic.checkpoint.selection import Found, newest, resume_source
 from hpctools.elastic.checkpoint.settings import Checkpoint, parse
 
-__all__ = ["Checkpoint", "Found", "Saved", "grace_warning", "newest_whole", "parse", "resume_source"]
+__all__ = [
+    "Checkpoint",
+    "Found",
+    "Saved",
+    "can_begin_again",
+    "grace_warning",
+    "newest",
+    "parse",
+    "place_of",
+    "resume_source",
+    "settings_of",
+]

@@ -89,6 +89,11 @@ class FolderStore:
         """The folder itself."""
         yield self.root / name
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """As the file system has them."""
+        with self._telling("read"):
+            return {path.name: path.stat().st_size for path in (self.root / name).iterdir()}
+
     def remove(self, name: str) -> None:
         """Hide the folder first, so that nobody takes half of it for a whole."""
         hidden = self.root / f"{REMOVING}{name}"

@@ -127,6 +127,14 @@ class S3Store:
                     self._client.download_file(*target.values(), f"{folder}/{each}", Config=self._transfer)
             yield Path(folder)
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """As the listing has them."""
+        prefix = f"{self._prefix}{name}/"
+        with self._telling("list"):
+            pages = self._pages("list_objects_v2", Prefix=prefix)
+            listed = [each for page in pages for each in page.get("Contents", ())]
+        return {each["Key"].removeprefix(prefix): int(each["Size"]) for each in listed}
+
     def remove(self, name: str) -> None:
         """The marker first: without it the rest is no checkpoint."""
         with self._telling("remove from"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
-    Abandoned,
     Store,
     abandoned,
     open_store,
@@ -41,37 +39,52 @@ class Found:
         return f"{self.store.where}/{self.name}"
 
 
-def committed(store: Store, reject: Callable[[str], None]) -> list[Found]:
-    """All committed checkpoints of the store, newest first, without those that were rolled back.
+@dataclass(frozen=True)
+class Survey:
+    """What a store holds.
 
-    Args:
-        reject: told of each other one, a line with the reason.
+    Attributes:
+        usable: committed checkpoints, newest first.
+        rejected: a line for each torn or damaged one, with the reason.
+        rolled_back: names of those that belong to what was given up.
+    """
+
+    usable: tuple[Found, ...]
+    rejected: tuple[str, ...]
+    rolled_back: tuple[str, ...]
+
+
+def survey(store: Store) -> Survey:
+    """Look through a store, at manifests and markers only.
 
     Raises:
         ElasticError: the store cannot be read.
     """
     given_up = abandoned(store)
-    found = [_judge(store, name, given_up, reject) for name in store.names()]
-    known = [each for each in found if each is not None]
-    return sorted(known, key=lambda each: (each.manifest.step, each.manifest.saved, each.name), reverse=True)
+    usable, rejected, rolled_back = [], [], []
+    for name in store.names():
+        try:
+            found = _committed(store, name)
+        except ElasticError as error:
+            rejected.append(f"checkpoint {store.where}/{name} is not used: {error.message}")
+            continue
+        if any(each.covers(found.manifest) for each in given_up):
+            rolled_back.append(name)
+        else:
+            usable.append(found)
+    usable.sort(key=lambda each: (each.manifest.step, each.manifest.saved, each.name), reverse=True)
+    return Survey(tuple(usable), tuple(rejected), tuple(rolled_back))
 
 
-def newest_whole(
-    store: Store, reject: Callable[[str], None] = lambda reason: None, most_steps: int | None = None
-) -> Found | None:
-    """The newest committed checkpoint; None when there is none.
+def newest(place: str) -> Found | None:
+    """The newest committed checkpoint of a folder or address; None: there is none.
 
-    Args:
-        reject: told of each one that is not taken, a line with the reason.
-        most_steps: only one of at most so many completed steps.
+    Its files are not read: whether they are as they were written, the worker finds out that loads them.
 
     Raises:
-        ElasticError: the store cannot be read.
+        ElasticError: the place cannot be read.
     """
-    for found in committed(store, reject):
-        if most_steps is None or found.manifest.step <= most_steps:
-            return found
-    return None
+    return next(iter(candidates(place).usable), None)
 
 
 def resume_source(text: str, runs: Path) -> str:
@@ -87,27 +100,29 @@ def resume_source(text: str, runs: Path) -> str:
         ElasticError: no checkpoint is there; says what was looked at.
     """
     place = text.rstrip("/") if text.startswith(S3) else str(_folder_meant(text, runs))
-    rejected: list[str] = []
-    if candidates(place, rejected.append):
+    seen = candidates(place)
+    if seen.usable:
         return place
-    reasons = f" ({rejected[0]})" if rejected else ""
+    reasons = f" ({seen.rejected[0]})" if seen.rejected else ""
     raise ElasticError(
         f"there is no whole checkpoint in {place}{reasons}",
         "give a run's id, its folder, a folder of checkpoints, one of them, or s3://bucket/prefix",
     )
 
 
-def candidates(place: str, reject: Callable[[str], None]) -> list[Found]:
-    """The committed checkpoints that a place holds, newest first; the place may itself be one.
+def candidates(place: str) -> Survey:
+    """The checkpoints that a place holds; the place may itself be one.
 
     Raises:
         ElasticError: the place cannot be read.
     """
     root, _, name = place.rpartition("/")
-    if step_of(name) is not None:
-        found = _judge(open_store(root), name, [], reject)
-        return [] if found is None else [found]
-    return committed(open_store(place), reject)
+    if step_of(name) is None:
+        return survey(open_store(place))
+    try:
+        return Survey((_committed(open_store(root), name),), (), ())
+    except ElasticError as error:
+        return Survey((), (f"checkpoint {place} is not used: {error.message}",), ())
 
 
 def _folder_meant(text: str, runs: Path) -> Path:
@@ -117,17 +132,10 @@ def _folder_meant(text: str, runs: Path) -> Path:
     return path / FOLDER_IN_RUN if (path / FOLDER_IN_RUN).is_dir() else path
 
 
-def _judge(store: Store, name: str, given_up: list[Abandoned], reject: Callable[[str], None]) -> Found | None:
+def _committed(store: Store, name: str) -> Found:
     data, marker = store.read(f"{name}/{MANIFEST}"), store.read(f"{name}/{MARKER}")
-    try:
-        if data is None or marker is None:
-            raise ElasticError("it was never committed: its writer was interrupted")
-        if marker.decode(errors="replace").strip() != digest_of(data):
-            raise ElasticError("its manifest has another checksum than when it was committed")
-        manifest = Manifest.decode(data)
-        if any(each.covers(manifest) for each in given_up):
-            raise ElasticError("it is of a part of the training that was rolled back")
-    except ElasticError as error:
-        reject(f"checkpoint {store.where}/{name} is not used: {error.message}")
-        return None
-    return Found(store, name, manifest)
+    if data is None or marker is None:
+        raise ElasticError("it was never committed: its writer was interrupted")
+    if marker.decode(errors="replace").strip() != digest_of(data):
+        raise ElasticError("its manifest has another checksum than when it was committed")
+    return Found(store, name, Manifest.decode(data))

@@ -109,6 +109,10 @@ class Store(Protocol):
         """The checkpoint's files in a folder, for as long as the context lasts."""
         ...
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """Bytes of each file of a checkpoint, without reading them."""
+        ...
+
     def remove(self, name: str) -> None:
         """Remove a checkpoint; a reader sees it whole or not at all."""
         ...

@@ -1,0 +1,214 @@
+"""What a training's loader asks about checkpoints: begin from one, save at a step's end, roll back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.restore import Restored, newest_state
+from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.snapshots import Snapshots
+from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
+
+LEAVE_SECONDS = 2.0
+FINISH_SECONDS = 60.0
+SLOW_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """Somebody wants a checkpoint now.
+
+    Attributes:
+        why: for the event.
+        urgent: whether the training waits until it is committed.
+        seconds: how long at most, when urgent.
+    """
+
+    why: str
+    urgent: bool = True
+    seconds: float = 30.0
+
+
+class Desk(Protocol):
+    """What a keeper needs of the run that its worker is part of."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether this worker is the one that saves."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """Under which term and generation it does."""
+        ...
+
+    @property
+    def grace_seconds(self) -> float | None:
+        """Of a preempted node; None when nothing is preempted."""
+        ...
+
+    def fence(self, origin: Origin) -> str | None:
+        """Why what was begun as `origin` must not be committed; None: it may. Called from any thread."""
+        ...
+
+    def take_order(self) -> Order | None:
+        """The order to save that has come in, once."""
+        ...
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Report `saved`, `unsaved` or `warning`. Called from any thread."""
+        ...
+
+
+class Keeper:
+    """The checkpoints of one worker.
+
+    Args:
+        place: folder or address that they are written to.
+        capture: the training's whole state; tensors may be the living ones.
+        describe: what the manifest tells about the training.
+    """
+
+    def __init__(
+        self,
+        settings: Checkpoint,
+        place: str,
+        desk: Desk,
+        capture: Callable[[], Mapping[str, Any]],
+        describe: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._settings = settings
+        self._place = place
+        self._desk = desk
+        self._capture = capture
+        self._describe = describe
+        self._snapshots = Snapshots(settings.snapshots, settings.snapshot_steps)
+        self._store_: Store | None = None
+        self._saver_: Saver | None = None
+        self._due = time.monotonic() + settings.every_seconds
+        self._first_step = 0
+        self._last: Saved | None = None
+        self._told_grace = self._told_slow = False
+
+    def begin(self, most_steps: int | None = None) -> Restored | None:
+        """The state to go on from when no worker has one; None: the training begins from the beginning.
+
+        Args:
+            most_steps: of at most so many completed steps.
+
+        Raises:
+            ElasticError: the place cannot be read. To begin from the beginning then would lose what is there.
+        """
+        for place in filter(None, (self._place, self._settings.resume_from)):
+            restored = newest_state(place, self._warn, most_steps)
+            if restored is not None:
+                self._first_step = restored.found.manifest.step
+                self._desk.tell("resumed", step=self._first_step, where=restored.found.where)
+                return restored
+        return None
+
+    def boundary(self, step: int) -> None:
+        """Between two steps, `step` of which are completed: save when it is time or ordered."""
+        self._snapshots.consider(step, self._capture)
+        if not self._desk.saves:
+            return
+        order = self._desk.take_order()
+        if order is not None:
+            self._obey(order, step)
+        elif self._is_due(step):
+            self._save(step, "interval")
+
+    def roll_back(self, step: int) -> Any | None:
+        """The newest state of at most `step` completed steps in this worker's memory; None: there is none."""
+        return self._snapshots.go_back(step)
+
+    def rolled_back(self, step: int) -> None:
+        """The training goes on from after `step`: what was saved later by earlier generations is void.
+
+        Raises:
+            ElasticError: that cannot be written down.
+        """
+        if self._desk.saves:
+            origin = self._desk.origin
+            self._cancel()
+            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+            self._due = time.monotonic()
+
+    def close(self, *, finished: bool) -> None:
+        """The worker ends: what is being written is completed, or given up when its node is wanted."""
+        if self._saver_ is None or not self._saver_.is_busy:
+            return
+        if not (finished and self._saver_.wait(FINISH_SECONDS)):
+            self._cancel()
+
+    def _obey(self, order: Order, step: int) -> None:
+        deadline = time.monotonic() + order.seconds
+        self._saver.wait(order.seconds)
+        if self._last is not None and self._last.step == step:
+            self._desk.tell("saved", **self._last.to_json())
+            return
+        if not self._saver.is_busy:
+            self._save(step, order.why)
+        if order.urgent and not self._saver.wait(deadline - time.monotonic()):
+            self._warn(f"the checkpoint of step {step} is not complete after {order.seconds:g} s")
+        if order.urgent and (self._last is None or self._last.step != step):
+            self._desk.tell("unsaved", step=step, why=order.why)
+
+    def _save(self, step: int, why: str) -> None:
+        self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
+        self._due = time.monotonic() + self._settings.every_seconds
+        self._told_slow = False
+
+    def _is_due(self, step: int) -> bool:
+        settings, now = self._settings, time.monotonic()
+        by_time = settings.every_seconds > 0 and now >= self._due
+        by_steps = settings.every_steps > 0 and step > self._first_step and step % settings.every_steps == 0
+        if not (by_time or by_steps):
+            return False
+        if self._saver.is_busy:
+            self._notice_slow(now)
+        return self._saver.may_try(now)
+
+    def _notice_slow(self, now: float) -> None:
+        late = now - self._due
+        if late > SLOW_SECONDS and not self._told_slow:
+            self._told_slow = True
+            self._warn(
+                f"{self._place} is too slow: a checkpoint is still being written when the next one is "
+                f"{late:.0f} s late; give faster storage or a longer interval (checkpoint: intervalInSeconds)"
+            )
+
+    def _on_saved(self, saved: Saved) -> None:
+        self._last = saved
+        self._desk.tell("saved", **saved.to_json())
+        grace = self._desk.grace_seconds
+        warning = grace_warning(saved.seconds, saved.bytes, grace) if grace is not None else None
+        if warning is not None and not self._told_grace:
+            self._told_grace = True
+            self._warn(warning)
+
+    def _cancel(self) -> None:
+        if self._saver_ is not None:
+            self._saver_.cancel()
+            self._saver_.wait(LEAVE_SECONDS)
+
+    def _warn(self, message: str) -> None:
+        self._desk.tell("warning", message=message)
+
+    @property
+    def _store(self) -> Store:
+        if self._store_ is None:
+            self._store_ = open_store(self._place)
+        return self._store_
+
+    @property
+    def _saver(self) -> Saver:
+        if self._saver_ is None:
+            reports = Reports(self._on_saved, self._warn, self._desk.fence)
+            self._saver_ = Saver(self._store, self._settings.keep, reports)
+        return self._saver_

@@ -1,0 +1,55 @@
+"""Reading a state back: the newest checkpoint whose every file is as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hpctools.elastic.checkpoint.manifest import damage
+from hpctools.elastic.checkpoint.selection import Found, candidates
+from hpctools.elastic.checkpoint.tensors import read_state
+from hpctools.errors import ElasticError
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A state that was read.
+
+    Attributes:
+        state: in tensors of our own on the CPU.
+        found: the checkpoint it is from.
+    """
+
+    state: Any
+    found: Found
+
+
+def newest_state(place: str, warn: Callable[[str], None], most_steps: int | None = None) -> Restored | None:
+    """The state of the newest whole checkpoint of a folder or address; None: there is none.
+
+    Args:
+        warn: told of each newer one that is torn, damaged or unreadable, with the reason.
+        most_steps: only one of at most so many completed steps.
+
+    Raises:
+        ElasticError: the place cannot be read.
+    """
+    seen = candidates(place)
+    for reason in seen.rejected:
+        warn(reason)
+    for found in seen.usable:
+        if most_steps is None or found.manifest.step <= most_steps:
+            try:
+                return Restored(_verified(found), found)
+            except (ElasticError, OSError, RuntimeError) as error:
+                warn(f"checkpoint {found.where} is not used: {error}")
+    return None
+
+
+def _verified(found: Found) -> Any:
+    with found.store.fetched(found.name, found.manifest) as folder:
+        problem = damage(folder, found.manifest.files)
+        if problem is not None:
+            raise ElasticError(problem)
+        return read_state(folder)

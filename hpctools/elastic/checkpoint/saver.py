@@ -1,0 +1,206 @@
+"""Writes checkpoints beside the training, one at a time; a store that fails or hangs never stops it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpctools.elastic.checkpoint.copies import HostCopy
+from hpctools.elastic.checkpoint.manifest import Manifest
+from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.retention import prune
+from hpctools.elastic.checkpoint.store import Store
+from hpctools.elastic.checkpoint.tensors import write_state
+from hpctools.elastic.folder import utc_now
+from hpctools.errors import ElasticError
+
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 10.0, 600.0
+
+
+class Superseded(ElasticError):
+    """Somebody else is responsible for the training's state by now, so ours must not be committed."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who writes.
+
+    Attributes:
+        run: id of the run; empty without one.
+        term: of the coordinator.
+        generation: of the membership.
+    """
+
+    run: str
+    term: int
+    generation: int
+
+    @property
+    def label(self) -> str:
+        """Beginning of the labels of what this run writes; empty when others may use the same."""
+        return f"{self.run}_" if self.run else ""
+
+
+@dataclass(frozen=True)
+class Reports:
+    """How a saver is heard; all are called from its thread, too.
+
+    Attributes:
+        saved: a checkpoint was committed.
+        warn: a line for the user.
+        fence: why we may not commit any more; None: we may.
+    """
+
+    saved: Callable[[Saved], None]
+    warn: Callable[[str], None]
+    fence: Callable[[Origin], str | None]
+
+
+@dataclass(frozen=True)
+class _Job:
+    step: int
+    why: str
+    origin: Origin
+    training: Mapping[str, Any]
+    begun: float
+    held_s: float
+
+
+class Saver:
+    """One worker's writer of checkpoints.
+
+    Args:
+        keep: how many whole ones stay in the store.
+
+    Attributes:
+        saved_step: of the last checkpoint that was committed; None before the first.
+    """
+
+    def __init__(self, store: Store, keep: int, reports: Reports) -> None:
+        self._store = store
+        self._keep = keep
+        self._reports = reports
+        self._copy = HostCopy()
+        self._thread: threading.Thread | None = None
+        self._cancelled = False
+        self._failures = 0
+        self._next_try = 0.0
+        self.saved_step: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def may_try(self, now: float) -> bool:
+        """Whether the store is thought to work; after a failure it is tried again later and later."""
+        return not self.is_busy and now >= self._next_try
+
+    def save(
+        self, state: Mapping[str, Any], step: int, why: str, origin: Origin, training: Mapping[str, Any]
+    ) -> None:
+        """Copy the state, which takes the training's time, and write the copy in a thread of ours.
+
+        Args:
+            state: the living one; may change as soon as this returns.
+            training: for the manifest.
+        """
+        begun = time.monotonic()
+        self._copy.take(state)
+        job = _Job(step, why, origin, training, begun, time.monotonic() - begun)
+        self._cancelled = False
+        self._thread = threading.Thread(
+            target=self._write, args=(job,), name=f"elastic-checkpoint-{step}", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for what is being written; False: it takes longer than that."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.is_busy
+
+    def cancel(self) -> None:
+        """Have what is being written given up at the next piece."""
+        self._cancelled = True
+
+    def _write(self, job: _Job) -> None:
+        try:
+            saved = self._commit(job)
+        except Superseded:
+            return
+        except (ElasticError, OSError, RuntimeError) as error:  # torch raises RuntimeError for a short write
+            self._failed(job, error)
+            return
+        self._succeeded(saved)
+        self._prune()
+
+    def _commit(self, job: _Job) -> Saved:
+        store, origin = self._store, job.origin
+        self._go_on(origin)
+        store.clean(origin.label)
+        stage = store.begin(job.step, f"{origin.label}{secrets.token_hex(4)}")
+        try:
+            files = write_state(
+                stage.folder, self._copy.tensors, self._copy.skeleton, lambda: self._go_on(None)
+            )
+            store.add(stage, 0, files)
+            self._go_on(origin)
+            manifest = Manifest(
+                job.step,
+                origin.run,
+                origin.term,
+                origin.generation,
+                utc_now(),
+                torch.__version__,
+                training=dict(job.training),
+            )
+            name = store.commit(stage, manifest, 1)
+        except BaseException:
+            store.discard(stage)
+            raise
+        seconds, size = time.monotonic() - job.begun, sum(each.bytes for each in files.values())
+        return Saved(job.step, seconds, job.held_s, size, f"{store.where}/{name}", job.why)
+
+    def _go_on(self, origin: Origin | None) -> None:
+        if self._cancelled:
+            raise Superseded("the worker is leaving")
+        if origin is not None and (reason := self._reports.fence(origin)) is not None:
+            raise Superseded(reason)
+
+    def _succeeded(self, saved: Saved) -> None:
+        self.saved_step = saved.step
+        if self._failures:
+            self._reports.warn(f"checkpoints are written again (step {saved.step})")
+        self._failures = 0
+        self._reports.saved(saved)
+
+    def _failed(self, job: _Job, error: Exception) -> None:
+        pause = min(FIRST_RETRY_SECONDS * 2**self._failures, LAST_RETRY_SECONDS)
+        self._next_try = time.monotonic() + pause
+        if not self._failures:
+            took = time.monotonic() - job.begun
+            self._reports.warn(
+                f"the checkpoint of step {job.step} failed after {took:.1f} s: {_told(error, self._store)}; "
+                f"the training goes on without, and it is tried again, first in {pause:g} s"
+            )
+        self._failures = min(self._failures + 1, 16)
+
+    def _prune(self) -> None:
+        try:
+            prune(self._store, self._keep)
+        except ElasticError as error:
+            self._reports.warn(f"old checkpoints stay: {error}")
+
+
+def _told(error: Exception, store: Store) -> str:
+    if isinstance(error, ElasticError):
+        return str(error)
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"cannot write to {store.where}: {reason}; free space or quota there, or give another folder"
