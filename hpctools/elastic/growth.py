@@ -15,6 +15,8 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hpctools.elastic.deciding import PATIENCE_SECONDS, SETTLE_SECONDS, Verdict
+
 NEVER = float("-inf")
 
 
@@ -34,8 +36,8 @@ class Patience:
         back_off, longest_back_off: after one such growth, and at most; doubles with each of them.
     """
 
-    settle: float = 0.5
-    patience: float = 3.0
+    settle: float = SETTLE_SECONDS
+    patience: float = PATIENCE_SECONDS
     snooze: float = 0.0
     pause: float = 0.25
     tenure: float = 600.0
@@ -111,25 +113,7 @@ class Facts:
     retry: float = NEVER
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether to grow.
-
-    Attributes:
-        to: the size to grow to; the present one when not.
-        not_before: when to ask again at the latest; None: when something has changed.
-        numbers: what it was decided by, for the run's history.
-        why: in words, one line.
-    """
-
-    grow: bool
-    to: int
-    not_before: float | None
-    numbers: dict[str, float]
-    why: str
-
-
-class Growth:
+class Rule:
     """The rule; see the module."""
 
     def __init__(self, patience: Patience | None = None) -> None:

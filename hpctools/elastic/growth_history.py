@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hpctools.elastic.growth import NEVER, Facts, Rate, Tenure
+from hpctools.elastic.deciding import GrowthFacts, Verdict
+from hpctools.elastic.growth import NEVER, Facts, Patience, Rate, Rule, Tenure
+from hpctools.elastic.policy import ElasticPolicy
 
 KEPT = 200
 PAUSES = 9
@@ -87,3 +89,36 @@ class GrowthHistory:
             lost_work=sum(lost) / len(lost) if lost else 0.0,
             **more,
         )
+
+
+class Payback:
+    """`deciding.Growth` by the rule of `growth`, with what the coordinator noted in `history`.
+
+    Args:
+        policy: whose timeouts it keeps; None: our own short waits.
+    """
+
+    def __init__(self, policy: ElasticPolicy | None = None) -> None:
+        self.history = GrowthHistory()
+        self._rule = Rule(
+            Patience() if policy is None else Patience.of(policy.scaling_timeout_s, policy.scale_up_snooze_s)
+        )
+
+    def judge(self, now: float, world: int, possible: int, facts: GrowthFacts) -> Verdict:
+        """As `deciding.Growth.judge`; `facts` tells who waits and how far the training is."""
+        known = self.history.facts(
+            now,
+            first_ready=facts.waiting_since,
+            last_ready=facts.last_ready,
+            starting=facts.starting,
+            remaining=_remaining(world, facts),
+        )
+        return self._rule.judge(now, world, possible, known)
+
+
+def _remaining(world: int, facts: GrowthFacts) -> float | None:
+    """Seconds to the end of the training at the present speed; None: unknown."""
+    speed = facts.rates.get(world)
+    if facts.total_steps is None or not speed:
+        return None
+    return (facts.total_steps - facts.now_step) / speed

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpctools.elastic.growth import Facts, Growth, Patience, Rate, Tenure
-from hpctools.elastic.growth_history import GrowthHistory
+from hpctools.elastic.deciding import GrowthFacts
+from hpctools.elastic.growth import Facts, Patience, Rate, Rule, Tenure
+from hpctools.elastic.growth_history import GrowthHistory, Payback
+from hpctools.elastic.policy import ElasticPolicy
 
 TICK = 0.5
 
 
 def test_without_any_history_it_is_half_a_second_after_the_last_and_three_after_the_first() -> None:
     """What the coordinator did before there were policies."""
-    growth = Growth()
+    growth = Rule()
     facts = Facts(first_ready=10.0, last_ready=10.2)
     early = growth.judge(10.3, 2, 4, facts)
     assert (early.grow, early.to, early.not_before) == (False, 2, 10.7)
@@ -34,7 +36,7 @@ def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
         tenures=(Tenure(10.0, True, 0.0), Tenure(30.0, True, 0.0), Tenure(20.0, False, 0.0)),
         lost_work=0.2,
     )
-    verdict = Growth(Patience(tenure=60.0, half_life=math.inf)).judge(0.0, 4, 6, facts)
+    verdict = Rule(Patience(tenure=60.0, half_life=math.inf)).judge(0.0, 4, 6, facts)
     assert verdict.grow
     assert verdict.numbers == {
         "world": 4,
@@ -53,31 +55,31 @@ def test_it_does_not_grow_when_it_would_not_pay_and_says_when_it_may() -> None:
     tenures = (*(Tenure(2.0, True, 0.0) for _ in range(20)), Tenure(5.0, False, 0.0), Tenure(5.0, False, 0.0))
     facts = Facts(pauses=(10.0,), tenures=tenures)
     patience = Patience(tenure=10.0, half_life=math.inf)
-    verdict = Growth(patience).judge(100.0, 2, 3, facts)
+    verdict = Rule(patience).judge(100.0, 2, 3, facts)
     assert not verdict.grow
     assert verdict.why == "2.86 s expected x 0.5 gained <= 20 s cost"
     # 40 s x 21 that ended - 60 s that were seen, by the two that are there
     assert verdict.not_before == pytest.approx(100.0 + (40 * 21 - 60) / 2)
     later = replace(facts, tenures=(*tenures[:20], Tenure(396.0, False, 0.0), Tenure(396.0, False, 0.0)))
-    assert Growth(patience).judge(491.0, 2, 3, later).grow
+    assert Rule(patience).judge(491.0, 2, 3, later).grow
 
 
 def test_a_size_that_was_measured_to_be_no_faster_is_not_taken() -> None:
     rates = {6: Rate(60_000, 600), 7: Rate(60_000, 600)}
-    verdict = Growth(Patience(rate_seconds=0.0)).judge(0.0, 6, 7, Facts(rates=rates))
+    verdict = Rule(Patience(rate_seconds=0.0)).judge(0.0, 6, 7, Facts(rates=rates))
     assert (verdict.grow, verdict.not_before, verdict.numbers["gain"]) == (False, None, 0.0)
     short = {6: Rate(100, 1), 7: Rate(100, 1)}
-    assert Growth().judge(0.0, 6, 7, Facts(rates=short)).grow, "a second's measurement does not decide"
+    assert Rule().judge(0.0, 6, 7, Facts(rates=short)).grow, "a second's measurement does not decide"
 
 
 def test_a_run_that_is_nearly_over_does_not_grow() -> None:
     facts = Facts(pauses=(1.0,), remaining=3.0)
-    assert not Growth().judge(0.0, 4, 5, facts).grow
-    assert Growth().judge(0.0, 4, 5, replace(facts, remaining=9.0)).grow
+    assert not Rule().judge(0.0, 4, 5, facts).grow
+    assert Rule().judge(0.0, 4, 5, replace(facts, remaining=9.0)).grow
 
 
 def test_snooze_and_a_failed_attempt() -> None:
-    growth = Growth(Patience.of(scaling_timeout_s=30.0, scale_up_snooze_s=120.0))
+    growth = Rule(Patience.of(scaling_timeout_s=30.0, scale_up_snooze_s=120.0))
     facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0, retry=50.0)
     assert growth.judge(34.0, 2, 4, facts).not_before == 130.0
     assert growth.judge(130.0, 2, 4, facts).grow
@@ -85,7 +87,7 @@ def test_snooze_and_a_failed_attempt() -> None:
 
 
 def test_back_off_doubles_and_eases_by_itself() -> None:
-    growth = Growth(Patience(back_off=2.0, half_life=600.0, longest_back_off=300.0))
+    growth = Rule(Patience(back_off=2.0, half_life=600.0, longest_back_off=300.0))
     three = tuple((float(t), t + 1.0) for t in (0, 10, 20))
     until, strikes = growth.back_off(Facts(growths=three), 21.0)
     assert strikes == pytest.approx(3.0, abs=0.05)
@@ -131,7 +133,7 @@ def simulate(
 
     The newcomers are ready as soon as there is capacity.
     """
-    history, growth = GrowthHistory(), Growth(patience)
+    history, growth = GrowthHistory(), Rule(patience)
     now, world, ready, grown, won = 0.0, 4, 0.0, [], 0.0
     while now < seconds:
         there = now % (high + low) < high
@@ -161,33 +163,55 @@ def simulate(
     return grown, won
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    high=st.floats(0.5, 60.0),
-    low=st.floats(0.5, 60.0),
-    pause=st.floats(0.05, 30.0),
-)
-def test_square_wave_capacity_leads_to_a_bounded_number_of_resizes(
+PRIOR = 60.0
+GAIN = 0.5  # from 4 workers to 6
+WAVES = {"high": st.floats(0.5, 60.0), "low": st.floats(0.5, 60.0), "pause": st.floats(0.05, 30.0)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(**WAVES)
+def test_square_wave_capacity_back_off_alone_bounds_the_resizes(
     high: float, low: float, pause: float
 ) -> None:
-    """However capacity swings: what growing costs in vain stays small, and growths that do not pay are few.
+    """With a belief in tenures that nothing shakes, each growth that is undone at once doubles the wait."""
+    patience = Patience(tenure=1e12, half_life=1e9, quick=10.0)
+    grown, _ = simulate(patience, high, low, pause, 900.0)
+    assert len(grown) <= 900.0 / (high + low) + 1
+    if high < patience.quick * 2 * pause - 2 * TICK:
+        # Waits of 2, 4, 8, ... seconds, each from a loss to the next growth at the earliest.
+        assert len(grown) <= 2 + math.log2(1 + 900.0 / patience.back_off)
 
-    A growth pays when the capacity lasts for longer than 2 x pause / 0.5 seconds.
-    """
-    seconds = 1800.0
-    grown, won = simulate(Patience(tenure=60.0, half_life=1e9), high, low, pause, seconds)
-    assert len(grown) <= seconds / (high + low) + 1
-    if high < 4 * pause - TICK:
-        # Each of them at least doubles the wait, and adds to the evidence against the next one.
-        assert len(grown) <= 4 + math.log2(1 + seconds / 2.0)
-        assert won >= -(2 * pause + TICK) * (4 + math.log2(1 + seconds / 2.0))
-    else:
-        assert won >= -(2 * pause + TICK) * 12
+
+@settings(max_examples=30, deadline=None)
+@given(**WAVES)
+def test_square_wave_capacity_payback_alone_bounds_what_is_lost(
+    high: float, low: float, pause: float
+) -> None:
+    """However long capacity swings, growing in vain costs at most about what the prior promised."""
+    patience = Patience(tenure=PRIOR, half_life=1e9, back_off=1e-9, longest_back_off=1e-9)
+    _, won = simulate(patience, high, low, pause, 900.0)
+    assert won >= -(GAIN * (PRIOR + high) / 2 + 4 * pause + 10 * TICK)
+
+
+@settings(max_examples=15, deadline=None)
+@given(**WAVES)
+def test_square_wave_capacity_as_it_is(high: float, low: float, pause: float) -> None:
+    """Both together: few resizes where each is undone at once."""
+    grown, _ = simulate(Patience(tenure=PRIOR), high, low, pause, 600.0)
+    if high < Patience.quick * 2 * pause - 2 * TICK:
+        assert len(grown) <= 2 + math.log2(1 + 600.0 / Patience.back_off)
+
+
+def test_where_growing_pays_it_is_done_in_every_wave() -> None:
+    """Capacity for a minute every two, and pauses of 0.2 s: the run takes all of it but the settling."""
+    grown, won = simulate(Patience(), high=60.0, low=60.0, pause=0.2, seconds=1200.0)
+    assert len(grown) == 10
+    assert won > 0.97 * GAIN * 600.0
 
 
 def test_stable_capacity_after_a_bad_time_is_used_again() -> None:
     """Half an hour of swings that never pay, then nobody takes anything away: the run grows, and stays."""
-    history, growth = GrowthHistory(), Growth(Patience(tenure=60.0))
+    history, growth = GrowthHistory(), Rule(Patience(tenure=60.0))
     now = 0.0
     for _ in range(100):
         history.arrived("a", now)
@@ -205,3 +229,14 @@ def test_stable_capacity_after_a_bad_time_is_used_again() -> None:
         asked += 1
         assert asked < 50
     assert now < 1800.0 + 3600.0
+
+
+def test_a_policys_timeouts_and_the_end_of_the_training() -> None:
+    """What the coordinator's facts add to the history: who waits, and how far it is."""
+    payback = Payback(ElasticPolicy((2, 4), scaling_timeout_s=20.0))
+    facts = GrowthFacts(waiting_since=0.0, last_ready=10.0, rates={2: 10.0}, now_step=90, total_steps=1000)
+    assert payback.judge(15.0, 2, 4, facts).not_before == 30.0
+    assert payback.judge(30.0, 2, 4, facts).to == 4
+    nearly_over = replace(facts, now_step=997)
+    verdict = payback.judge(30.0, 2, 4, nearly_over)
+    assert (verdict.grow, verdict.numbers["expected_tenure_s"]) == (False, 0.3)
