@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import hpctools
 from hpctools.cli.connection import connect
@@ -15,7 +17,7 @@ from hpctools.cli.ending import run_command
 from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
 from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
-from hpctools.errors import CommandError, ElasticError, UnreachableError
+from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError, UsageError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import Overview, overview
@@ -47,6 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run", nargs="?", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
     parser.add_argument("--all", action="store_true", help="list runs that have ended, too")
     parser.add_argument("--watch", action="store_true", help="repeat until the run has ended")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the run's size, loss, throughput and events (.svg, .png)",
+    )
+    parser.add_argument(
+        "--accounting", action="store_true", help="show the node and GPU hours of all its jobs"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     parser.add_argument("-V", "--version", action="version", version=f"hp-status {hpctools.__version__}")
@@ -56,7 +67,11 @@ def _parser() -> argparse.ArgumentParser:
 def _status(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
+    _check(given)
     folder = find_run(given.run, runs_root(), client) if given.run is not None else None
+    if folder and (given.plot or given.accounting):
+        _extras(folder, given)
+        return 0
     shown = ""
     while True:
         text, over = _one(folder, given, client) if folder else _list(given, client)
@@ -68,15 +83,59 @@ def _status(
         sleep(_WATCH_SECONDS)
 
 
+def _check(given: argparse.Namespace) -> None:
+    chosen = [name for name in ("plot", "accounting", "watch") if getattr(given, name)]
+    if given.run is None and chosen and chosen != ["watch"]:
+        raise UsageError(
+            f"--{chosen[0]} of which run?", "name one: hp-status RUN; hp-status --all lists them"
+        )
+    if "watch" in chosen and len(chosen) > 1:
+        raise UsageError(f"--watch and --{chosen[0]} do not go together", "give one of them")
+    if given.plot:
+        from hpctools.cli.run_plot import wanted_format
+
+        wanted_format(given.plot)
+
+
+def _extras(folder: RunFolder, given: argparse.Namespace) -> None:
+    """What is asked for beside how the run stands: a drawing, the hours that it has used."""
+    if given.plot:
+        _plot(folder, given.plot)
+    if given.accounting:
+        from hpctools.cli.run_accounting import bill_json, bill_of, bill_text
+
+        found, run_id = bill_of(folder, time.time()), folder.spec().id
+        show(bill_json(run_id, found) if given.json else bill_text(run_id, found))
+    elif given.json:
+        show({"plot": str(given.plot)})
+
+
+def _plot(folder: RunFolder, path: Path) -> None:
+    from hpctools.cli.run_plot import save_plot
+    from hpctools.submit.course import course
+
+    spec, status = folder.spec(), folder.status()
+    found = course(folder.history(), folder.events())
+    if found is None or status is None:
+        raise SubmitError(f"run {spec.id} has nothing to draw yet: its training has not begun")
+    total = f" of {status.total_steps}" if status.total_steps else ""
+    title = f"{spec.id}: {status.state}, step {status.step}{total}"
+    limits = (spec.min_nodes * spec.workers_per_node, spec.max_nodes * spec.workers_per_node)
+    save_plot(found, title, limits, path)
+
+
 def _show_frame(text: str, *, again: bool) -> None:
     show(_TOP_OF_SCREEN + text if again and sys.stdout.isatty() else text)
 
 
 def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
     run = _overview(folder, _queue(folder.spec().user, client))
+    history = folder.history()
     if given.json:
-        return json_line(asdict(run)), run.is_over
-    return details(run, str(folder.path), colour=_colour()), run.is_over
+        return json_line({**asdict(run), "history": [asdict(moment) for moment in history]}), run.is_over
+    columns = shutil.get_terminal_size((100, 24)).columns
+    text = details(run, str(folder.path), colour=_colour(), history=history, columns=columns)
+    return text, run.is_over
 
 
 def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:

@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from hpctools.cli.sparkline import sparkline
+from hpctools.elastic.history import Moment
 from hpctools.submit.overview import Overview
 
 _COLOURS = {"running": 32, "finished": 36, "pending": 33, "starting": 33, "failed": 31, "lost": 31}
+_LABEL = 14  # characters before the text of each matter
+_LONGEST_LINE = 60
 _COLUMNS = ("RUN", "STATE", "NODES", "STEP", "LOSS", "SAMPLES/S", "CREATED")
 
 
@@ -29,12 +33,19 @@ def table(runs: Sequence[Overview], *, colour: bool) -> str:
     return "".join(lines)
 
 
-def details(run: Overview, folder: str, *, colour: bool) -> str:
-    """All about one run, a line for each matter."""
+def details(
+    run: Overview, folder: str, *, colour: bool, history: Sequence[Moment] = (), columns: int = 80
+) -> str:
+    """All about one run, a line for each matter.
+
+    Args:
+        history: how it went until now, oldest first.
+        columns: how wide the reader's terminal is.
+    """
     state = paint(run.state, run.state) if colour else run.state
     note = f": {run.note}" if run.note else ""
     lines = [f"run {run.id}  {state}{note}\n"]
-    lines += [f"  {name:<12}{text}\n" for name, text in _matters(run, folder)]
+    lines += [f"  {name:<12}{text}\n" for name, text in _matters(run, folder, history, columns)]
     return "".join(lines)
 
 
@@ -56,15 +67,20 @@ def _row(run: Overview) -> tuple[str, ...]:
     )
 
 
-def _matters(run: Overview, folder: str) -> Iterator[tuple[str, str]]:
+def _matters(
+    run: Overview, folder: str, history: Sequence[Moment], columns: int
+) -> Iterator[tuple[str, str]]:
     status = run.status
     nodes = f" ({' '.join(status.nodes)})" if status.nodes else ""
     yield "nodes", f"{len(status.nodes)} of {status.min_nodes}..{status.max_nodes}{nodes}"
     yield "workers", f"{status.world_size} in generation {status.generation}"
     speed = _number(status.samples_per_second, ".1f")
     yield "step", f"{_step(run)}, loss {_number(status.loss, '.4f')}, {speed} samples/s"
+    yield from _courses(history, columns)
     if status.last_resize:
         yield "last resize", _resize(status.last_resize)
+    for clause in run.not_larger:
+        yield "not larger", clause
     for preemption in run.preemptions[-3:]:
         what = f"job {preemption.job_id} on {preemption.node}"
         yield "preempted", f"{what} by {_preemptor(preemption.by)}, {local_time(preemption.time)}"
@@ -75,6 +91,23 @@ def _matters(run: Overview, folder: str) -> Iterator[tuple[str, str]]:
         yield "ended jobs", str(run.ended_jobs)
     yield "updated", local_time(status.updated)
     yield "folder", folder
+
+
+def _courses(history: Sequence[Moment], columns: int) -> Iterator[tuple[str, str]]:
+    """Size and throughput over the run's whole time."""
+    if len(history) < 2:
+        return
+    sizes = [moment.size for moment in history]
+    rates = [moment.samples_per_second if moment.size else 0.0 for moment in history]
+    known = [rate for rate in rates if rate is not None]
+    yield "size", _course(sizes, f"{min(sizes)} to {max(sizes)} workers", columns)
+    if known:
+        yield "throughput", _course(rates, f"{min(known):.1f} to {max(known):.1f} samples/s", columns)
+
+
+def _course(values: Sequence[float | None], legend: str, columns: int) -> str:
+    room = min(_LONGEST_LINE, columns - _LABEL - len(legend) - 2)
+    return f"{sparkline(values, room)}  {legend}" if room >= 4 else legend
 
 
 def _step(run: Overview) -> str:

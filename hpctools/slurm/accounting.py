@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -15,6 +15,7 @@ from hpctools.slurm.run import run
 
 FEW_JOBS = 20_000  # in one answer; sacct prints about 300 bytes a job
 LONGEST_WINDOW = 8  # days
+IDS_AT_ONCE = 500
 
 # No field that a user can fill freely (job name, comment, WCKey): it could carry separators and line breaks.
 FIELDS = (
@@ -115,6 +116,29 @@ def read_jobs(
         day, days = after, min(2 * days, LONGEST_WINDOW) if len(records) <= FEW_JOBS else 1
 
 
+def read_ids(
+    ids: Sequence[int], first: date, *, sacct: Path | str = "sacct", timeout: float = 60.0
+) -> list[JobRecord]:
+    """The jobs with some ids, every run of a requeued one, and all that ever had such an id since a day.
+
+    Args:
+        first: UTC day.
+        timeout: seconds for each query.
+
+    Raises:
+        UnreachableError: slurmdbd does not answer.
+        CommandError: sacct failed otherwise.
+        BudgetError: its output is not what was asked for.
+    """
+    found: list[JobRecord] = []
+    for place in range(0, len(ids), IDS_AT_ONCE):
+        chosen = ",".join(map(str, ids[place : place + IDS_AT_ONCE]))
+        whole = arguments(first, first, sacct)
+        kept = [word for word in whole if not word.startswith("--endtime=")]
+        found += parse(_answer([*kept, f"--jobs={chosen}"], timeout))
+    return found
+
+
 def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:
     """The command line that asks for all jobs of some UTC days; `end` is exclusive."""
     return [
@@ -172,9 +196,13 @@ def tres(text: str) -> dict[str, int]:
 
 
 def _query(first: date, end: date, sacct: Path | str, timeout: float) -> str:
+    return _answer(arguments(first, end, sacct), timeout)
+
+
+def _answer(argv: list[str], timeout: float) -> str:
     environment = asking() | {"TZ": "UTC"}
     try:
-        return run(arguments(first, end, sacct), timeout=timeout, env=environment).stdout
+        return run(argv, timeout=timeout, env=environment).stdout
     except CommandError as error:
         if error.code is not None and _AWAY.search(error.stderr_tail):
             raise UnreachableError(

@@ -10,6 +10,7 @@ from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
 from hpctools.elastic.spec import RunSpec
 from hpctools.slurm.types import Job
 from hpctools.submit.inheritance import ELASTIC_QOS
+from hpctools.submit.larger import why_not_larger
 from hpctools.submit.queue import is_over, of_run
 
 _OVER_STATES = (*FINAL_STATES, "lost")
@@ -58,6 +59,7 @@ class Overview:
         jobs: those that the queue still shows as not ended, by id.
         ended_jobs: how many others the run had.
         preemptions: oldest first.
+        not_larger: what keeps it from more nodes, each as a clause; empty when it does not run.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Overview:
     jobs: tuple[JobView, ...]
     ended_jobs: int
     preemptions: tuple[Preemption, ...]
+    not_larger: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -109,6 +112,7 @@ def overview(
         jobs=active,
         ended_jobs=len({*roles, *(view.id for view in views)}) - len(active),
         preemptions=tuple(_preemptions(events)),
+        not_larger=why_not_larger(known, active, events) if state == "running" else (),
     )
 
 

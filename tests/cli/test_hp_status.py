@@ -13,6 +13,7 @@ import pytest
 from hpctools.cli import hp_status
 from hpctools.cli.hp_status import main
 from hpctools.elastic.folder import RunFolder, RunStatus
+from hpctools.elastic.history import Moment
 from hpctools.errors import UnreachableError
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
@@ -84,6 +85,7 @@ run train-3fa9c1  running
   workers     4 in generation 5
   step        120/400, loss 2.3457, 35.2 samples/s
   last resize 6 -> 4 workers at step 80, pause 0.21 s (agree 0.10, state 0.05), 2026-02-03 10:21:33
+  not larger  replica job 103 waits: no node is free for it (Resources)
   preempted   job 104 on n4 by cv1 (account cv, QoS high, job 20), 2026-02-03 10:20:01
   job         101 baseline RUNNING n1 n2
   job         102 replica RUNNING n3
@@ -93,6 +95,71 @@ run train-3fa9c1  running
   folder      {root}/train-3fa9c1
 """
     )
+
+
+def moments(folder, sizes):
+    folder.replace_history(
+        [Moment(f"2026-02-03T10:00:{n:02}.000+00:00", n, size, size, 3.0, size * 8.0) for n, size in sizes]
+    )
+
+
+def test_its_size_and_throughput_over_time_are_lines_that_fit_the_terminal(root, slurm, capfd, monkeypatch):
+    moments(RunFolder(root / "train-3fa9c1"), enumerate([2, 2, 4, 8, 0]))
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    shown = capfd.readouterr().out
+    assert "\n  size        ▃▃▅█▁  0 to 8 workers\n" in shown
+    assert "\n  throughput  ▃▃▅█▁  0.0 to 64.0 samples/s\n" in shown
+    monkeypatch.setenv("COLUMNS", "34")
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    narrow = [line for line in capfd.readouterr().out.splitlines() if "  size" in line or "  through" in line]
+    assert narrow == ["  size        ▅▅██  0 to 8 workers", "  throughput  0.0 to 64.0 samples/s"]
+    assert all(len(line) <= 34 for line in narrow)
+
+
+def test_json_of_one_run_has_its_history_and_why_it_is_not_larger(root, slurm, capfd):
+    moments(RunFolder(root / "train-3fa9c1"), [(0, 2), (1, 3)])
+    assert main(["train-3fa9c1", "--json"], client=lambda: slurm) == 0
+    run = json.loads(capfd.readouterr().out)
+    assert [moment["size"] for moment in run["history"]] == [2, 3]
+    assert run["not_larger"] == ["replica job 103 waits: no node is free for it (Resources)"]
+
+
+@pytest.mark.parametrize(("name", "begin"), [("run.svg", b"<?xml"), ("run.PNG", b"\x89PNG")])
+def test_a_plot_of_a_run(root, tmp_path, slurm, capfd, name, begin):
+    pytest.importorskip("matplotlib")
+    moments(RunFolder(root / "train-3fa9c1"), enumerate([2, 4, 3]))
+    assert main(["train-3fa9c1", "--plot", str(tmp_path / name)], client=lambda: slurm) == 0
+    assert capfd.readouterr() == ("", "")
+    drawn = (tmp_path / name).read_bytes()
+    assert drawn.startswith(begin)
+    if name.endswith("svg"):
+        assert b"train-3fa9c1: running, step 120 of 400" in drawn
+        assert b">preempted (1)<" in drawn
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--plot", "a.svg"], 2, "hp-status: --plot of which run?; name one: "),
+        (["--accounting"], 2, "hp-status: --accounting of which run?; "),
+        (["101", "--plot", "a.pdf"], 2, "hp-status: cannot draw 'a.pdf'; let its name end in .svg or .png\n"),
+        (["101", "--plot", "/tmp"], 2, "hp-status: cannot draw 'tmp'; "),
+        (["101", "--watch", "--accounting"], 2, "hp-status: --watch and --accounting do not go together; "),
+        (["101", "--plot", "a.svg"], 1, "hp-status: run train-3fa9c1 has nothing to draw yet: "),
+    ],
+)
+def test_what_cannot_be_drawn_or_counted_is_said_in_one_line(slurm, capfd, words, code, said):
+    assert main(words, client=lambda: slurm) == code
+    out, err = capfd.readouterr()
+    assert (out, err.startswith(said), err.count("\n")) == ("", True, 1), err
+
+
+def test_a_plot_that_cannot_be_written_leaves_nothing(root, tmp_path, slurm, capfd):
+    pytest.importorskip("matplotlib")
+    moments(RunFolder(root / "train-3fa9c1"), enumerate([2, 4, 3]))
+    assert main(["101", "--plot", str(tmp_path / "no" / "a.svg")], client=lambda: slurm) == 1
+    assert "No such file or directory" in capfd.readouterr().err
 
 
 def test_any_of_its_jobs_stands_for_the_run(slurm, capfd):

@@ -1,0 +1,126 @@
+"""The course of a run as series over time, for whoever draws it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hpctools.elastic.folder import Event
+from hpctools.elastic.history import Moment
+
+KINDS = ("grew", "shrank", "preempted", "lost or crashed", "recovered", "action", "checkpoint", "warning")
+"""What is marked, in the order in which a reader meets it from the top."""
+
+_LOSSES = ("failed", "lost")
+_CHECKPOINTS = ("saved", "checkpoint", "resumed")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over time.
+
+    Attributes:
+        seconds: since the run's begin, ascending.
+        values: as many.
+    """
+
+    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went.
+
+    Attributes:
+        begin: Unix seconds of the first thing that is known.
+        seconds: from there to the last one.
+        size: workers; each value holds until the next.
+        throughput: samples per second.
+        loss: of the committed steps, where it was a number.
+        marks: of each of KINDS that occurred, the seconds at which it did.
+    """
+
+    begin: float
+    seconds: float
+    size: Series
+    throughput: Series
+    loss: Series
+    marks: dict[str, tuple[float, ...]]
+
+
+def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
+    """The course of a run; None when nothing of it is known yet.
+
+    The history is coarse on a long run; the sizes before and after each resize come from its event, with
+    its exact time.
+    """
+    stamps = [_stamp(each.time) for each in (*history, *events)]
+    known = [stamp for stamp in stamps if stamp is not None]
+    if not known or not history:
+        return None
+    begin = min(known)
+    return Course(
+        begin,
+        max(known) - begin,
+        _series(sorted(_sizes(history, events)), begin),
+        _series(_values(history, "samples_per_second"), begin),
+        _series(_values(history, "loss"), begin),
+        _marks(events, begin),
+    )
+
+
+def _sizes(history: Sequence[Moment], events: Sequence[Event]) -> Iterator[tuple[float, float]]:
+    for moment in history:
+        if (stamp := _stamp(moment.time)) is not None:
+            yield stamp, float(moment.size)
+    for event in events:
+        stamp = _stamp(event.time)
+        if event.event == "resize" and stamp is not None and isinstance(event.detail.get("to"), int):
+            yield stamp, float(event.detail["to"])
+
+
+def _values(history: Sequence[Moment], name: str) -> Iterator[tuple[float, float]]:
+    for moment in history:
+        stamp, value = _stamp(moment.time), getattr(moment, name)
+        if stamp is not None and value is not None and math.isfinite(value):
+            yield stamp, float(value)
+
+
+def _series(points: Sequence[tuple[float, float]] | Iterator[tuple[float, float]], begin: float) -> Series:
+    pairs = list(points)
+    return Series(tuple(at - begin for at, _ in pairs), tuple(value for _, value in pairs))
+
+
+def _marks(events: Sequence[Event], begin: float) -> dict[str, tuple[float, ...]]:
+    found: dict[str, list[float]] = {}
+    for event in events:
+        kind, stamp = kind_of(event), _stamp(event.time)
+        if kind is not None and stamp is not None:
+            found.setdefault(kind, []).append(stamp - begin)
+    return {kind: tuple(found[kind]) for kind in KINDS if kind in found}
+
+
+def kind_of(event: Event) -> str | None:
+    """Which of KINDS an event is; None for one that is not marked."""
+    detail = event.detail
+    if event.event == "resize":
+        if detail.get("recovered"):
+            return "recovered"
+        return "grew" if detail.get("to", 0) > detail.get("from", 0) else "shrank"
+    if event.event == "left" and detail.get("reason") == "preempted":
+        return "preempted"
+    if event.event == "crashed" or (event.event == "left" and detail.get("reason") in _LOSSES):
+        return "lost or crashed"
+    if event.event in _CHECKPOINTS:
+        return "checkpoint"
+    return event.event if event.event in ("action", "warning") else None
+
+
+def _stamp(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,137 @@
+"""Why a run has no more nodes than it has: from its policy, its jobs in the queue, and its own decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from hpctools.elastic.folder import Event, RunStatus
+
+# What Slurm's most frequent reasons mean for a person (squeue(1), JOB REASON CODES); the others speak for
+# themselves, or are in that page.
+_REASONS = {
+    "None": "the scheduler looks at it next",
+    "Priority": "more urgent jobs come first",
+    "Resources": "no node is free for it",
+    "Licenses": "no license is free",
+    "BeginTime": "its time to begin has not come",
+    "ReqNodeNotAvail": "a node that it asks for is down, drained or reserved",
+    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
+        "nodes are down, drained or reserved"
+    ),
+    "PartitionTimeLimit": "it asks for more time than its partition gives",
+    "JobHeldUser": "it is held: scontrol release",
+    "JobHeldAdmin": "an administrator holds it",
+}
+_LIMIT_WORDS = ("QOS", "Assoc", "MaxJobs", "MaxCpu", "MaxGRES", "MaxNode")
+
+
+class JobLike(Protocol):
+    """A job of the run that has not ended."""
+
+    @property
+    def id(self) -> int: ...  # noqa: D102
+    @property
+    def role(self) -> str: ...  # noqa: D102
+    @property
+    def state(self) -> str: ...  # noqa: D102
+    @property
+    def reason(self) -> str: ...  # noqa: D102
+    @property
+    def nodes(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+def why_not_larger(status: RunStatus, jobs: Sequence[JobLike], events: Sequence[Event]) -> tuple[str, ...]:
+    """What keeps a running run from more nodes, each as a clause; empty when it does not run.
+
+    Args:
+        jobs: those of the run that have not ended.
+        events: all of the run, oldest first.
+    """
+    if status.state != "running":
+        return ()
+    if len(status.nodes) >= status.max_nodes > 0:
+        return (f"{status.max_nodes} nodes are the most that it may have",)
+    return (*_waiting(jobs), *_on_their_way(status, jobs), *_own_decision(events), *_excluded(events)) or (
+        _nothing_known(jobs, events),
+    )
+
+
+def _waiting(jobs: Sequence[JobLike]) -> Iterator[str]:
+    """Pending replica jobs, those with the same reason together."""
+    by_reason: dict[str, list[int]] = {}
+    for job in jobs:
+        if job.state == "PENDING" and job.role == "replica":
+            by_reason.setdefault(job.reason, []).append(job.id)
+    for reason, ids in by_reason.items():
+        several = len(ids) > 1
+        who = f"{len(ids)} replica jobs wait" if several else f"replica job {ids[0]} waits"
+        yield f"{who}: {explained(reason)}"
+
+
+def explained(reason: str) -> str:
+    """Slurm's reason for which a job waits, with what it means where that is not plain."""
+    word = reason.partition(",")[0]
+    if word in _REASONS:
+        meaning = _REASONS[word]
+        return meaning if word == "None" or " " in word else f"{meaning} ({word})"
+    if word.startswith(_LIMIT_WORDS):
+        return f"a limit of its account or QoS ({word})"
+    return word
+
+
+def _on_their_way(status: RunStatus, jobs: Sequence[JobLike]) -> Iterator[str]:
+    """Replicas that Slurm has started and that do not train yet."""
+    for job in jobs:
+        if job.role == "replica" and job.state in ("RUNNING", "CONFIGURING"):
+            idle = [node for node in job.nodes if node not in status.nodes]
+            if idle:
+                yield f"replica job {job.id} has begun on {' '.join(idle)} and does not train yet"
+
+
+def _own_decision(events: Sequence[Event]) -> Iterator[str]:
+    """What the run itself has decided since it last changed its size."""
+    for event in reversed(events):
+        if event.event == "resize":
+            return
+        if event.event == "decision":
+            if not event.detail.get("grow", True):
+                yield _with_numbers(event.detail)
+            return
+
+
+def _with_numbers(detail: Mapping[str, Any]) -> str:
+    why = str(detail.get("why") or detail.get("reason") or "it decided not to grow")
+    numbers = detail.get("numbers")
+    if not isinstance(numbers, dict) or not numbers:
+        return why
+    return f"{why} ({', '.join(f'{name} {_short(value)}' for name, value in numbers.items())})"
+
+
+def _short(value: object) -> str:
+    return format(value, ".3g") if isinstance(value, float) else str(value)
+
+
+def _excluded(events: Sequence[Event]) -> Iterator[str]:
+    """Nodes that the run must not get again."""
+    nodes = dict.fromkeys(
+        str(event.detail["node"])
+        for event in events
+        if event.event in ("action", "excluded") and event.detail.get("node") and _excludes(event)
+    )
+    if nodes:
+        yield f"nodes that failed are left out: {' '.join(nodes)}"
+
+
+def _excludes(event: Event) -> bool:
+    return event.event == "excluded" or event.detail.get("exclude") is True
+
+
+def _nothing_known(jobs: Sequence[JobLike], events: Sequence[Event]) -> str:
+    if not jobs:
+        return "the queue does not show its replica jobs"
+    for event in reversed(events):
+        message = str(event.detail.get("message", ""))
+        if event.event == "warning" and "replica" in message:
+            return message
+    return "its next replica job is about to be submitted"

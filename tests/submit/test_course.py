@@ -1,0 +1,48 @@
+"""The course of a run, for a drawing."""
+
+from __future__ import annotations
+
+from hpctools.elastic.folder import Event
+from hpctools.elastic.history import Moment
+from hpctools.submit.course import Series, course
+
+
+def at(second: int) -> str:
+    return f"2026-02-03T10:00:{second:02}.000+00:00"
+
+
+def test_history_and_events_on_one_axis():
+    history = [
+        Moment(at(10), 1, 2, 2, 3.0, None),
+        Moment(at(20), 5, 4, 4, float("nan"), 40.0),
+        Moment(at(30), 9, 4, 4, 1.0, 44.0),
+    ]
+    events = [
+        Event(at(5), "started"),
+        Event(at(12), "left", {"reason": "preempted"}),
+        Event(at(13), "resize", {"from": 2, "to": 1, "recovered": False}),
+        Event(at(14), "crashed"),
+        Event(at(15), "left", {"reason": "lost"}),
+        Event(at(16), "resize", {"from": 1, "to": 3, "recovered": True}),
+        Event(at(17), "resize", {"from": 3, "to": 4, "recovered": False}),
+        Event(at(18), "left", {"reason": "released"}),
+        Event("soon", "warning"),
+        Event(at(45), "finished"),
+    ]
+    found = course(history, events)
+    assert found is not None
+    assert found.seconds == 40.0
+    assert found.size == Series((5.0, 8.0, 11.0, 12.0, 15.0, 25.0), (2.0, 1.0, 3.0, 4.0, 4.0, 4.0))
+    assert found.throughput == Series((15.0, 25.0), (40.0, 44.0))
+    assert found.loss == Series((5.0, 25.0), (3.0, 1.0))
+    assert list(found.marks.items()) == [
+        ("grew", (12.0,)),
+        ("shrank", (8.0,)),
+        ("preempted", (7.0,)),
+        ("lost or crashed", (9.0, 10.0)),
+        ("recovered", (11.0,)),
+    ]
+
+
+def test_nothing_is_known_before_the_training_has_begun():
+    assert course([], [Event(at(1), "started")]) is None

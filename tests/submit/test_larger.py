@@ -1,0 +1,91 @@
+"""Why a run is not larger."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpctools.elastic.folder import Event, RunStatus
+from hpctools.submit.larger import explained, why_not_larger
+from hpctools.submit.overview import JobView
+
+RUNNING = RunStatus("running", nodes=("n1", "n2"), min_nodes=2, max_nodes=5)
+
+
+def replica(
+    job_id: int, state: str = "PENDING", reason: str = "Priority", nodes: tuple[str, ...] = ()
+) -> JobView:
+    return JobView(job_id, "replica", state, reason, nodes)
+
+
+def event(name: str, **detail: object) -> Event:
+    return Event("2026-02-03T10:00:00.000+00:00", name, detail)
+
+
+def test_jobs_that_wait_for_the_same_reason_are_one_clause():
+    jobs = [
+        JobView(1, "baseline", "RUNNING", "None", ("n1", "n2")),
+        replica(2),
+        replica(3),
+        replica(4, reason="Licenses"),
+    ]
+    assert why_not_larger(RUNNING, jobs, []) == (
+        "2 replica jobs wait: more urgent jobs come first (Priority)",
+        "replica job 4 waits: no license is free (Licenses)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning"),
+    [
+        ("None", "the scheduler looks at it next"),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:n[1-3]",
+            "a node that it asks for is down, drained or reserved (ReqNodeNotAvail)",
+        ),
+        ("QOSMaxNodePerUserLimit", "a limit of its account or QoS (QOSMaxNodePerUserLimit)"),
+        ("AssocGrpGRESMinutes", "a limit of its account or QoS (AssocGrpGRESMinutes)"),
+        ("FrontEndDown", "FrontEndDown"),
+    ],
+)
+def test_reasons_in_words(reason: str, meaning: str):
+    assert explained(reason) == meaning
+
+
+def test_a_replica_that_has_begun_and_does_not_train_yet():
+    assert why_not_larger(RUNNING, [replica(2, "RUNNING", "None", ("n3",))], []) == (
+        "replica job 2 has begun on n3 and does not train yet",
+    )
+    assert "n2" not in str(why_not_larger(RUNNING, [replica(2, "RUNNING", "None", ("n2",))], []))
+
+
+def test_its_own_decision_counts_until_the_next_resize():
+    said = event("decision", grow=False, why="growing would not pay", numbers={"gain": 0.51234, "cost_s": 4})
+    jobs = [replica(2, "RUNNING", "None", ("n2",))]
+    assert why_not_larger(RUNNING, jobs, [said]) == ("growing would not pay (gain 0.512, cost_s 4)",)
+    assert why_not_larger(RUNNING, jobs, [event("decision", grow=False, why="old"), said])[0].startswith(
+        "growing"
+    )
+    for later in (event("resize"), event("decision", grow=True, why="it pays")):
+        assert "pay" not in str(why_not_larger(RUNNING, jobs, [said, later]))
+
+
+def test_nodes_that_are_left_out_are_named_once():
+    events = [event("action", action="ReplaceNode", node="n9", exclude=True)] * 2
+    events.append(event("action", action="ReplaceNode", node="n8", exclude=False))
+    assert why_not_larger(RUNNING, [replica(2)], events)[-1] == "nodes that failed are left out: n9"
+
+
+def test_without_a_better_reason_the_last_word_about_replicas():
+    told = event("warning", message="cannot submit a replica job: slurmctld is away")
+    baseline = [JobView(1, "baseline", "RUNNING", "None", ("n1", "n2"))]
+    assert why_not_larger(RUNNING, baseline, [told, event("warning", message="else")]) == (
+        told.detail["message"],
+    )
+    assert why_not_larger(RUNNING, baseline, []) == ("its next replica job is about to be submitted",)
+    assert why_not_larger(RUNNING, [], []) == ("the queue does not show its replica jobs",)
+
+
+def test_a_full_run_and_one_that_does_not_run():
+    full = RunStatus("running", nodes=("a", "b"), min_nodes=1, max_nodes=2)
+    assert why_not_larger(full, [replica(2)], []) == ("2 nodes are the most that it may have",)
+    assert why_not_larger(RunStatus("starting", min_nodes=1, max_nodes=2), [replica(2)], []) == ()
