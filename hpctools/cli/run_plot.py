@@ -140,6 +140,8 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 
 def _draw_size(axes: Axes, course: Course, limits: tuple[int, int], divisor: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     seconds = [*(each / divisor for each in course.size.seconds), course.seconds / divisor]
     values = [*course.size.values, course.size.values[-1]]
     axes.fill_between(seconds, values, step="post", color=_SIZE, alpha=0.16, linewidth=0)
@@ -147,7 +149,7 @@ def _draw_size(axes: Axes, course: Course, limits: tuple[int, int], divisor: flo
     for limit in limits:
         axes.axhline(limit, color=_MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_ylim(0, max(*values, *limits) * 1.12)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("workers")
 
 

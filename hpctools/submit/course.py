@@ -57,7 +57,7 @@ def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
     The history is coarse on a long run; the sizes before and after each resize come from its event, with
     its exact time.
     """
-    stamps = [_stamp(each.time) for each in (*history, *events)]
+    stamps = [_stamp(text) for text in (*(each.time for each in history), *(each.time for each in events))]
     known = [stamp for stamp in stamps if stamp is not None]
     if not known or not history:
         return None
