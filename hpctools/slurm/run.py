@@ -108,6 +108,7 @@ def failure(completed: Completed) -> CommandError:
 def start(
     argv: Sequence[str],
     *,
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
     stdout: IO[bytes] | int | None = None,
     stderr: IO[bytes] | int | None = None,
     env: Mapping[str, str] | None = None,
@@ -116,7 +117,8 @@ def start(
 ) -> Process:
     """Start a program and return at once; the caller waits for it or records it.
 
-    Standard input is /dev/null. `stdout` and `stderr` are an open file, a descriptor or, when None, ours.
+    Standard input is /dev/null unless given. `stdout` and `stderr` are an open file, a descriptor or, when
+    None, ours.
     `new_session` detaches it from our terminal and process group.
 
     Raises:
@@ -125,7 +127,7 @@ def start(
     try:
         return subprocess.Popen(
             list(argv),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             env=dict(env) if env is not None else None,

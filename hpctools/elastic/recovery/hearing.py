@@ -1,0 +1,136 @@
+"""The agent's side of log rules: what its workers print goes to the matcher, its findings to the coordinator.
+
+One reader for the whole node, in the agent's own loop, which only copies; lines with which the matcher cannot
+keep up are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+from hpctools.elastic.protocol import decode
+from hpctools.elastic.recovery.lines import LINE_LENGTH
+from hpctools.elastic.recovery.matcher import rules_to_text
+from hpctools.elastic.recovery.settings import LogRule
+from hpctools.slurm import run
+
+BACKLOG = 1 << 20
+STARTS = 3
+RESTART_SECONDS = 1.0
+DROPPED_SECONDS = 1.0
+
+
+class Hearing:
+    """What workers print, for the rules.
+
+    Args:
+        say: sends a message to the coordinator.
+    """
+
+    def __init__(self, rules: Sequence[LogRule], say: Callable[..., None]) -> None:
+        self._rules = tuple(rules)
+        self._say = say
+        self._partial: dict[tuple[str, int], bytes] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._dropped = 0
+
+    async def run(self) -> None:
+        """Keep a matcher until we are cancelled; when it ends too often, do without and say so."""
+        for _ in range(STARTS):
+            process, reader = await self._start()
+            try:
+                await self._listen(reader)
+            finally:
+                self._stop(process)
+            await asyncio.sleep(RESTART_SECONDS)
+        for rule in self._rules:
+            self._tell({"worker": "", "what": rule.name, "metrics": {"given_up": 1.0}, "lines": []})
+
+    def heard(self, worker: str, stream: int, chunk: bytes) -> None:
+        """A worker has printed; `chunk` is empty at the end.
+
+        Args:
+            stream: 1 for standard output, 2 for standard error.
+        """
+        text = self._partial.pop((worker, stream), b"") + chunk.replace(b"\r", b"\n")
+        *lines, partial = text.split(b"\n")
+        lines += [] if chunk else [partial]
+        if chunk:
+            self._partial[(worker, stream)] = partial[:LINE_LENGTH]
+        for line in lines:
+            if line.strip():
+                self._pass_on(worker, line[:LINE_LENGTH])
+
+    def copying(self, worker: str, output: IO[bytes] | None) -> int:
+        """A descriptor to print to: what comes is copied to `output` (our standard output when None).
+
+        The caller closes it once the worker has it; the other end is closed when the worker has ended.
+        """
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        sink = os.dup(sys.stdout.fileno() if output is None else output.fileno())
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            chunk = os.read(reading, 1 << 16)
+            self.heard(worker, 1, chunk)
+            _write_all(sink, chunk)
+            if not chunk:
+                loop.remove_reader(reading)
+                os.close(reading)
+                os.close(sink)
+
+        loop.add_reader(reading, read)
+        return writing
+
+    def _pass_on(self, worker: str, line: bytes) -> None:
+        writer = self._writer
+        if writer is None or writer.transport.get_write_buffer_size() > BACKLOG:
+            if not self._dropped:
+                asyncio.get_running_loop().call_later(DROPPED_SECONDS, self._confess)
+            self._dropped += 1
+            return
+        writer.write(worker.encode() + b"\t" + line + b"\n")
+
+    async def _start(self) -> tuple[run.Process, asyncio.StreamReader]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            program = [sys.executable, "-m", "hpctools.elastic.recovery.matcher", rules_to_text(self._rules)]
+            process = run.start(program, stdin=theirs.fileno())
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        return process, reader
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            message = decode(b'{"kind":"log",' + line[1:])
+            self._tell(message)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        message.pop("kind", None)
+        self._say("log", **message)
+
+    def _confess(self) -> None:
+        """Who lost lines cannot tell whether one would have matched; no rule may count that as silence."""
+        dropped, self._dropped = float(self._dropped), 0
+        self._tell({"worker": "", "what": "", "metrics": {"dropped": dropped}, "lines": []})
+
+    def _stop(self, process: run.Process) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        process.kill()
+        process.wait()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Print a copy; a full disk must not end the run (the line is lost, as it would be without us)."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        return
