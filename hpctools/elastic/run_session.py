@@ -18,7 +18,7 @@ from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Store, Task, join_store, link, open_store
 from hpctools.elastic.protocol import Message, own_address
-from hpctools.elastic.session import Result, Transferable
+from hpctools.elastic.session import Resharding, Result, Runner, Transferable, Worked
 from hpctools.elastic.state import receive_state, send_state
 from hpctools.elastic.timing import StepClock
 from hpctools.errors import ElasticError
@@ -136,6 +136,11 @@ class RunSession:
         self._retired = None  # everybody has come to the group in force
         return done
 
+    def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
+        """Do in the group's thread what all ranks do within a step; None: we were called away."""
+        group = self.group
+        return self._runner(group.number)(group, lambda: work(group))
+
     def finish(self) -> None:
         """The last step is done: wait until it is for everyone."""
         self._clock.step_ended(time.monotonic())
@@ -157,10 +162,10 @@ class RunSession:
 
     def _switch(self, generation: int) -> None:
         commit = self._commits[generation]
-        if commit.leave:
-            self._leave(generation)
         try:
-            if not self._take_part(commit):
+            if commit.leave:
+                self._hand_over(generation)
+            elif not self._take_part(commit):
                 self._rejoin()
         except RuntimeError as error:
             self._await_recovery(generation, error)
@@ -187,18 +192,25 @@ class RunSession:
         if commit.agree:
             self._channel.send("switching", generation=commit.generation)
         group = self._links[commit.generation]
-        moving = group.begin(lambda: self._move_state(group, commit), self._notify)
-        moved = self._outcome(moving, group.number)
-        if moved is None:
+        if not self._have_moved(group, commit):
             return False
-        if commit.receive_from is not None:
-            self._state.load(moved)
         self._has_state = True
         self._put_in_force(group)
         self._channel.send("switched", generation=commit.generation, step=self._state.completed)
         if commit.report:
             self._measure(commit, begun)
         return True
+
+    def _have_moved(self, group: Group, commit: _Commit) -> bool:
+        """Have the state where the generation needs it; False: called away."""
+        if isinstance(self._state, Resharding):
+            before = self._group if commit.agree else None
+            return self._state.move(before, group, self._runner(commit.generation))
+        moving = group.begin(lambda: self._move_state(group, commit), self._notify)
+        moved = self._outcome(moving, group.number)
+        if moved is not None and commit.receive_from is not None:
+            self._state.load(moved)
+        return moved is not None
 
     def _move_state(self, group: Group, commit: _Commit) -> Mapping[str, Any]:
         if commit.receive_from is not None:
@@ -217,6 +229,12 @@ class RunSession:
         self._retired, self._group = self._group, group
         for generation in [each for each in self._links if each <= group.number]:
             del self._links[generation]
+
+    def _hand_over(self, generation: int) -> None:
+        state = self._state
+        if isinstance(state, Resharding) and not state.move(self.group, None, self._runner(generation)):
+            self._rejoin()
+        self._leave(generation)
 
     def _leave(self, generation: int) -> None:
         self._channel.send("left", generation=generation)
@@ -250,6 +268,13 @@ class RunSession:
             return task.result()
         self._go_if_told()
         return None
+
+    def _runner(self, generation: int) -> Runner:
+        def run(group: Group, work: Callable[[], Worked]) -> Worked | None:
+            done: Worked | None = self._outcome(group.begin(work, self._notify), generation)
+            return done
+
+        return run
 
     def _await_recovery(self, generation: int, error: RuntimeError) -> None:
         self._channel.send("failed", generation=generation, reason=str(error)[:500])

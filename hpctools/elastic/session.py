@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
@@ -26,6 +26,7 @@ class Agreed(Protocol):
 
 
 Result = TypeVar("Result", bound=Agreed)
+Worked = TypeVar("Worked")
 
 
 class Transferable(Protocol):
@@ -42,6 +43,36 @@ class Transferable(Protocol):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
+        ...
+
+
+class Runner(Protocol):
+    """Does work in a group's thread and awaits it, with an ear for the coordinator."""
+
+    def __call__(self, group: Group, work: Callable[[], Worked], /) -> Worked | None:
+        """What the work returns; None: we were called away. Raises what the work raises."""
+        ...
+
+
+@runtime_checkable
+class Resharding(Protocol):
+    """A training's state of which every worker holds a part: it moves by itself."""
+
+    def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
+        """Bring the state to the members of the next generation.
+
+        Args:
+            old: the group of the generation before, in a planned change; None for those that join, and in a
+                recovery.
+            new: the next one; None when we leave.
+            run: for everything that talks to others.
+
+        Returns:
+            False: called away, and the state is what it was.
+
+        Raises:
+            RuntimeError: a group broke; the state is what it was.
+        """
         ...
 
 
@@ -79,6 +110,17 @@ class Session(Protocol):
         """
         ...
 
+    def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
+        """Do in the group's thread what all ranks do within a step, and await it.
+
+        Returns:
+            What the work returns; None: we were called away, and `recover` has to come before the next step.
+
+        Raises:
+            RuntimeError: the group broke; `exchange` finds the same and recovers.
+        """
+        ...
+
     def finish(self) -> None:
         """The last step is done: wait until it is for everyone."""
         ...
@@ -109,6 +151,10 @@ class LoneSession:
         return False
 
     def exchange(self, work: Callable[[Group], Result]) -> Result | None:
+        """Done at once."""
+        return work(self.group)
+
+    def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
         """Done at once."""
         return work(self.group)
 
