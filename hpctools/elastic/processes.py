@@ -23,7 +23,7 @@ RESTART_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
 
 
-class _LastWords:
+class LastWords:
     """A worker's standard error: copied to ours as it comes, the last lines kept."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Workers:
         name = f"{self._agent}.{local}.{attempt}"
         self._none_left.clear()
         self._say("spawned", worker=name)
-        words = _LastWords()
+        words = LastWords()
         try:
             pid, wait = self._start(name, words, shown=self._shows_output and local == 0)
         except (CommandError, OSError) as error:
@@ -117,7 +117,7 @@ class Workers:
     def kill(self, worker: str) -> None:
         """End a worker that no longer answers."""
         if (pid := self._running.get(worker)) is not None:
-            _signal_group(pid, signal.SIGKILL)
+            signal_group(pid, signal.SIGKILL)
 
     def expect_no_restart(self) -> None:
         """The node has to be given back: when the last worker has ended, all have."""
@@ -138,11 +138,11 @@ class Workers:
         """End the workers: SIGTERM, and SIGKILL to those that are still there after `grace` seconds."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in self._running.values():
-                _signal_group(pid, number)
+                signal_group(pid, number)
             if self._watching:
                 await asyncio.wait(self._watching, timeout=grace)
 
-    def _start(self, worker: str, words: _LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
+    def _start(self, worker: str, words: LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
         log = self._folder.logs / f"{worker}.out"
         with words.writing() as stderr, open(os.devnull if shown else log, "ab", opener=_private) as output:
             popen = run.start(
@@ -155,8 +155,8 @@ class Workers:
             )
         return popen.pid, popen.wait
 
-    async def _watch(self, worker: str, wait: Callable[[], int], words: _LastWords) -> None:
-        code = await _in_own_thread(wait)
+    async def _watch(self, worker: str, wait: Callable[[], int], words: LastWords) -> None:
+        code = await in_own_thread(wait)
         await words.spoken(LAST_WORDS_SECONDS)
         self._running.pop(worker, None)
         self._say("exited", worker=worker, code=code, tail=list(words.tail))
@@ -174,7 +174,7 @@ class Workers:
         }
 
 
-async def _in_own_thread(wait: Callable[[], int]) -> int:
+async def in_own_thread(wait: Callable[[], int]) -> int:
     """The result of a wait without an end; asyncio's own threads are few, and others need them."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[int] = loop.create_future()
@@ -197,7 +197,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process group that may have ended."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:

@@ -1,0 +1,100 @@
+"""What follows from a change of generations; the run's coordinator carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tell:
+    """A message to an agent."""
+
+    agent: str
+    message: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A node that has to go has nothing to do any more: its agent ends."""
+
+    agent: str
+
+
+@dataclass(frozen=True)
+class Formed:
+    """All ranks of a generation have been started.
+
+    Attributes:
+        members: agents, in rank order.
+        before: those of the generation before.
+        restarts: after crashes so far.
+    """
+
+    generation: int
+    members: tuple[str, ...]
+    before: tuple[str, ...]
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Resized:
+    """From one generation to the next, measured.
+
+    Attributes:
+        recovered: whether it was not planned.
+        pause: seconds in which nothing was trained: from the event or the loss to the first step, or, for a
+            script that never asks for events, to the start of all processes.
+        step: calls of `elastic_event_detected` so far.
+        normal_step: seconds between two calls; 0 when not known.
+        phases: the pause's parts in seconds: `save` (to the end of the last process), `start` (of all new
+            ones, waiting for nodes included) and `first` (to the first step, where it is seen).
+    """
+
+    generation: int
+    before: int
+    after: int
+    recovered: bool
+    pause: float
+    step: int
+    normal_step: float
+    phases: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """A rank ended badly, the first of its generation.
+
+    Attributes:
+        code: its exit code; negative: the signal that ended it.
+        said: what it said last, oldest line first.
+    """
+
+    agent: str
+    local: int
+    rank: int
+    code: int
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something for the run's history: `event` and its details."""
+
+    event: str
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All ranks have ended well and nobody had told them to."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The run cannot go on."""
+
+    reason: str
+
+
+Effect = Tell | Release | Formed | Resized | Crashed | Note | Finished | Broken

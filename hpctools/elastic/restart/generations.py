@@ -1,0 +1,398 @@
+"""Which ranks run: the pure heart of restart mode.
+
+A *generation* is a set of nodes in rank order, and one process of the user's script for each of its workers.
+It ends as a whole and the next one begins from the script's own checkpoint:
+
+- planned (a node has to go, or more are there): the ranks are told of an event at one call (`agreement`),
+  save and end by themselves; who does not within the time that there is gets SIGTERM, then SIGKILL. A script
+  that never asks for events gets SIGTERM at once, as from torchrun.
+- not planned (a rank ended badly, a node vanished): the others are ended, too: they wait for it in vain.
+
+No generation begins before all ranks of the one before have ended: they write the same checkpoints. Nothing
+here waits, reads a clock or talks: methods take what happened and leave effects in `effects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpctools.elastic.growth import NEVER
+from hpctools.elastic.restart.adoption import Adoption
+from hpctools.elastic.restart.agreement import Agreement
+from hpctools.elastic.restart.budget import Budget
+from hpctools.elastic.restart.effects import (
+    Broken,
+    Crashed,
+    Effect,
+    Finished,
+    Formed,
+    Note,
+    Release,
+    Tell,
+)
+from hpctools.elastic.restart.growing import Growing
+from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.restart.record import Record
+from hpctools.elastic.restart.roster import Roster
+
+BACKOFF_SECONDS = 30.0
+
+
+class Generations:
+    """The state machine of a run's generations.
+
+    Args:
+        not_before: no generation begins earlier; a new coordinator gives those that run the time to report.
+
+    Attributes:
+        effects: what has to be done, oldest first; the caller takes them out.
+        phase: `waiting` (for nodes), `adopting` (a new coordinator learns who runs), `offering` (the first
+            node chooses a port), `running`, `telling` (an event is on its way to the ranks), `ending` or
+            `over`.
+        generation: number of the last generation; 0 before the first.
+        restarts: after crashes.
+    """
+
+    def __init__(self, limits: Limits, not_before: float = NEVER) -> None:
+        self.effects: list[Effect] = []
+        self.phase = "waiting"
+        self.generation = 0
+        self.restarts = 0
+        self._limits = limits
+        self._growing = Growing(limits)
+        self._budget = Budget(limits.period)
+        self._roster = Roster(limits)
+        self._record: Record | None = None  # the generation that is on
+        self._last: Record | None = None  # the one before it
+        self._adoption: Adoption | None = None
+        self._agreement: Agreement | None = None
+        self._limit: float | None = None  # when patience with a planned end is over
+        self._not_before = not_before
+        self._lost_at = NEVER
+        self._verdict = ""
+        self._steps = 0  # calls in generations before this one
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Agents of the generation that is on, in rank order."""
+        return self._record.members if self._record is not None else ()
+
+    @property
+    def step(self) -> int:
+        """Calls of `elastic_event_detected` so far; what was repeated after a crash counts twice."""
+        return self._steps + (self._record.calls if self._record is not None else 0)
+
+    @property
+    def rate(self) -> float:
+        """Calls per second of one rank; 0 when not known."""
+        return self._record.rate if self._record is not None else 0.0
+
+    # What agents report
+
+    def joined(
+        self, agent: str, order: tuple[int, ...], now: float, running: Mapping[str, Any] | None = None
+    ) -> None:
+        """An agent has come, or has come back to a new coordinator.
+
+        Args:
+            running: what runs under it, or ran last (`NodeRanks.report`).
+        """
+        self._roster.add(agent, order, now)
+        if running:
+            self._hear_of(agent, running, now)
+        self.tick(now)
+
+    def gone(self, agent: str, now: float) -> None:
+        """An agent has vanished, and with it its ranks."""
+        unforeseen, record = self._roster.remove(agent), self._record
+        if record is not None and agent in record.members and self.phase != "adopting":
+            self._lost_at = now if unforeseen else self._lost_at
+            if self.phase == "offering":
+                self._abandon()
+            elif not record.over(agent):
+                record.drop(agent)
+                record.recovered |= self.phase == "running"
+                self._end(now, self._limits.term)
+                self._close_if_over(now)
+        self.tick(now)
+
+    def leaving(self, agent: str, deadline: float, now: float) -> None:
+        """A node has to go: its ranks must have ended by then."""
+        if self._roster.must_leave(agent, deadline):
+            if self.phase == "offering" and agent in self.members:
+                self._abandon()
+            self.tick(now)
+
+    def offered(self, agent: str, generation: int, host: str, port: int, now: float) -> None:
+        """Rank 0's node has a free port."""
+        record = self._on(agent, generation)
+        if record is None or self.phase != "offering":
+            return
+        self.phase = "running"
+        rendezvous = {"host": host, "port": port, "members": list(record.members)}
+        counts = {"restarts": self.restarts, "max_restarts": self._limits.restarts}
+        for place, member in enumerate(record.members):
+            self._tell(member, "begin", place=place, **rendezvous, **counts)
+        self.tick(now)
+
+    def began(self, agent: str, generation: int, now: float) -> None:
+        """An agent has started all its ranks."""
+        record = self._on(agent, generation)
+        if record is None:
+            return
+        record.began.add(agent)
+        if record.began == set(record.members) and "began" not in record.times:
+            record.times["began"] = now
+            before = self._last.members if self._last is not None else ()
+            self._do(Formed(record.number, record.members, before, self.restarts))
+            self._measure(now)
+
+    def counted(self, agent: str, generation: int, counts: Mapping[str, Any], now: float) -> None:
+        """An agent's ranks have asked so often: by place on the node, the calls and the one that told."""
+        record = self._on(agent, generation)
+        if record is not None:
+            record.observe(agent, counts, now)
+            self._measure(now)
+
+    def answered(
+        self, agent: str, generation: int, call: int, now: float, *, bound: bool, calls: int
+    ) -> None:
+        """An agent has bound its ranks to a call, or could not."""
+        record, agreement = self._on(agent, generation), self._agreement
+        if record is None or agreement is None or self.phase != "telling":
+            return
+        if agreement.answered(agent, call, bound=bound):
+            self._propose(record, agreement, max(calls, record.calls))
+        elif agreement.committed:
+            self._commit(record, agreement.call, now)
+        self.tick(now)
+
+    def ended(
+        self, agent: str, generation: int, local: int, code: int, told: int, said: Sequence[str], now: float
+    ) -> None:
+        """A rank has ended; `said` are its last lines, oldest first."""
+        record = self._on(agent, generation)
+        if record is None:
+            return
+        rank = record.ranks[agent, local]
+        rank.code, rank.told = code, rank.told or told
+        if code != 0 and self.phase in ("running", "telling"):
+            self._on_bad_end(record, agent, local, said, now)
+        self._close_if_over(now)
+        self.tick(now)
+
+    def restart(self, reason: str, now: float) -> None:
+        """Somebody that watches the run wants all ranks started again; it counts as a crash."""
+        if self._record is not None and self.phase in ("running", "telling"):
+            self._record.charged, self._record.recovered = reason, True
+            self._end(now, self._limits.term)
+
+    # What follows
+
+    def tick(self, now: float) -> None:
+        """Do what the time or the nodes that there are ask for."""
+        if self.phase == "adopting":
+            self._adopt_if_complete(now)
+        elif self.phase == "telling" and self._limit is not None and now >= self._limit:
+            self._end(now, self._limits.term)
+        if self.phase in ("running", "telling"):
+            self._heed_leavers(now)
+        if self.phase == "running":
+            self._grow_if_worth(now)
+        if self.phase == "waiting":
+            self._form_if_possible(now)
+        self._release_idle()
+
+    # A generation begins
+
+    def _form_if_possible(self, now: float) -> None:
+        wanted = self._roster.wanted()
+        if not wanted or now < self._when_to_form(wanted):
+            return
+        self.generation += 1
+        self._record = Record(self.generation, wanted, self._limits.per_node, times={"formed": now})
+        self.phase = "offering"
+        self._tell(wanted[0], "offer")
+
+    def _when_to_form(self, wanted: tuple[str, ...]) -> float:
+        if len(wanted) == self._limits.sizes[-1]:
+            return self._not_before
+        if self._last is None:
+            return max(self._not_before, max(self._roster.arrivals()) + self._limits.patience.settle)
+        lacks = len(wanted) < len(self._last.members)
+        return max(self._not_before, self._lost_at + self._limits.faulty if lacks else NEVER)
+
+    def _abandon(self) -> None:
+        """The generation had no process yet."""
+        self._record, self.phase = None, "waiting"
+
+    # A generation has to end
+
+    def _heed_leavers(self, now: float) -> None:
+        soonest = self._roster.soonest(self.members)
+        if soonest is None:
+            return
+        if self.phase == "running":
+            self._announce(now)
+        if self.phase == "telling":
+            reserve = min(self._limits.term, max(0.0, soonest - now) / 2)
+            self._limit = soonest - reserve if self._limit is None else min(self._limit, soonest - reserve)
+
+    def _grow_if_worth(self, now: float) -> None:
+        record, wanted = self._record, self._roster.wanted()
+        if record is None or "began" not in record.times or len(wanted) <= len(record.members):
+            return
+        came = self._roster.arrivals(except_for=record.members)
+        began, calls = record.times["began"], record.calls
+        verdict = self._growing.judge(now, len(record.members), len(wanted), began, came, calls)
+        if verdict.why != self._verdict:
+            self._verdict = verdict.why
+            self._do(Note("decision", {"grow": verdict.grow, "why": verdict.why, **verdict.numbers}))
+        if verdict.grow:
+            self._growing.grew(now)
+            self._announce(now)
+
+    def _announce(self, now: float) -> None:
+        """Tell all ranks at one call that they shall save and end."""
+        record = self._record
+        if record is None:
+            return
+        if not record.calls:
+            self._end(now, self._limits.graceful)
+            return
+        self.phase, self._limit = "telling", None
+        self._agreement = Agreement(each for each in record.members if not record.over(each))
+        self._propose(record, self._agreement, record.calls)
+
+    def _propose(self, record: Record, agreement: Agreement, calls: int) -> None:
+        call = agreement.propose(calls, record.rate)
+        for member in record.members:
+            self._tell(member, "propose", call=call)
+
+    def _commit(self, record: Record, call: int, now: float) -> None:
+        """All see the event at this call; how long that takes is a matter of the steps until then."""
+        for member in record.members:
+            self._tell(member, "commit", call=call)
+        record.times.setdefault("told", now)
+        steps = call - min(rank.calls for rank in record.ranks.values())
+        limit = now + self._limits.graceful + (steps / record.rate if record.rate else 0.0)
+        self._limit = limit if self._limit is None else min(self._limit, limit)
+
+    def _on_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], now: float) -> None:
+        rank = record.ranks[agent, local]
+        code = rank.code or 0
+        if self._roster.stays(agent) and record.crash is None:
+            record.crash = (agent, local, code)
+            number = record.number_of(agent, local)
+            last = said[-1] if said else "it printed nothing"
+            record.charged = f"rank {number} ended with exit code {code}: {last}"
+            self._do(Crashed(agent, local, number, code, tuple(said)))
+        if not rank.told:  # the others would wait for it in vain
+            record.recovered |= self.phase == "running"
+            self._end(now, self._limits.term)
+
+    def _end(self, now: float, seconds: float) -> None:
+        """SIGTERM to all ranks that still run; SIGKILL after so many seconds or when a node has to go."""
+        record = self._record
+        if record is None or self.phase in ("ending", "over"):
+            return
+        self.phase, self._limit = "ending", None
+        record.times.setdefault("told", now)
+        for member in record.members:
+            self._tell(member, "end", seconds=seconds)
+        self._close_if_over(now)
+
+    def _close_if_over(self, now: float) -> None:
+        record = self._record
+        if record is None or self.phase not in ("running", "telling", "ending") or not record.over():
+            return
+        asked = self.phase == "ending" or record.told
+        record.times.setdefault("told", now)
+        record.times["ended"] = now
+        self._steps += record.calls
+        self._last, self._record, self._agreement = record, None, None
+        self.phase, self._verdict = "waiting", ""
+        if record.well() and not asked:
+            self.phase = "over"
+            self._do(Finished())
+        elif record.charged and all(self._roster.stays(member) for member in record.members):
+            self._charge(record, now)  # else it may be what follows from a node's going
+        if len(self._roster.wanted()) < len(record.members):
+            self._growing.shrank(now)
+
+    def _charge(self, record: Record, now: float) -> None:
+        self.restarts += 1
+        used = self._budget.charge(now)
+        if used > self._limits.restarts:
+            self.phase = "over"
+            self._do(Broken(f"{record.charged} (after {used - 1} restarts in {self._limits.period:g} s)"))
+        elif used > 1:
+            self._not_before = now + min(BACKOFF_SECONDS, 2.0 ** (used - 2))
+
+    def _measure(self, now: float) -> None:
+        """When the first step after a change is done, or cannot be seen, the pause is known."""
+        record, last = self._record, self._last
+        if record is None or last is None or "began" not in record.times or "measured" in record.times:
+            return
+        if last.calls and "first" not in record.times:
+            return
+        record.times["measured"] = now
+        resized = record.resized(last, self._steps)
+        self._growing.paused(resized.pause)
+        self._do(resized)
+
+    def _release_idle(self) -> None:
+        """A node that has to go and has nothing to end is let go."""
+        undecided = self._agreement is not None and not self._agreement.committed
+        for agent in self._roster.leavers():
+            record = self._record
+            if record is None or agent not in record.members or (record.over(agent) and not undecided):
+                self._roster.remove(agent)
+                self._do(Release(agent))
+
+    # A new coordinator
+
+    def _hear_of(self, agent: str, running: Mapping[str, Any], now: float) -> None:
+        """An agent tells what a coordinator that is gone had begun there."""
+        number, runs = int(running["generation"]), bool(running["ranks"])
+        if runs and self._record is None and self.phase == "waiting" and number > self.generation:
+            self._adoption = Adoption(running, self._limits.per_node, now)
+            self._record, self.phase = self._adoption.record, "adopting"
+            self.restarts = self._adoption.restarts
+        self.generation = max(self.generation, number)
+        adopts = self.phase == "adopting" and self._adoption is not None
+        if runs and not (adopts and self._adoption is not None and self._adoption.add(agent, running)):
+            self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))
+
+    def _adopt_if_complete(self, now: float) -> None:
+        adoption, record = self._adoption, self._record
+        if adoption is None or record is None or not (adoption.complete or now >= adoption.until):
+            return
+        self._adoption, self.phase = None, "running"
+        for member in adoption.missing:
+            record.drop(member)
+        if adoption.ending or adoption.missing or record.crash is not None:
+            record.recovered = True
+            self._end(now, self._limits.term)
+        elif adoption.committed:
+            self.phase, self._agreement = "telling", None
+            self._commit(record, adoption.committed, now)
+        else:
+            for member in record.members:
+                self._tell(member, "withdraw")
+        self._close_if_over(now)
+
+    def _on(self, agent: str, generation: int) -> Record | None:
+        """The generation that is on, if it is that one and the agent belongs to it."""
+        record = self._record
+        fits = record is not None and record.number == generation and agent in record.members
+        return record if fits else None
+
+    def _tell(self, agent: str, what: str, **fields: Any) -> None:
+        if agent in self._roster:
+            message = {"kind": "ranks", "do": what, "generation": self.generation, **fields}
+            self._do(Tell(agent, message))
+
+    def _do(self, effect: Effect) -> None:
+        self.effects.append(effect)

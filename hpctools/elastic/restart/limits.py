@@ -1,0 +1,70 @@
+"""How patient restart mode is: what the run's policy says, and what holds where it says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hpctools.elastic.growth import Patience
+from hpctools.elastic.spec import RunSpec
+
+GRACE_RESERVE = 2.0
+GRACEFUL_SECONDS = 60.0
+TERM_SECONDS = 3.0
+BLIND_SNOOZE_SECONDS = 60.0
+PAUSE_SECONDS = 5.0
+RESTARTS = 3
+PERIOD_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """All times in seconds.
+
+    Attributes:
+        sizes: allowed totals of nodes, ascending.
+        per_node: workers on each node.
+        graceful: for a script that was told of an event to save and end, before SIGTERM.
+        term: between SIGTERM and SIGKILL; a script without a handler is not given it.
+        faulty: to wait for a node to come back before going on without it.
+        restarts: after crashes, within `period`; one more fails the run.
+        patience: how careful growing is.
+        blind_snooze: no growth for so long after a start of a script that never asks for events: what it has
+            not saved it would lose.
+    """
+
+    sizes: tuple[int, ...]
+    per_node: int = 1
+    graceful: float = GRACEFUL_SECONDS
+    term: float = TERM_SECONDS
+    faulty: float = 0.0
+    restarts: int = RESTARTS
+    period: float = PERIOD_SECONDS
+    patience: Patience = field(default_factory=Patience)
+    blind_snooze: float = BLIND_SNOOZE_SECONDS
+
+    def largest_within(self, nodes: int) -> int:
+        """The largest allowed size that so many nodes make; 0: they are too few."""
+        return max((size for size in self.sizes if size <= nodes), default=0)
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Limits:
+        """As the run's policy and recovery sections say, with HyperPod's names."""
+        policy = spec.elastic_policy
+        restart: dict[str, Any] = (spec.recovery.get("runPolicy") or {}).get("restartPolicy") or {}
+        patience = Patience.of(policy.scaling_timeout_s, policy.scale_up_snooze_s)
+        return cls(
+            sizes=spec.allowed_sizes,
+            per_node=spec.workers_per_node,
+            graceful=policy.graceful_shutdown_s or GRACEFUL_SECONDS,
+            faulty=policy.faulty_scale_down_s,
+            restarts=int(restart.get("maxFullJobRestarts", RESTARTS)),
+            period=float(restart.get("evalPeriodSeconds", PERIOD_SECONDS)),
+            patience=replace(patience, pause=PAUSE_SECONDS),
+            blind_snooze=policy.scale_up_snooze_s or BLIND_SNOOZE_SECONDS,
+        )
+
+
+def departure_seconds(grace: float) -> float:
+    """How long a node that has to go may keep its workers: Slurm's grace time, less what ending takes."""
+    return max(0.0, grace - GRACE_RESERVE)

@@ -1,0 +1,120 @@
+"""What is known of one generation of ranks: plain state of `Generations`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpctools.elastic.restart.effects import Resized
+
+RATE_SECONDS = 0.2
+
+
+@dataclass
+class Rank:
+    """One process of a generation.
+
+    Attributes:
+        calls: of `elastic_event_detected`, as far as its agent has said.
+        told: the call at which it was told of an event; 0: it was not.
+        code: its exit code; None while it runs.
+    """
+
+    calls: int = 0
+    told: int = 0
+    code: int | None = None
+
+
+@dataclass
+class Record:
+    """One generation.
+
+    Attributes:
+        members: agents in rank order.
+        ranks: by agent and place on its node.
+        began: agents that have started all their ranks.
+        times: of what happened, by name: `formed`, `began`, `first` (call), `told` or `lost`, `ended`.
+        crash: the agent, the place and the code of the first rank that ended badly.
+        charged: what its end is put down to, when that counts as a crash; empty: it does not.
+        recovered: whether it ended without a plan.
+        rate: calls per second of one rank; 0 when not known.
+    """
+
+    number: int
+    members: tuple[str, ...]
+    per_node: int
+    ranks: dict[tuple[str, int], Rank] = field(default_factory=dict)
+    began: set[str] = field(default_factory=set)
+    times: dict[str, float] = field(default_factory=dict)
+    crash: tuple[str, int, int] | None = None
+    charged: str = ""
+    recovered: bool = False
+    _observed: tuple[float, int] | None = None
+    rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        for member in self.members:
+            for local in range(self.per_node):
+                self.ranks.setdefault((member, local), Rank())
+
+    @property
+    def calls(self) -> int:
+        """The most that any rank has made."""
+        return max((rank.calls for rank in self.ranks.values()), default=0)
+
+    @property
+    def told(self) -> bool:
+        """Whether a rank has been told of an event."""
+        return any(rank.told for rank in self.ranks.values())
+
+    def over(self, agent: str | None = None) -> bool:
+        """Whether all ranks, or those of one agent, have ended."""
+        return all(rank.code is not None for (of, _), rank in self.ranks.items() if agent in (None, of))
+
+    def well(self, agent: str | None = None) -> bool:
+        """Whether all ranks, or those of one agent, have ended with exit code 0."""
+        return all(rank.code == 0 for (of, _), rank in self.ranks.items() if agent in (None, of))
+
+    def drop(self, agent: str) -> None:
+        """The agent is gone and its ranks with it."""
+        for (of, _), rank in self.ranks.items():
+            if of == agent and rank.code is None:
+                rank.code = -9
+
+    def number_of(self, agent: str, local: int) -> int:
+        """The global rank."""
+        return self.members.index(agent) * self.per_node + local
+
+    def observe(self, agent: str, counts: Mapping[str, Any], now: float) -> None:
+        """An agent's ranks have made so many calls: by place, the calls and the one that told."""
+        for local, (calls, told) in counts.items():
+            rank = self.ranks[agent, int(local)]
+            rank.calls, rank.told = max(rank.calls, calls), rank.told or told
+        most = self.calls
+        if most:
+            self.times.setdefault("first", now)
+        if self._observed is None or most == 0:
+            self._observed = (now, most)
+        elif now - self._observed[0] >= RATE_SECONDS and most > self._observed[1]:
+            self.rate = (most - self._observed[1]) / (now - self._observed[0])
+            self._observed = (now, most)
+
+    def resized(self, last: Record, steps: int) -> Resized:
+        """How long it took from the generation before to this one, whose ranks have begun.
+
+        Args:
+            steps: calls in all generations before this one.
+        """
+        told, ended, began = last.times["told"], last.times["ended"], self.times["began"]
+        first = self.times.get("first", began)
+        return Resized(
+            generation=self.number,
+            before=len(last.ranks),
+            after=len(self.ranks),
+            recovered=last.recovered,
+            pause=first - told,
+            step=steps,
+            normal_step=1 / last.rate if last.rate else 0.0,
+            phases={"save": ended - told, "start": began - ended, "first": first - began},
+        )
