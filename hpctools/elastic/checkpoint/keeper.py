@@ -90,8 +90,8 @@ class Keeper:
         self._snapshots = Snapshots(settings.snapshots, settings.snapshot_steps)
         self._store_: Store | None = None
         self._saver_: Saver | None = None
-        self._due = time.monotonic() + settings.every_seconds
-        self._first_step = 0
+        self._begun = self._next_begun = time.monotonic()
+        self._known_step = 0
         self._last: Saved | None = None
         self._told_grace = self._told_slow = False
 
@@ -107,8 +107,8 @@ class Keeper:
         for place in filter(None, (self._place, self._settings.resume_from)):
             restored = newest_state(place, self._warn, most_steps)
             if restored is not None:
-                self._first_step = restored.found.manifest.step
-                self._desk.tell("resumed", step=self._first_step, where=restored.found.where)
+                self._known_step = restored.found.manifest.step
+                self._desk.tell("resumed", step=self._known_step, where=restored.found.where)
                 return restored
         return None
 
@@ -137,7 +137,8 @@ class Keeper:
             origin = self._desk.origin
             self._cancel()
             abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
-            self._due = time.monotonic()
+            self._begun -= self._settings.every_seconds
+            self._known_step = step
 
     def close(self, *, finished: bool) -> None:
         """The worker ends: what is being written is completed, or given up when its node is wanted."""
@@ -160,31 +161,32 @@ class Keeper:
             self._desk.tell("unsaved", step=step, why=order.why)
 
     def _save(self, step: int, why: str) -> None:
+        self._next_begun = time.monotonic()
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
-        self._due = time.monotonic() + self._settings.every_seconds
-        self._told_slow = False
 
     def _is_due(self, step: int) -> bool:
-        settings, now = self._settings, time.monotonic()
-        by_time = settings.every_seconds > 0 and now >= self._due
-        by_steps = settings.every_steps > 0 and step > self._first_step and step % settings.every_steps == 0
+        settings = self._settings
+        late = time.monotonic() - self._begun - settings.every_seconds
+        by_time = settings.every_seconds > 0 and late >= 0
+        every = settings.every_steps
+        by_steps = every > 0 and step // every > self._known_step // every
         if not (by_time or by_steps):
             return False
-        if self._saver.is_busy:
-            self._notice_slow(now)
-        return self._saver.may_try(now)
+        if by_time and self._saver.is_busy:
+            self._notice_slow(late)
+        return self._saver.may_try(time.monotonic())
 
-    def _notice_slow(self, now: float) -> None:
-        late = now - self._due
+    def _notice_slow(self, late: float) -> None:
         if late > SLOW_SECONDS and not self._told_slow:
             self._told_slow = True
             self._warn(
-                f"{self._place} is too slow: a checkpoint is still being written when the next one is "
-                f"{late:.0f} s late; give faster storage or a longer interval (checkpoint: intervalInSeconds)"
+                f"{self._place} is too slow: a checkpoint is still being written {late:.0f} s after it was "
+                "due; give faster storage or a longer interval (checkpoint: intervalInSeconds)"
             )
 
     def _on_saved(self, saved: Saved) -> None:
-        self._last = saved
+        self._last, self._known_step, self._begun = saved, saved.step, self._next_begun
+        self._told_slow = False
         self._desk.tell("saved", **saved.to_json())
         grace = self._desk.grace_seconds
         warning = grace_warning(saved.seconds, saved.bytes, grace) if grace is not None else None

@@ -11,6 +11,8 @@ from hpctools.elastic.checkpoint.selection import Found, candidates
 from hpctools.elastic.checkpoint.tensors import read_state
 from hpctools.errors import ElasticError
 
+LOOKS = 4
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -35,15 +37,26 @@ def newest_state(place: str, warn: Callable[[str], None], most_steps: int | None
     Raises:
         ElasticError: the place cannot be read.
     """
-    seen = candidates(place)
-    for reason in seen.rejected:
+    told: set[str] = set()
+    for _ in range(LOOKS):  # what was listed may be gone when it is read, because there is something newer
+        before = len(told)
+        restored = _look(place, told, most_steps)
+        if restored is not None or len(told) == before:
+            break
+    for reason in sorted(told):
         warn(reason)
+    return restored
+
+
+def _look(place: str, told: set[str], most_steps: int | None) -> Restored | None:
+    seen = candidates(place)
+    told.update(seen.rejected)
     for found in seen.usable:
         if most_steps is None or found.manifest.step <= most_steps:
             try:
                 return Restored(_verified(found), found)
             except (ElasticError, OSError, RuntimeError) as error:
-                warn(f"checkpoint {found.where} is not used: {error}")
+                told.add(f"checkpoint {found.where} is not used: {error}")
     return None
 
 

@@ -21,6 +21,7 @@ from hpctools.elastic.folder import utc_now
 from hpctools.errors import ElasticError
 
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 10.0, 600.0
+FENCED_SECONDS = 5.0
 
 
 class Superseded(ElasticError):
@@ -134,6 +135,8 @@ class Saver:
         try:
             saved = self._commit(job)
         except Superseded:
+            # Perhaps only until we have found the coordinator that has taken over.
+            self._next_try = time.monotonic() + FENCED_SECONDS
             return
         except (ElasticError, OSError, RuntimeError) as error:  # torch raises RuntimeError for a short write
             self._failed(job, error)

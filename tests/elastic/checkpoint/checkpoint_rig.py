@@ -1,0 +1,92 @@
+"""Writing and reading small checkpoints in tests: every tensor is filled with the number of its step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.restore import newest_state
+from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
+from hpctools.elastic.checkpoint.store import Store, open_store
+
+RUN = Origin("train-1", 1, 1)
+
+
+def state_after(step: int, elements: int = 5000) -> dict[str, Any]:
+    """A state that tells its step in every element."""
+    return {
+        "model": {"weight": torch.full((elements,), float(step)), "bias": torch.full((3, 2), float(step))},
+        "optimizer": {"state": {0: {"exp_avg": torch.full((elements,), float(step))}}, "groups": [0.1]},
+        "cursor": {"step": step},
+    }
+
+
+def assert_is_of(state: Any, step: int) -> None:
+    assert state["cursor"] == {"step": step}
+    assert state["optimizer"]["groups"] == [0.1]
+    tensors = [*state["model"].values(), state["optimizer"]["state"][0]["exp_avg"]]
+    assert all(bool((each == step).all()) for each in tensors)
+
+
+class Heard:
+    """Reports of a saver, for a test to look at."""
+
+    def __init__(self) -> None:
+        self.saved: list[Saved] = []
+        self.warnings: list[str] = []
+        self.fenced: str | None = None
+
+    @property
+    def reports(self) -> Reports:
+        return Reports(self.saved.append, self.warnings.append, lambda origin: self.fenced)
+
+
+def write(place: Path | str | Store, *steps: int, keep: int = 100, origin: Origin = RUN) -> Heard:
+    """Save the states of some steps, one after the other, and fail if one cannot be saved."""
+    heard = Heard()
+    store = open_store(str(place)) if isinstance(place, (Path, str)) else place
+    saver = Saver(store, keep, heard.reports)
+    for step in steps:
+        saver.save(state_after(step), step, "test", origin, {"world": 1})
+        assert saver.wait(30)
+        assert saver.saved_step == step, heard.warnings
+    return heard
+
+
+def read(place: Path | str, most_steps: int | None = None) -> tuple[int | None, list[str]]:
+    """The step of the newest whole checkpoint, whose content is checked, and what was said of others."""
+    warnings: list[str] = []
+    restored = newest_state(str(place), warnings.append, most_steps)
+    if restored is None:
+        return None, warnings
+    assert_is_of(restored.state, restored.found.manifest.step)
+    return restored.found.manifest.step, warnings
+
+
+class FakeDesk:
+    """A worker's place in a run, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.saves = True
+        self.origin = RUN
+        self.grace_seconds: float | None = 8.0
+        self.order: Order | None = None
+        self.fenced: str | None = None
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def fence(self, origin: Origin) -> str | None:
+        return self.fenced
+
+    def take_order(self) -> Order | None:
+        order, self.order = self.order, None
+        return order
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        self.told.append((kind, fields))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for each, fields in self.told if each == kind]
