@@ -49,7 +49,7 @@ class Coordinator:
         self._spec = folder.spec()
         self._job_id = job_id
         self._journal = FolderJournal(folder, self._spec)
-        self._replicas = Replicas(client, self._spec, self._journal)
+        self._replicas = Replicas(client, self._spec, self._journal, baseline=job_id)
         per_node = self._spec.workers_per_node
         self._membership = Membership(self._spec.min_nodes * per_node, self._spec.max_nodes * per_node)
         self._token = secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""The run's replica jobs: one Slurm job a slot, submitted again when it ended, cancelled with the run.
+"""The run's replica jobs: one Slurm job a slot, submitted again when it ended, ended with the run.
 
 Slurm may be slow or down: every call runs in a thread, a failure only delays the next attempt, and the
 training does not notice.
@@ -14,6 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpctools.elastic.replica_jobs import (
+    end_of,
+    is_replica,
+    minutes_left,
+    sbatch_options,
+    shorter_limit,
+    surplus,
+    waits_for_others,
+)
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import SlurmClient
@@ -24,6 +33,7 @@ QUEUE_SECONDS = 10.0
 LONGEST_BACKOFF = 60.0
 SAME_CRASHES = 3
 CANCEL_ATTEMPTS = 3
+IDLE_SECONDS = 30.0
 ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 
 
@@ -44,6 +54,8 @@ class _Slot:
     """Room for one replica job.
 
     Attributes:
+        replica: which one it is, from 0.
+        nodes: how many it has.
         job_id: the job that has it; None when it is free.
         served: whether the job's agent ever reported.
         gone: whether the job's agent has gone; the job itself may take a moment longer.
@@ -51,6 +63,8 @@ class _Slot:
         not_before: when the next submission may be tried.
     """
 
+    replica: int
+    nodes: int
     job_id: int | None = None
     served: bool = False
     gone: bool = False
@@ -75,7 +89,9 @@ class Replicas:
     """Keeps as many replica jobs in Slurm's queue as the run may have.
 
     Args:
+        baseline: id of the run's baseline job, with whose time limit the replicas end; None: without one.
         clock: seconds that only grow.
+        wall_clock: Unix seconds.
     """
 
     def __init__(
@@ -84,12 +100,20 @@ class Replicas:
         spec: RunSpec,
         journal: Journal,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        baseline: int | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._spec = spec
         self._journal = journal
         self._clock = clock
-        self._slots = [_Slot() for _ in range(spec.max_replicas)]
+        self._wall_clock = wall_clock
+        self._baseline = baseline
+        self._end: float | None = None
+        self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
+        self._excluded: set[str] = set()
+        self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
         self._crashes: Counter[str] = Counter()
         self._stopped = False
         self._wake = asyncio.Event()
@@ -98,11 +122,14 @@ class Replicas:
 
     async def keep(self) -> None:
         """Submit and submit again until `stop`."""
+        if self._slots:
+            await self._adopt()
         while not self._stopped:
             await self._look_at_queue()
             for slot in self._slots:
-                if slot.job_id is None and self._clock() >= slot.not_before and not self._stopped:
+                if self._is_due(slot):
                     await self._submit(slot)
+            await self._give_back_idle()
             self._wake.clear()
             await _wait_at_most(self._wake, LOOK_SECONDS)
 
@@ -110,6 +137,10 @@ class Replicas:
         """Submit no more."""
         self._stopped = True
         self._wake.set()
+
+    def exclude(self, node: str) -> None:
+        """Later replica jobs do not get this node."""
+        self._excluded.add(node)
 
     def serves(self, job_id: int) -> None:
         """A replica's agent has reported."""
@@ -165,24 +196,93 @@ class Replicas:
         ]
         return max(strangers, key=lambda job: job.started or 0, default=None)
 
+    async def _adopt(self) -> None:
+        """Take over the replica jobs that a coordinator before us has left, so that none is there twice."""
+        while not self._stopped:
+            jobs = await self._ask(user=self._spec.user)
+            if jobs is not None:
+                mine = (job for job in jobs if is_replica(job, self._spec) and job.state in ACTIVE)
+                await self._fill(sorted(mine, key=lambda job: job.id))
+                return
+            await _wait_at_most(self._wake, LOOK_SECONDS)
+
+    async def _fill(self, jobs: list[Job]) -> None:
+        uniform = len({slot.nodes for slot in self._slots}) == 1
+        for job in jobs:
+            fitting = [slot for slot in self._slots if slot.job_id is None and slot.nodes == len(job.nodes)]
+            free = [slot for slot in self._slots if slot.job_id is None] if uniform else fitting
+            if free:
+                free[0].job_id, free[0].served = job.id, bool(job.nodes)
+            else:
+                await self._cancel(job.id)
+
     async def _look_at_queue(self) -> None:
         taken = [slot for slot in self._slots if slot.job_id is not None]
-        hurry = any(slot.gone for slot in taken)
-        if not taken or not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
+        hurry = any(slot.gone for slot in taken) or self._looked < 0
+        if not self._slots or not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
             return
         self._looked = self._clock()
-        try:
-            jobs = await asyncio.to_thread(self._client.jobs, ids=[slot.job_id or 0 for slot in taken])
-        except HpctoolsError as error:
-            self._complain(f"cannot see the replica jobs: {error}")
+        known = [self._baseline] if self._baseline is not None else []
+        jobs = await self._ask(ids=[*known, *(slot.job_id or 0 for slot in taken)]) if known or taken else []
+        if jobs is None:
             return
-        active = {job.id for job in jobs if job.state in ACTIVE}
+        self._end = next((end_of(job) for job in jobs if job.id == self._baseline), self._end)
+        active = {job.id: job for job in jobs if job.state in ACTIVE}
         for slot in taken:
             if slot.job_id not in active:
                 slot.free(self._clock())
+            elif self._end is not None:
+                await self._end_with_run(active[slot.job_id], self._end)
+
+    async def _ask(self, **which: Any) -> list[Job] | None:
+        try:
+            return await asyncio.to_thread(self._client.jobs, **which)
+        except HpctoolsError as error:
+            self._complain(f"cannot see the replica jobs: {error}")
+            return None
+
+    async def _end_with_run(self, job: Job, end: float) -> None:
+        """A job that had to wait must not outlive the run; its limit is only ever lowered."""
+        minutes = shorter_limit(job, end, self._wall_clock())
+        if minutes is not None:
+            try:
+                await asyncio.to_thread(self._client.shorten, job.id, minutes)
+            except HpctoolsError as error:
+                self._complain(f"cannot shorten the replica job {job.id}: {error}")
+
+    def _is_due(self, slot: _Slot) -> bool:
+        if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
+            return False
+        if minutes_left(self._end, self._wall_clock() + 60) == 0:
+            return False  # the run ends before it could do anything
+        served = {each.replica for each in self._slots if each.served}
+        return not waits_for_others([each.nodes for each in self._slots], slot.replica, served)
+
+    async def _give_back_idle(self) -> None:
+        """Nodes that the run cannot use, since a step before theirs is gone, go back after a while."""
+        serving = {
+            slot.job_id: slot.nodes for slot in self._slots if slot.job_id and slot.served and not slot.gone
+        }
+        idle = surplus(self._spec.elastic_policy, serving)
+        if idle is None or self._idle is None or self._idle[0] != idle:
+            self._idle = None if idle is None else (idle, self._clock())
+        elif self._clock() - self._idle[1] >= IDLE_SECONDS:
+            self._journal.event(
+                "warning", message=f"replica job {idle} is given back: no allowed size needs it"
+            )
+            self._idle = None
+            await self._cancel(idle)
+
+    async def _cancel(self, job_id: int) -> None:
+        try:
+            await asyncio.to_thread(self._client.cancel, [job_id])
+        except HpctoolsError as error:
+            self._complain(f"cannot cancel the replica job {job_id}: {error}")
 
     async def _submit(self, slot: _Slot) -> None:
-        options, script = list(self._spec.replica_options), Path(self._spec.replica_script)
+        minutes = minutes_left(self._end, self._wall_clock())
+        options = sbatch_options(self._spec, slot.replica, minutes=minutes, excluded=self._excluded)
+        script = Path(self._spec.replica_script)
         try:
             job_id = await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:

@@ -52,6 +52,15 @@ class CommandClient:
         if job_ids:
             _run(["scancel", "--quiet", *map(str, job_ids)], CHANGE_SECONDS)
 
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """Lower a job's time limit; see SlurmClient."""
+        try:
+            _run(["scontrol", "update", f"jobid={job_id}", f"timelimit={minutes}"], CHANGE_SECONDS)
+        except CommandError as error:
+            # slurm_strerror of ESLURM_ALREADY_DONE and ESLURM_INVALID_JOB_ID
+            if not re.search(r"already completing or completed|Invalid job id", error.stderr_tail):
+                raise
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

@@ -29,6 +29,10 @@ class SlurmClient(Protocol):
         """Cancel jobs; ids that have already ended are not an error."""
         ...
 
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """Lower a job's time limit; users may not raise it. A job that has ended is not an error."""
+        ...
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

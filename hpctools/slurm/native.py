@@ -42,6 +42,10 @@ class NativeClient:
         """Cancel jobs with scancel; see SlurmClient."""
         self._commands.cancel(job_ids)
 
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """Lower a job's time limit with scontrol; see SlurmClient."""
+        self._commands.shorten(job_id, minutes)
+
     def config(self) -> Mapping[str, str]:
         """What slurmctld runs with, from scontrol: pyslurm has four of its settings."""
         return self._commands.config()

@@ -76,6 +76,12 @@ class FakeSlurm:
             if job_id in self.queue:
                 self.change(job_id, state="CANCELLED", nodes=())
 
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """Lower a job's time limit."""
+        self._answer()
+        if job_id in self.queue:
+            self.queue[job_id] = replace(self.queue[job_id], time_limit=minutes)
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

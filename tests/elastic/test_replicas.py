@@ -32,16 +32,25 @@ class Journal:
 
 
 class Scene:
-    """Replicas of a 1:3 run with a fake Slurm, a journal, and a clock that the scene moves."""
+    """Replicas of a run with a fake Slurm, a journal, and a clock that the scene moves."""
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, sizes: tuple[int, ...] = (1, 2, 3), baseline: int | None = None) -> None:
         self.slurm = FakeSlurm()
         self.journal = Journal()
         self.now = 0.0
+        options = ("--qos=elastic",)
         spec = RunSpec(
-            "t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", ("--qos=elastic",), str(script), "now"
+            "t-1", "t", "nlp1", "", sizes[0], sizes[-1], 1, ("true",), "/", options, str(script), "now",
+            sizes=sizes,
+        )  # fmt: skip
+        self.replicas = Replicas(
+            self.slurm,
+            spec,
+            self.journal,
+            clock=lambda: self.now,
+            baseline=baseline,
+            wall_clock=lambda: 1_000_000 + self.now,
         )
-        self.replicas = Replicas(self.slurm, spec, self.journal, clock=lambda: self.now)
 
     def act(self, *acts: Callable[[], Awaitable[None]]) -> None:
         """Keep the replicas while the acts happen one after the other."""
@@ -67,11 +76,22 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.005)
     script = tmp_path / "replica.sh"
     script.write_text("#!/bin/sh\n")
+    return script
+
+
+@pytest.fixture
+def scene(script: Path) -> Scene:
     return Scene(script)
+
+
+def of_run(job_id: int, qos: str = "elastic", **more: Any) -> Job:
+    """A job of the run that Slurm has, whoever submitted it."""
+    known = {"state": "RUNNING", "comment": "hp-run:t-1", "started": 1_000_000, "time_limit": 60, **more}
+    return Job(job_id, "t", "nlp1", "nlp", "gpu", qos, **known)
 
 
 def test_one_job_a_slot_and_no_more(scene: Scene) -> None:
@@ -80,7 +100,7 @@ def test_one_job_a_slot_and_no_more(scene: Scene) -> None:
 
     scene.act(scene.submitted(2), a_while)
     ids = [each.job_id for each in scene.slurm.submitted]
-    assert [each.options for each in scene.slurm.submitted] == [("--qos=elastic",)] * 2
+    assert [each.options for each in scene.slurm.submitted] == [("--qos=elastic", "--nodes=1")] * 2
     assert scene.journal.jobs == [("replica", job_id) for job_id in ids]
 
 
@@ -151,7 +171,7 @@ def test_slurm_that_is_down_is_told_once_and_tried_again(scene: Scene) -> None:
 
     scene.slurm.failure = UnreachableError("slurmctld does not answer")
     scene.act(down, up, scene.submitted(2))
-    assert scene.warnings() == ["cannot submit a replica job: slurmctld does not answer"]
+    assert scene.warnings() == ["cannot see the replica jobs: slurmctld does not answer"]
 
 
 def test_same_crash_three_times_ends_the_attempts(scene: Scene) -> None:
@@ -199,3 +219,119 @@ def test_preemptor_is_the_stranger_on_the_node(scene: Scene) -> None:
     scene.act(scene.submitted(2), arrive)
     by = {"job_id": 9, "user": "cv1", "account": "cv", "qos": "high"}
     assert scene.journal.events[-1] == ("preempted_by", {"job_id": 7, "node": "n3", "preempted_by": by})
+
+
+def test_each_replica_job_has_the_nodes_of_its_step(script: Path) -> None:
+    scene = Scene(script, sizes=(1, 2, 4, 8))
+    scene.act(scene.submitted(3))
+    assert [each.options for each in scene.slurm.submitted] == [
+        ("--qos=elastic", "--nodes=1", "--nice=0"),
+        ("--qos=elastic", "--nodes=2", "--nice=1"),
+        ("--qos=elastic", "--nodes=4", "--nice=2"),
+    ]
+
+
+def test_a_smaller_step_waits_for_the_larger_one_before_it(script: Path) -> None:
+    scene = Scene(script, sizes=(1, 5, 6))
+
+    async def alone_for_a_while() -> None:
+        await asyncio.sleep(0.05)
+        assert [each.options[1] for each in scene.slurm.submitted] == ["--nodes=4"]
+        first = scene.slurm.submitted[0].job_id
+        scene.slurm.change(first, state="RUNNING")
+        scene.replicas.serves(first)
+
+    scene.act(scene.submitted(1), alone_for_a_while, scene.submitted(2))
+    assert scene.slurm.submitted[1].options[1] == "--nodes=1"
+
+
+def test_an_excluded_node_is_not_asked_for_again(scene: Scene) -> None:
+    async def exclude() -> None:
+        scene.replicas.exclude("n7")
+        scene.replicas.exclude("n3")
+        first = scene.slurm.submitted[0].job_id
+        scene.replicas.serves(first)
+        scene.slurm.change(first, state="FAILED")
+        scene.replicas.gone(first)
+
+    scene.act(scene.submitted(2), exclude, scene.submitted(3))
+    assert scene.slurm.submitted[2].options == ("--qos=elastic", "--nodes=1", "--exclude=n3,n7")
+
+
+def test_replica_jobs_end_with_the_run(script: Path) -> None:
+    """The baseline began 10.5 minutes ago and has 60: a new replica gets 50, one that started late is cut."""
+    scene = Scene(script, baseline=5)
+    scene.slurm.queue[5] = of_run(5, "high")
+    scene.now = 630
+
+    async def start_late() -> None:
+        first = scene.slurm.submitted[0].job_id
+        scene.now += 1200
+        scene.slurm.queue[first] = of_run(first, started=1_000_000 + int(scene.now), time_limit=50)
+
+    async def is_cut() -> None:
+        first, second = (each.job_id for each in scene.slurm.submitted)
+        await scene.until(lambda: scene.slurm.queue[first].time_limit == 30)
+        await scene.until(lambda: scene.slurm.queue[second].time_limit == 30)
+
+    async def at_the_end() -> None:
+        scene.now = 3550
+        for each in scene.slurm.submitted:
+            scene.slurm.change(each.job_id, state="COMPLETED")
+            scene.replicas.gone(each.job_id)
+        await asyncio.sleep(0.05)
+
+    scene.act(scene.submitted(2), start_late, is_cut, at_the_end)
+    assert [each.options for each in scene.slurm.submitted] == [
+        ("--qos=elastic", "--nodes=1", "--time=50")
+    ] * 2
+
+
+def test_a_coordinator_that_takes_over_submits_only_what_is_missing(scene: Scene) -> None:
+    scene.slurm.queue |= {
+        7: of_run(7, nodes=("n3",)),
+        8: of_run(8, state="COMPLETED"),
+        9: of_run(9, comment="hp-run:t-2"),
+        10: of_run(10, "high", nodes=("n1",)),
+    }
+
+    async def a_while() -> None:
+        await asyncio.sleep(0.05)
+
+    scene.act(scene.submitted(1), a_while)
+    assert len(scene.slurm.submitted) == 1
+    assert scene.slurm.cancelled == []
+
+
+def test_a_coordinator_that_takes_over_cancels_what_fits_no_step(script: Path) -> None:
+    scene = Scene(script, sizes=(1, 2, 4))
+    scene.slurm.queue |= {7: of_run(7, nodes=("n3", "n4")), 8: of_run(8, state="PENDING", started=None)}
+    scene.act(scene.submitted(1))
+    assert scene.slurm.cancelled == [8]
+    assert scene.slurm.submitted[0].options[1] == "--nodes=1"
+
+
+def test_nodes_of_which_no_allowed_size_is_made_go_back(script: Path) -> None:
+    """Of 1, 2, 4, 8 nodes the first step is lost: 7 are there and make 4, and two of them are of no use."""
+    scene = Scene(script, sizes=(1, 2, 4, 8))
+
+    async def lose_the_first() -> None:
+        first, *others = (each.job_id for each in scene.slurm.submitted)
+        for each in (first, *others):
+            scene.slurm.change(each, state="RUNNING")
+            scene.replicas.serves(each)
+        scene.slurm.change(first, state="PREEMPTED")
+        scene.replicas.gone(first)
+
+    async def is_given_back() -> None:
+        await asyncio.sleep(0.02)
+        assert scene.slurm.cancelled == []
+        scene.now += 31
+        second = scene.slurm.submitted[1].job_id
+        await scene.until(lambda: scene.slurm.cancelled == [second])
+        scene.replicas.gone(second)
+
+    scene.act(scene.submitted(3), lose_the_first, scene.submitted(4), is_given_back, scene.submitted(5))
+    assert [each.options[1] for each in scene.slurm.submitted[3:]] == ["--nodes=1", "--nodes=2"]
+    second = scene.slurm.submitted[1].job_id
+    assert scene.warnings() == [f"replica job {second} is given back: no allowed size needs it"]
