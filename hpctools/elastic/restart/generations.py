@@ -32,7 +32,7 @@ from hpctools.elastic.restart.effects import (
     Tell,
 )
 from hpctools.elastic.restart.growing import Growing
-from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.restart.limits import Limits, term_within
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.roster import Roster
 
@@ -236,8 +236,8 @@ class Generations:
         if self.phase == "running":
             self._announce(now)
         if self.phase == "telling":
-            reserve = min(self._limits.term, max(0.0, soonest - now) / 2)
-            self._limit = soonest - reserve if self._limit is None else min(self._limit, soonest - reserve)
+            limit = soonest - term_within(soonest - now)
+            self._limit = limit if self._limit is None else min(self._limit, limit)
 
     def _grow_if_worth(self, now: float) -> None:
         record, wanted = self._record, self._roster.wanted()

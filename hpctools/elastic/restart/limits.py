@@ -68,3 +68,8 @@ class Limits:
 def departure_seconds(grace: float) -> float:
     """How long a node that has to go may keep its workers: Slurm's grace time, less what ending takes."""
     return max(0.0, grace - GRACE_RESERVE)
+
+
+def term_within(seconds: float) -> float:
+    """How much of the time that a departure has is between SIGTERM and SIGKILL."""
+    return min(TERM_SECONDS, max(0.0, seconds) / 4)

@@ -1,0 +1,176 @@
+"""The agent's part of restart mode: obeys the coordinator, and answers for the ranks of its node."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.protocol import own_address
+from hpctools.elastic.restart.environment import Begin
+from hpctools.elastic.restart.limits import departure_seconds, term_within
+from hpctools.elastic.restart.ranks import Ended, Ranks
+from hpctools.elastic.spec import RunSpec
+
+COUNT_SECONDS = 0.2
+FROZEN_SECONDS = 2.0
+TERM_NEWS_SECONDS = 0.3
+
+
+class NodeRanks:
+    """What restart mode runs on one node.
+
+    Args:
+        agent: the agent's name.
+        say: sends a message to the coordinator, if there is one.
+        shows_output: whether this node's first rank's standard output is the job's.
+    """
+
+    def __init__(
+        self, folder: RunFolder, spec: RunSpec, agent: str, say: Callable[..., None], *, shows_output: bool
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._agent = agent
+        self._say_to = say
+        self._shows_output = shows_output
+        self._ranks: Ranks | None = None
+        self._generation = 0
+        self._port: socket.socket | None = None  # kept, so that nobody else gets it
+        self._committed = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving = False
+        self._frozen: dict[int, float] = {}
+
+    def report(self) -> dict[str, Any]:
+        """What runs here, for a coordinator that has not seen it begin; part of the agent's hello."""
+        ranks = self._ranks
+        if ranks is None:
+            return {"generation": self._generation, "ranks": {}}
+        begin = ranks.begin
+        return {
+            "generation": begin.generation,
+            "members": list(begin.members),
+            "restarts": begin.restarts,
+            "committed": self._committed,
+            "ending": ranks.ending,
+            "ranks": {rank.local: [*rank.counts(), *_outcome(rank.ended)] for rank in ranks.ranks},
+        }
+
+    def obey(self, message: Mapping[str, Any]) -> None:
+        """Carry out an order; one for another generation is out of date."""
+        what, generation = message["do"], int(message["generation"])
+        if what == "offer":
+            self._offer(generation)
+        elif what == "begin":
+            self._begin(Begin.of(message))
+        elif self._ranks is not None and self._ranks.begin.generation == generation:
+            self._order(self._ranks, message)
+
+    async def watch(self) -> None:
+        """Tell how often the ranks have asked, and end those that are frozen; never returns."""
+        while True:
+            await asyncio.sleep(COUNT_SECONDS)
+            if self._ranks is not None and self._ranks.alive:
+                counts = {rank.local: rank.counts() for rank in self._ranks.alive}
+                self._say("counted", counts=counts)
+                self._end_frozen(self._ranks)
+
+    def leave(self, grace: float) -> None:
+        """The node has to go, whatever the coordinator says: in time before Slurm kills what is left."""
+        if not self._leaving:
+            self._leaving = True
+            seconds = departure_seconds(grace)
+            term = term_within(seconds)
+            asyncio.get_running_loop().call_later(seconds - term, self._end, term)
+
+    async def stop(self, seconds: float) -> None:
+        """End what still runs."""
+        if self._ranks is not None:
+            await self._ranks.end(seconds)
+        self._remove()
+
+    def _offer(self, generation: int) -> None:
+        listen, publish = own_address()
+        if self._port is not None:
+            self._port.close()
+        # Bound, not listening: rank 0's store, which also sets SO_REUSEADDR, can take it, nobody else can.
+        self._port = socket.socket()
+        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port.bind((listen, 0))
+        port = self._port.getsockname()[1]
+        self._say_to("ranks", of="offered", generation=generation, host=publish, port=port)
+
+    def _begin(self, begin: Begin) -> None:
+        self._remove()
+        if self._leaving:
+            for local in range(self._spec.workers_per_node):
+                self._tell_end(begin.generation, Ended(local, -signal.SIGTERM))
+            return
+        self._generation, self._committed = begin.generation, 0
+        self._ranks = Ranks(
+            self._folder, self._spec, self._agent, begin, self._on_end, shows_output=self._shows_output
+        )
+        self._ranks.start()
+        self._say("began")
+
+    def _order(self, ranks: Ranks, message: Mapping[str, Any]) -> None:
+        what = message["do"]
+        if what == "propose":
+            is_bound = ranks.propose(message["call"])
+            calls = max((rank.counts()[0] for rank in ranks.ranks), default=0)
+            self._say("answered", call=message["call"], bound=is_bound, calls=calls)
+        elif what == "commit":
+            self._committed = message["call"]
+            ranks.commit(message["call"])
+        elif what == "withdraw":
+            ranks.withdraw()
+        elif what == "end":
+            self._end(float(message["seconds"]))
+
+    def _end(self, seconds: float) -> None:
+        if self._ranks is not None and not self._ranks.ending:
+            self._spawn(self._ranks.end(seconds))
+
+    def _on_end(self, rank: Ended) -> None:
+        ranks = self._ranks
+        if ranks is None:
+            return
+        # Slurm sends SIGTERM to all of a preempted job: then we are about to hear that we have to go, too.
+        news = rank.code == -signal.SIGTERM and not ranks.ending
+        loop, delay = asyncio.get_running_loop(), TERM_NEWS_SECONDS if news else 0.0
+        loop.call_later(delay, self._tell_end, ranks.begin.generation, rank)
+
+    def _tell_end(self, generation: int, rank: Ended) -> None:
+        end = {"local": rank.local, "code": rank.code, "told": rank.told, "said": list(rank.said)}
+        self._say_to("ranks", of="ended", generation=generation, **end)
+
+    def _end_frozen(self, ranks: Ranks) -> None:
+        now = asyncio.get_running_loop().time()
+        frozen = {rank.local: rank for rank in ranks.frozen()}
+        self._frozen = {local: self._frozen.get(local, now) for local in frozen}
+        for local, since in self._frozen.items():
+            if now - since > FROZEN_SECONDS:
+                ranks.kill(frozen[local])
+
+    def _remove(self) -> None:
+        if self._ranks is not None:
+            self._ranks.remove()
+            self._ranks = None
+
+    def _say(self, of: str, **fields: Any) -> None:
+        if self._ranks is not None:
+            self._say_to("ranks", of=of, generation=self._ranks.begin.generation, **fields)
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _outcome(ended: Ended | None) -> tuple[int | None, str]:
+    """The exit code and the last words."""
+    return (None, "") if ended is None else (ended.code, (ended.said or ("",))[-1])

@@ -1,0 +1,232 @@
+"""The processes of one generation on one node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, signal_group
+from hpctools.elastic.restart import bound
+from hpctools.elastic.restart.environment import Begin, rank_environment
+from hpctools.elastic.restart.events import Slot
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import CommandError
+from hpctools.slurm import run
+
+LAST_WORDS_SECONDS = 1.0
+MEMORY = Path("/dev/shm")  # noqa: S108
+SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a rank has ended.
+
+    Attributes:
+        code: its exit code; negative: the signal that ended it.
+        told: the call at which it was told of an event; 0: it was not.
+        said: its last lines, oldest first.
+    """
+
+    local: int
+    code: int
+    told: int = 0
+    said: tuple[str, ...] = ()
+
+
+@dataclass
+class LocalRank:
+    """One process and its slot.
+
+    Attributes:
+        pid: also its process group; 0 when it could not be started.
+        calls, told: as last read from the slot.
+        ended: how; None while it runs.
+    """
+
+    local: int
+    slot: Slot
+    words: LastWords
+    pid: int = 0
+    calls: int = 0
+    told: int = 0
+    ended: Ended | None = None
+
+    def counts(self) -> tuple[int, int]:
+        """Its calls of `elastic_event_detected`, and the one at which it was told; 0: it was not."""
+        if self.ended is None:
+            count = self.slot.count()
+            self.calls, self.told = count.calls, count.told
+        return self.calls, self.told
+
+
+class Ranks:
+    """All ranks of a generation that this node has.
+
+    Args:
+        agent: the agent's name, for the names of log files.
+        on_end: called when a rank has ended.
+        shows_output: whether the first rank's standard output is the job's.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: RunSpec,
+        agent: str,
+        begin: Begin,
+        on_end: Callable[[Ended], None],
+        *,
+        shows_output: bool,
+    ) -> None:
+        self.begin = begin
+        self.ranks: list[LocalRank] = []
+        self.ending = False
+        self._folder = folder
+        self._spec = spec
+        self._agent = agent
+        self._on_end = on_end
+        self._shows_output = shows_output
+        self._watching: set[asyncio.Task[None]] = set()
+        memory = MEMORY if os.access(MEMORY, os.W_OK) else None
+        self._events = Path(tempfile.mkdtemp(prefix="hpctools-events-", dir=memory))
+
+    def start(self) -> None:
+        """Start them all."""
+        for local in range(self._spec.workers_per_node):
+            rank = LocalRank(local, Slot.create(self._events / str(local)), LastWords())
+            self.ranks.append(rank)
+            try:
+                rank.pid, wait = self._start(rank)
+            except (CommandError, OSError) as error:
+                rank.words.close()
+                rank.words.tail.append(str(error))
+                wait = _not_started
+            task = asyncio.ensure_future(self._watch(rank, wait))
+            self._watching.add(task)
+            task.add_done_callback(self._watching.discard)
+
+    @property
+    def alive(self) -> list[LocalRank]:
+        """Those that have not ended."""
+        return [rank for rank in self.ranks if rank.ended is None]
+
+    def propose(self, call: int) -> bool:
+        """Bind all ranks to wait at a call; returns whether none was there already."""
+        return all([rank.slot.propose(call) for rank in self.alive])  # noqa: C419  (all of them, always)
+
+    def commit(self, call: int) -> None:
+        """All ranks see the event at this call."""
+        for rank in self.alive:
+            rank.slot.commit(call)
+
+    def withdraw(self) -> None:
+        """There is no event."""
+        for rank in self.alive:
+            rank.slot.withdraw()
+
+    async def end(self, seconds: float) -> None:
+        """SIGTERM; SIGKILL after so many seconds, or at once to a process that has no handler for it."""
+        self.ending = True
+        for rank in self.alive:
+            rank.slot.end()
+            signal_group(rank.pid, signal.SIGTERM)
+            if not _handles_term(rank.pid):
+                signal_group(rank.pid, signal.SIGKILL)
+        await self._ended_within(seconds)
+        for rank in self.alive:
+            signal_group(rank.pid, signal.SIGKILL)
+        await self._ended_within(None)
+
+    def frozen(self) -> list[LocalRank]:
+        """Ranks that somebody has stopped (SIGSTOP): the others wait for them in vain."""
+        return [rank for rank in self.alive if _state(rank.pid) == "T"]
+
+    def kill(self, rank: LocalRank) -> None:
+        """End a rank that does nothing any more."""
+        signal_group(rank.pid, signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Give up the slots; after this nothing may be asked."""
+        for rank in self.ranks:
+            rank.slot.close()
+        shutil.rmtree(self._events, ignore_errors=True)
+
+    async def _ended_within(self, seconds: float | None) -> None:
+        if self._watching:
+            await asyncio.wait(self._watching, timeout=seconds)
+
+    def _start(self, rank: LocalRank) -> tuple[int, Callable[[], int]]:
+        name = f"{self._agent}.{rank.local}.{self.begin.generation}"
+        log = self._folder.logs / f"{name}.out"
+        shown = self._shows_output and rank.local == 0
+        files = (self._events / str(rank.local), self._error_file(rank))
+        with (
+            rank.words.writing() as stderr,
+            open(os.devnull if shown else log, "ab", opener=_private) as output,
+        ):
+            process = run.start(
+                [sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *self._spec.command],
+                stdout=None if shown else output,
+                stderr=stderr,
+                env=rank_environment(self._spec, self.begin, rank.local, files, os.environ),
+                cwd=Path(self._spec.workdir),
+                new_session=True,
+            )
+        return process.pid, process.wait
+
+    def _error_file(self, rank: LocalRank) -> Path:
+        return self._events / f"{rank.local}.error.json"
+
+    async def _watch(self, rank: LocalRank, wait: Callable[[], int]) -> None:
+        code = await in_own_thread(wait)
+        await rank.words.spoken(LAST_WORDS_SECONDS)
+        # Processes that it has left behind would write beside the next generation's.
+        if rank.pid:
+            signal_group(rank.pid, signal.SIGKILL)
+        _, told = rank.counts()
+        said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
+        rank.ended = Ended(rank.local, code, told, said)
+        self._on_end(rank.ended)
+
+
+def _not_started() -> int:
+    return NOT_STARTED
+
+
+def _recorded_error(path: Path) -> tuple[str, ...]:
+    """What `torch.distributed.elastic`'s `record` wrote: the exception itself, not what followed from it."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        message = json.loads(path.read_text())["message"]
+        return (str(message["message"] if isinstance(message, Mapping) else message),)
+    return ()
+
+
+def _handles_term(pid: int) -> bool:
+    """Whether a process has a handler of its own for SIGTERM (proc(5), SigCgt)."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) & SIGTERM_BIT)
+    return False
+
+
+def _state(pid: int) -> str:
+    """A process's state as in proc(5); empty when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
