@@ -1,9 +1,9 @@
 """Gradients as flat vectors: taken from the model shard by shard, given back as the sum of all shards.
 
-A vector is [gradients | changes of the buffers | loss | samples]. Each shard's part is weighted with its share
-of the global batch's samples, so that the sum over all shards is the mean over the samples, whatever the
-sizes of the shards. Buffers (for example the running mean of a batch norm) begin every shard as they were before the
-step and change by the weighted mean of the shards' changes.
+A vector is [gradients | changes of the buffers | loss | samples]. Each shard's part is weighted with its
+share of the global batch's samples, so that the sum over all shards is the mean over the samples, whatever
+the sizes of the shards. Buffers (for example the running mean of a batch norm) begin every shard as they
+were before the step and change by the weighted mean of the shards' changes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,38 @@ class Totals:
     samples: int
 
 
+class Buffers:
+    """A model's buffers, and how they were before the step; truth values are left alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.tensors = [each for each in model.buffers() if each.dtype != torch.bool]
+        self._before: list[torch.Tensor] = []
+
+    def remember(self) -> None:
+        """They are now as they are before the step."""
+        self._before = [each.detach().clone() for each in self.tensors]
+
+    @torch.no_grad()
+    def set_back(self) -> None:
+        """To how they were before the step."""
+        for buffer, before in zip(self.tensors, self._before, strict=True):
+            buffer.copy_(before)
+
+    @torch.no_grad()
+    def changes(self, into: Sequence[torch.Tensor], weight: float) -> None:
+        """How they have changed since, times a weight."""
+        for buffer, before, part in zip(self.tensors, self._before, into, strict=True):
+            # An element that stays as it is changes by 0, also where it is infinite (an attention mask).
+            part.copy_((buffer - before).masked_fill_(buffer == before, 0)).mul_(weight)
+
+    @torch.no_grad()
+    def change(self, changes: Sequence[torch.Tensor]) -> None:
+        """From how they were before the step."""
+        for buffer, before, part in zip(self.tensors, self._before, changes, strict=True):
+            change = part if buffer.dtype.is_floating_point else part.round()
+            buffer.copy_(before + change.to(before.device, before.dtype))
+
+
 class FlatGradients:
     """A model's gradients, buffers and loss as one vector on the CPU.
 
@@ -43,11 +75,10 @@ class FlatGradients:
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
-        self._buffers = [each for each in model.buffers() if each.dtype != torch.bool]
-        tensors = [*self._parameters, *self._buffers]
+        self._buffers = Buffers(model)
+        tensors = [*self._parameters, *self._buffers.tensors]
         self.dtype = torch.float64 if any(each.dtype == torch.float64 for each in tensors) else torch.float32
         self.length = sum(each.numel() for each in tensors) + TAIL
-        self._before: list[torch.Tensor] = []
 
     def new_vector(self) -> torch.Tensor:
         """Memory for one vector, not initialised: shape (length,)."""
@@ -55,15 +86,13 @@ class FlatGradients:
 
     def begin_step(self) -> None:
         """Remember the buffers as they are before the step."""
-        self._before = [each.detach().clone() for each in self._buffers]
+        self._buffers.remember()
 
     def begin_shard(self) -> None:
         """Forget gradients of before, and set the buffers back to how they were before the step."""
         for parameter in self._parameters:
             parameter.grad = None
-        with torch.no_grad():
-            for buffer, before in zip(self._buffers, self._before, strict=True):
-                buffer.copy_(before)
+        self._buffers.set_back()
 
     @torch.no_grad()
     def capture(self, into: torch.Tensor, loss: torch.Tensor, weight: float, samples: int) -> None:
@@ -82,9 +111,7 @@ class FlatGradients:
             else:
                 part.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
             parameter.grad = None
-        for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
-            # An element that stays as it is changes by 0, also where it is infinite (an attention mask).
-            part.copy_((buffer - before).masked_fill_(buffer == before, 0)).mul_(weight)
+        self._buffers.changes(buffers, weight)
         into[-2] = loss.detach().to(self.dtype) * weight
         into[-1] = samples
 
@@ -106,20 +133,21 @@ class FlatGradients:
         parameters, buffers = self._split(vector)
         for parameter, part in zip(self._parameters, parameters, strict=True):
             parameter.grad = part.to(parameter.device, parameter.dtype)
-        for buffer, before, part in zip(self._buffers, self._before, buffers, strict=True):
-            change = part if buffer.dtype.is_floating_point else part.round()
-            buffer.copy_(before + change.to(before.device, before.dtype))
+        self._buffers.change(buffers)
         return Totals(float(vector[-2]), samples)
 
     def _split(self, vector: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        parameters, start = _views(vector, 0, self._parameters)
-        buffers, _ = _views(vector, start, self._buffers)
+        parameters, start = views_like(self._parameters, vector, 0)
+        buffers, _ = views_like(self._buffers.tensors, vector, start)
         return parameters, buffers
 
 
-def _views(vector: torch.Tensor, start: int, like: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+def views_like(
+    tensors: Sequence[torch.Tensor], vector: torch.Tensor, start: int
+) -> tuple[list[torch.Tensor], int]:
+    """Parts of a vector from `start` on, in the shapes of the tensors; and where they end."""
     views = []
-    for tensor in like:
+    for tensor in tensors:
         views.append(vector[start : start + tensor.numel()].view(tensor.shape))
         start += tensor.numel()
     return views, start

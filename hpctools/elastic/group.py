@@ -23,6 +23,9 @@ Gloo = Any
 Store = Any
 Work = Any
 
+_SUM = _c10d.ReduceOp.SUM
+CPU = torch.device("cpu")
+
 LINK_TIMEOUT = timedelta(seconds=20)
 # A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
 OPERATION_TIMEOUT = timedelta(days=7)
@@ -97,14 +100,20 @@ class Group:
         """Begin to receive a contiguous CPU tensor from a rank."""
         return self._gloo.recv([into], sender, tag)
 
-    def scratch(self, use: object, elements: int, dtype: torch.dtype) -> torch.Tensor:
+    def all_reduce(self, tensor: torch.Tensor) -> Work:
+        """Begin to replace a contiguous tensor by the sum over all ranks; in the same order on all."""
+        return self._gloo.allreduce([tensor], _SUM, OPERATION_TIMEOUT)
+
+    def scratch(
+        self, use: object, elements: int, dtype: torch.dtype, device: torch.device = CPU
+    ) -> torch.Tensor:
         """Memory for one use, the same at every step; a group that was given up takes its memory with it.
 
         So a late message of a member that was frozen cannot reach what is in use.
         """
         tensor = self._scratch.get(use)
         if tensor is None or tensor.numel() != elements:
-            tensor = self._scratch[use] = torch.empty(elements, dtype=dtype)
+            tensor = self._scratch[use] = torch.empty(elements, dtype=dtype, device=device)
         return tensor
 
     @property

@@ -6,15 +6,16 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.utils.data import default_collate
 
+from hpctools.elastic.fast import FastSum
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
-from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
+from hpctools.elastic.pieces import Cut, Piece, Step, by_blocks, by_shards, practice
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.sampling import Cursor, Sampling
 from hpctools.elastic.session import LONE, RUN_DIR, session_from
@@ -57,6 +58,10 @@ class Loader:
         scheduler: moves with the state when given.
         state: further objects that move with the state, by name.
         collate: makes a batch of a list of samples.
+        mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
+            are all-reduced beside the backward pass. Also right to the sample on any number of workers,
+            but rounded differently on each.
+        microbatch: fast mode: samples that the loop sees at a time, at most (gradient accumulation).
         threads: of torch on the CPU; kernels may round differently with another number. None: as they are.
 
     Raises:
@@ -81,6 +86,8 @@ class Loader:
         scheduler: Stateful | None = None,
         state: Mapping[str, Stateful] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
+        mode: Literal["exact", "fast"] = "exact",
+        microbatch: int | None = None,
         threads: int | None = 1,
     ) -> None:
         if threads is not None:
@@ -91,8 +98,7 @@ class Loader:
         self._stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
         self._stateful |= {"scheduler": scheduler} if scheduler is not None else {}
         self._stateful |= {f"state {name}": value for name, value in (state or {}).items()}
-        self._sum: Summing = ExactSum(FlatGradients(model))
-        self._cut: Cut = by_shards(self._sampling)
+        self._sum, self._cut = _parts_of(mode, model, self._sampling, microbatch)
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
         self._entered = False
@@ -283,6 +289,17 @@ class Loader:
         if self._permuted is None or self._permuted[0] != epoch:
             self._permuted = (epoch, self._sampling.permutation(epoch))
         return self._permuted[1]
+
+
+def _parts_of(mode: str, model: nn.Module, sampling: Sampling, microbatch: int | None) -> tuple[Summing, Cut]:
+    if mode == "exact" and microbatch is None:
+        return ExactSum(FlatGradients(model)), by_shards(sampling)
+    if mode == "fast" and (microbatch is None or microbatch >= 1):
+        return FastSum(model), by_blocks(sampling, microbatch)
+    raise ElasticError(
+        f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",
+        "mode is 'exact' or 'fast'; microbatch is 1 or more and for fast mode: exact feeds virtual shards",
+    )
 
 
 def _checked(sampling: Sampling) -> Sampling:

@@ -1,0 +1,133 @@
+"""One worker that trains in turn with elastic.Loader (fast mode) and with DistributedDataParallel.
+
+Both have the same model, optimizer, data and global batch, in the same processes, so that whatever else the
+machine does meets both. Rank 0 writes the seconds of each block of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from hpctools import elastic
+
+BATCH = 48
+WIDTH = 1536
+WARM_UP = 3
+
+parser = argparse.ArgumentParser()
+parser.add_argument("out", type=Path)
+parser.add_argument("--delay", type=float, default=0.0, help="seconds of sleep per sample, in the loop")
+parser.add_argument("--blocks", type=int, default=10)
+parser.add_argument("--steps", type=int, default=10, help="of a block")
+args = parser.parse_args()
+
+
+class Samples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Inputs of 256 numbers and a label of ten."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self._inputs = torch.randn(BATCH * 100, 256, generator=generator)
+        self._labels = torch.randint(10, (BATCH * 100,), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._inputs[index], self._labels[index]
+
+
+def training_step(
+    model: nn.Module, batch: list[torch.Tensor], backward: Callable[[torch.Tensor], object]
+) -> None:
+    """Forward and backward pass, with the sleep that stands for larger samples."""
+    inputs, labels = batch
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    time.sleep(args.delay * len(inputs))
+    backward(loss)
+
+
+def batches(data: Samples, rank: int, world: int) -> Iterator[list[torch.Tensor]]:
+    """An ordinary distributed training's batches, without end."""
+    sampler: DistributedSampler[int] = DistributedSampler(data, world, rank)
+    loader = DataLoader(data, BATCH // world, sampler=sampler, drop_last=True)
+    while True:
+        yield from loader
+
+
+def ours(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[list[torch.Tensor]]) -> None:
+    """One step with the loader."""
+    training_step(model, next(batches), loader.backward)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def theirs(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[list[torch.Tensor]]) -> None:
+    """One step with DDP."""
+    training_step(model, next(batches), lambda loss: loss.backward())
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def seconds(step: Callable[[], None], steps: int) -> float:
+    """How long some steps take, begun by all ranks together."""
+    torch.distributed.barrier()
+    begun = time.monotonic()
+    for _ in range(steps):
+        step()
+    return time.monotonic() - begun
+
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Linear(256, WIDTH),
+    nn.ReLU(),
+    nn.Linear(WIDTH, WIDTH),
+    nn.ReLU(),
+    nn.Linear(WIDTH, WIDTH),
+    nn.ReLU(),
+    nn.Linear(WIDTH, 10),
+)
+other = copy.deepcopy(model)
+optimizers = [torch.optim.SGD(each.parameters(), lr=1e-3, momentum=0.9) for each in (model, other)]
+data = Samples()
+loader = elastic.Loader(model, optimizers[0], data, batch_size=BATCH, epochs=1000, mode="fast")
+own_batches = iter(loader)
+first = next(own_batches)
+loader.backward(nn.functional.cross_entropy(model(first[0]), first[1]))  # the rehearsal; now we are in
+first = next(own_batches)
+store = f"file://{args.out}/store"
+torch.distributed.init_process_group("gloo", store, rank=loader.rank, world_size=loader.world_size)
+ddp = DistributedDataParallel(other)
+their_batches = batches(data, loader.rank, loader.world_size)
+loader.backward(nn.functional.cross_entropy(model(first[0]), first[1]))
+optimizers[0].step()
+
+
+def ours_once() -> None:
+    ours(model, optimizers[0], own_batches)
+
+
+def theirs_once() -> None:
+    theirs(ddp, optimizers[1], their_batches)
+
+
+for step in (ours_once, theirs_once):
+    seconds(step, WARM_UP)
+found = [(seconds(ours_once, args.steps), seconds(theirs_once, args.steps)) for _ in range(args.blocks)]
+if loader.rank == 0:
+    (args.out / "seconds.json").write_text(json.dumps(found))
+torch.distributed.barrier()
+os._exit(0)

@@ -1,0 +1,241 @@
+"""Fast mode: gradients are added up bucket by bucket, while the backward pass still makes the next ones.
+
+As DistributedDataParallel does it: a hook on every parameter puts its gradient into a bucket as soon as it
+is complete, and a bucket that is full is all-reduced beside the rest of the backward pass. The tail, a small
+bucket that leaves before the backward pass, carries the changes of the model's buffers, loss, samples, and
+for each rank the generation that it is ready for and its step: agreeing on a resize costs no round of its
+own.
+
+The sum is over ranks in the order that the collective likes, so another number of ranks rounds differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hpctools.elastic.exchange import Exchanged
+from hpctools.elastic.gradients import TAIL, Buffers, Totals, views_like
+from hpctools.elastic.group import Group, Work, await_all
+from hpctools.elastic.pieces import Piece, Step
+from hpctools.elastic.session import LONE
+from hpctools.elastic.summing import Backward
+from hpctools.errors import ElasticError
+
+FIRST_BUCKET_BYTES = 1 << 20
+BUCKET_BYTES = 8 << 20
+HEADER = 2
+STEP_MODULUS = 1 << 20
+"""Steps are compared modulo this, so that float32 holds them exactly."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Parameters, by number, whose gradients travel together: all of one dtype and device."""
+
+    parameters: tuple[int, ...]
+    elements: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+def buckets_of(parameters: Sequence[torch.Tensor]) -> list[Bucket]:
+    """Buckets in the order in which a backward pass usually completes them: from the last layer to the first.
+
+    The first bucket is small, so that the first exchange can begin early.
+    """
+    buckets: list[Bucket] = []
+    open_: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for number in reversed(range(len(parameters))):
+        parameter = parameters[number]
+        kind = (parameter.dtype, parameter.device)
+        open_.setdefault(kind, []).append(number)
+        limit = BUCKET_BYTES if buckets else FIRST_BUCKET_BYTES
+        if sum(parameters[each].nbytes for each in open_[kind]) >= limit:
+            buckets.append(_bucket(parameters, open_.pop(kind)))
+    return buckets + [_bucket(parameters, rest) for rest in open_.values()]
+
+
+def _bucket(parameters: Sequence[torch.Tensor], numbers: list[int]) -> Bucket:
+    first = parameters[numbers[0]]
+    elements = sum(parameters[each].numel() for each in numbers)
+    return Bucket(tuple(numbers), elements, first.dtype, first.device)
+
+
+class _InFlight:
+    """The buckets of one step, on their way through one group."""
+
+    def __init__(self, group: Group, buckets: Sequence[Bucket], parameters: Sequence[torch.Tensor]) -> None:
+        self._group = group
+        self._full = 0
+        self.works: list[Work] = []
+        self.error: RuntimeError | None = None
+        self.flat = [
+            group.scratch(("bucket", place), each.elements, each.dtype, each.device)
+            for place, each in enumerate(buckets)
+        ]
+        self.views: dict[int, torch.Tensor] = {}
+        self._bucket_of: dict[int, int] = {}
+        self._missing = [set(each.parameters) for each in buckets]
+        for place, bucket in enumerate(buckets):
+            shapes = [parameters[number] for number in bucket.parameters]
+            views, _ = views_like(shapes, self.flat[place], 0)
+            self.views.update(zip(bucket.parameters, views, strict=True))
+            self._bucket_of.update(dict.fromkeys(bucket.parameters, place))
+
+    def put(self, number: int, gradient: torch.Tensor | None) -> None:
+        """A parameter's gradient is complete; None: nothing used the parameter."""
+        missing = self._missing[self._bucket_of[number]]
+        if number not in missing:
+            raise ElasticError(
+                "a parameter's gradient was completed twice in one backward pass",
+                "use torch.utils.checkpoint with use_reentrant=False, or mode='exact'",
+            )
+        missing.discard(number)
+        if gradient is None:
+            self.views[number].zero_()
+        else:
+            self.views[number].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        # All ranks send in the same order, whichever bucket is full first.
+        while self._full < len(self.flat) and not self._missing[self._full]:
+            self.send(self.flat[self._full])
+            self._full += 1
+
+    def send(self, tensor: torch.Tensor) -> None:
+        """Begin to add up; an error comes back in the exchange, where it can be dealt with."""
+        if self.error is not None:
+            return
+        try:
+            self.works.append(self._group.all_reduce(tensor))
+        except RuntimeError as error:
+            self.error = error
+
+    @property
+    def missing(self) -> list[int]:
+        """Parameters that no gradient has come for."""
+        return [number for missing in self._missing for number in sorted(missing, reverse=True)]
+
+
+class FastSum:
+    """Adds up gradients by all-reduce, overlapped with the backward pass of a worker's last piece."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._buffers = Buffers(model)
+        self._buckets = buckets_of(self._parameters)
+        self._step = Step(0, 1, 1, ())
+        self._group = LONE
+        self._left = 0
+        self._in_flight: _InFlight | None = None
+        self._is_armed = False
+        tensors = [*self._parameters, *self._buffers.tensors]
+        double = any(each.dtype == torch.float64 for each in tensors)
+        self._dtype = torch.float64 if double else torch.float32
+        self._changing = sum(each.numel() for each in self._buffers.tensors)
+        self._part = torch.zeros(self._changing, dtype=self._dtype)
+        self._tail = torch.zeros(0)
+        for number, parameter in enumerate(self._parameters):
+            parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
+
+    def begin(self, step: Step, group: Group) -> None:
+        """No gradients yet, and the buffers as they are."""
+        self._step, self._group, self._left = step, group, len(step.pieces)
+        self._in_flight, self._is_armed = None, False
+        # A new one: a group that was given up may still write to that of the step before.
+        self._tail = torch.zeros(self._changing + TAIL + HEADER * group.world, dtype=self._dtype)
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._buffers.remember()
+
+    def begin_piece(self) -> None:
+        """Every piece begins with the buffers of before the step."""
+        self._buffers.set_back()
+
+    def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
+        """A piece's backward pass; with that of the last one, the gradients leave."""
+        self._left -= 1
+        weight = piece.samples / self._step.size
+        self._gather(loss, weight, piece.samples)
+        if self._left != 0 or self._group.world == 1:
+            backward(weight)
+            return
+        flight = self._in_flight = _InFlight(self._group, self._buckets, self._parameters)
+        self._sign(ready_for)
+        flight.send(self._tail)
+        self._is_armed = True
+        try:
+            backward(weight)
+        finally:
+            self._is_armed = False
+        for number in flight.missing:
+            flight.put(number, self._parameters[number].grad)
+
+    def add_nothing(self, piece: Piece) -> None:
+        """A piece without samples adds nothing."""
+
+    def set_back(self) -> None:
+        """Drop what the last piece did to the buffers."""
+        self._buffers.set_back()
+
+    def exchange(self, group: Group, ready_for: int) -> Exchanged:
+        """Await what has left during the backward pass."""
+        flight = self._in_flight
+        if flight is None:
+            return Exchanged(self._tail, ready_for)
+        if flight.error is not None:
+            raise flight.error
+        await_all(flight.works)
+        return Exchanged(self._tail, self._read_headers(group))
+
+    @torch.no_grad()
+    def apply(self, exchanged: Exchanged) -> Totals:
+        """The gradients are those of all ranks, and the buffers change as all together change them."""
+        tail, loss = exchanged.vector, self._changing
+        samples = round(float(tail[loss + 1]))
+        if samples == 0:
+            return Totals(float("nan"), 0)
+        scale = self._step.size / samples
+        views = self._in_flight.views if self._in_flight is not None else {}
+        for number, parameter in enumerate(self._parameters):
+            gradient = views.get(number, parameter.grad)
+            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+            if samples != self._step.size:
+                parameter.grad *= scale
+        changes, _ = views_like(self._buffers.tensors, tail, 0)
+        self._buffers.change([change * scale for change in changes])
+        return Totals(float(tail[loss]) * scale, samples)
+
+    # One rank's part
+
+    def _gather(self, loss: torch.Tensor, weight: float, samples: int) -> None:
+        """Add a piece's loss, samples and changes of buffers to the tail."""
+        if self._changing:
+            parts, _ = views_like(self._buffers.tensors, self._part, 0)
+            self._buffers.changes(parts, weight)
+            self._tail[: self._changing] += self._part
+        self._tail[self._changing] += loss.detach().to("cpu", self._dtype) * weight
+        self._tail[self._changing + 1] += samples
+
+    def _sign(self, ready_for: int) -> None:
+        """Our header, in our own place: the sum over the ranks is then the list of all headers."""
+        place = self._changing + TAIL + HEADER * self._group.rank
+        self._tail[place] = ready_for
+        self._tail[place + 1] = self._step.number % STEP_MODULUS
+
+    def _read_headers(self, group: Group) -> int:
+        headers = self._tail[self._changing + TAIL :].view(group.world, HEADER).tolist()
+        ours = self._step.number % STEP_MODULUS
+        for rank, (_, step) in enumerate(headers):
+            if step != ours:
+                raise RuntimeError(f"rank {rank} is in step {int(step)}, we are in step {ours}")
+        return int(min(ready_for for ready_for, _ in headers))
+
+    def _hook(self, number: int) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if self._is_armed and self._in_flight is not None:
+                self._in_flight.put(number, parameter.grad)
+
+        return hook
