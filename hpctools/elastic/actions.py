@@ -38,12 +38,14 @@ class RollBack:
     """Go back to a state at least `steps` steps ago.
 
     Attributes:
-        skip: whether the batch of the present step is left out when it comes again.
+        skip: whether the batch of the blamed step is left out when it comes again.
+        blamed: number of that step, counted from 1; None: the present one.
     """
 
     steps: int
     skip: bool
     reason: str
+    blamed: int | None = None
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ class Report:
     """Something that a worker, or the agent on its node, has told.
 
     Attributes:
-        kind: `beat` (a sign of life of a worker that trains), `metric` (numbers that the loop reported), `log`
-            (lines that a worker printed to standard error), `exit` (a worker's process has ended), or
+        kind: `beat` (a sign of life of a worker that trains), `metric` (numbers that the loop reported),
+            `log` (lines that a worker printed to standard error), `exit` (a worker's process has ended), or
             `notice` (somebody said that the node will be taken away).
         worker: its name; empty for a notice.
         node: Slurm's name of the node.
@@ -50,6 +50,7 @@ class MemberView:
         step: completed steps as it last said; None: it said nothing yet.
         seen: when it was last heard, on the clock of `now`.
         trains: whether it belongs to the generation in force.
+        waits: whether it has done its part of the step and waits for the others, as it last said.
     """
 
     worker: str
@@ -57,6 +58,7 @@ class MemberView:
     step: int | None
     seen: float
     trains: bool
+    waits: bool = False
 
 
 @dataclass(frozen=True)

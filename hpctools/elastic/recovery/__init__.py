@@ -1,11 +1,22 @@
 """Recovery policies: what a run is watched for, and what is done about what is found.
 
-`parse` reads a policy, `watchers_of` makes of it what the coordinator calls.
+`parse` reads a policy, `watchers_of` makes of it what the coordinator calls, `Hearing` is the agents' part of
+log rules.
 """
 
 from __future__ import annotations
 
 from hpctools.elastic.recovery.policy_text import PARTS, parse
 from hpctools.elastic.recovery.settings import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, Recovery
+from hpctools.elastic.recovery.wiring import log_rules_of, watchers_of
 
-__all__ = ["EXIT_CODES", "EXIT_FULL_RESTARTS", "EXIT_RETRIES", "PARTS", "Recovery", "parse"]
+__all__ = [
+    "EXIT_CODES",
+    "EXIT_FULL_RESTARTS",
+    "EXIT_RETRIES",
+    "PARTS",
+    "Recovery",
+    "log_rules_of",
+    "parse",
+    "watchers_of",
+]

@@ -39,7 +39,7 @@ class Hearing:
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
 
-    async def run(self) -> None:
+    async def keep(self) -> None:
         """Keep a matcher until we are cancelled; when it ends too often, do without and say so."""
         for _ in range(STARTS):
             process, reader = await self._start()

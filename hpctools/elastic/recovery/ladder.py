@@ -1,0 +1,166 @@
+"""From a finding to an action: each cause climbs its rungs, and nothing is tried for ever.
+
+Only what is affected is restarted: a rung that needs a culprit is passed over when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpctools.elastic.actions import Action, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.recovery.findings import Finding
+from hpctools.elastic.recovery.settings import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, Recovery
+
+INCIDENT_SECONDS = 5.0
+LAST = ("restartAll", "fail")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was done earlier.
+
+    Attributes:
+        at: when, on the coordinator's clock; before its origin when an earlier coordinator did it.
+        rung: as it was carried out; `excludeNode` also when a replaced node was excluded.
+    """
+
+    at: float
+    cause: str
+    name: str
+    worker: str
+    node: str
+    rung: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do about a finding.
+
+    Attributes:
+        rung: of the ladder; for the run's history.
+        action: what the coordinator is asked for.
+        counts: whether it is a new recovery; False: part of one that was begun just now.
+        why: what the ladder went by, one line.
+    """
+
+    rung: str
+    action: Action
+    counts: bool
+    why: str
+
+
+class Ladder:
+    """The rungs of a run; remembers what it decided."""
+
+    def __init__(self, settings: Recovery) -> None:
+        self._settings = settings
+        self._entries: list[Entry] = []
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Take over what an earlier coordinator of the run did."""
+        self._entries.extend(entries)
+
+    def decide(self, now: float, finding: Finding) -> Decision | None:
+        """What to do; None: an action that was asked for just now covers it."""
+        same = self._incident(now, finding)
+        if same is not None:
+            return self._join(same, finding)
+        rung, why = self._rung(now, finding)
+        decision = self._decision(rung, why, finding)
+        if rung in ("replaceNode", "excludeNode"):
+            decision = self._with_exclusion(now, rung, decision, finding)
+        entry = (finding.cause, finding.name, finding.worker, finding.node, decision.rung)
+        self._entries.append(Entry(now, *entry))
+        return decision
+
+    def _incident(self, now: float, finding: Finding) -> Entry | None:
+        """The recovery that was begun just now because of the same node: several workers ended together."""
+        if finding.cause != "crash" or not self._entries:
+            return None
+        last = self._entries[-1]
+        fresh = now - last.at < INCIDENT_SECONDS and last.cause == "crash"
+        together = last.node == finding.node or last.rung in LAST
+        return last if fresh and together and last.worker != finding.worker else None
+
+    def _join(self, entry: Entry, finding: Finding) -> Decision | None:
+        if entry.rung != "restartProcess":
+            return None
+        reason = _reason(finding, f"with {entry.worker}")
+        return Decision(
+            entry.rung, RestartWorker(finding.worker, reason), False, f"together with {entry.worker}"
+        )
+
+    def _rung(self, now: float, finding: Finding) -> tuple[str, str]:
+        settings, recent = self._settings, self._recent(now)
+        if len(self._entries) >= settings.retries:
+            return "retries", f"jobMaxRetryCount {settings.retries} is used up"
+        tried = sum(_is_like(entry, finding) for entry in recent)
+        possible = [rung for rung in finding.do if _can(rung, finding)] or ["fail"]
+        rung = possible[min(tried, len(possible) - 1)]
+        why = f"time {tried + 1} in {settings.restart.period_s:g} s"
+        partial = sum(entry.rung not in LAST for entry in recent)
+        if rung not in LAST and partial >= settings.restart.partial:
+            last = next((each for each in possible if each in LAST), rung)
+            why = (
+                f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
+                if last != rung
+                else why
+            )
+            rung = last
+        full = sum(entry.rung == "restartAll" for entry in self._entries)
+        if rung == "restartAll" and full >= settings.restart.full:
+            return "fullRestarts", f"maxFullJobRestarts {settings.restart.full} is used up"
+        return rung, why
+
+    def _decision(self, rung: str, why: str, finding: Finding) -> Decision:
+        reason = _reason(finding, why)
+        if rung == "retries":
+            return Decision("fail", Fail(EXIT_RETRIES, reason), True, why)
+        if rung == "fullRestarts":
+            return Decision("fail", Fail(EXIT_FULL_RESTARTS, reason), True, why)
+        actions: dict[str, Action] = {
+            "restartProcess": RestartWorker(finding.worker, reason),
+            "replaceNode": ReplaceNode(finding.node, False, reason),
+            "excludeNode": ReplaceNode(finding.node, True, reason),
+            "rollBack": RollBack(
+                self._settings.back + finding.late, self._settings.skip, reason, finding.step
+            ),
+            "restartAll": RestartAll(reason),
+            "fail": Fail(EXIT_CODES[finding.cause], reason),
+        }
+        return Decision(rung, actions[rung], True, why)
+
+    def _with_exclusion(self, now: float, rung: str, decision: Decision, finding: Finding) -> Decision:
+        """A node is excluded for ever only so often, and when it is to blame for the second time."""
+        excluded = {entry.node for entry in self._entries if entry.rung == "excludeNode"}
+        may = len(excluded) < self._settings.restart.offenders
+        offends = any(entry.node == finding.node for entry in self._recent(now))
+        if not may:
+            return self._decision("replaceNode", decision.why, finding)
+        if offends or rung == "excludeNode":
+            return self._decision(
+                "excludeNode", f"{decision.why}, repeat offender" if offends else decision.why, finding
+            )
+        return decision
+
+    def _recent(self, now: float) -> list[Entry]:
+        return [entry for entry in self._entries if now - entry.at < self._settings.restart.period_s]
+
+
+def _is_like(entry: Entry, finding: Finding) -> bool:
+    """Whether an earlier recovery was for the same cause, at the same place where that is known."""
+    same_place = not finding.node or not entry.node or entry.node == finding.node
+    return (entry.cause, entry.name) == (finding.cause, finding.name) and same_place
+
+
+def _can(rung: str, finding: Finding) -> bool:
+    if rung == "restartProcess":
+        return bool(finding.worker)
+    return bool(finding.node) or rung not in ("replaceNode", "excludeNode")
+
+
+def _reason(finding: Finding, why: str) -> str:
+    name = f" {finding.name}" if finding.name and finding.cause in ("metric", "log") else ""
+    at = f" at step {finding.step}" if finding.step is not None else ""
+    return f"{finding.cause}{name}{at}: {finding.why} ({why})"

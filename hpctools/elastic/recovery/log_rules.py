@@ -1,0 +1,107 @@
+"""Log rules in the coordinator: what the matchers of all nodes told, and what none of them told in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hpctools.elastic.recovery.findings import ActiveTime, Finding
+from hpctools.elastic.recovery.settings import LogRule
+from hpctools.elastic.watchers import Report, View
+
+
+@dataclass
+class _State:
+    rule: LogRule
+    matched: float | None = None
+    began: float = 0.0
+    active: bool = True
+    told: bool = False
+
+
+class Logs:
+    """The rules of logMonitoringConfiguration, for the run as a whole: one worker that prints is enough.
+
+    Args:
+        warn: is told of rules that are given up.
+    """
+
+    def __init__(self, rules: tuple[LogRule, ...], warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._time = ActiveTime()
+        self._states = {rule.name: _State(rule) for rule in rules}
+
+    def heard(self, now: float, report: Report) -> list[Finding]:
+        """A matcher has told of a rule: how many lines, the last number, how many bad ones in a row."""
+        if report.kind != "log":
+            return []
+        if report.metrics.get("dropped"):
+            for each in self._states.values():
+                each.matched = self._time.seconds if each.matched is not None else None
+                each.began = self._time.seconds
+        state = self._states.get(report.what)
+        if state is None or not state.active:
+            return []
+        if report.metrics.get("given_up"):
+            self._give_up(state, report)
+            return []
+        finding = self._judge(state, report)
+        if report.metrics.get("stopped"):
+            state.active = False
+        return [finding] if finding is not None else []
+
+    def tick(self, now: float, view: View) -> list[Finding]:
+        """Whether a line is overdue."""
+        time = self._time.tick(now, view)
+        return [finding for state in self._states.values() if (finding := self._overdue(state, time))]
+
+    def reset(self) -> None:
+        """The training begins again, and the rules with it."""
+        for state in self._states.values():
+            state.began, state.matched, state.told = self._time.seconds, None, False
+
+    def _judge(self, state: _State, report: Report) -> Finding | None:
+        rule, metrics = state.rule, report.metrics
+        if metrics.get("matched"):
+            state.matched, state.told = self._time.seconds, False
+        points = rule.threshold.points if rule.threshold is not None else 1
+        line = report.lines[-1] if report.lines else ""
+        if rule.fault and metrics.get("matched"):
+            return _finding(rule, f"a worker printed: {line}", report)
+        if metrics.get("streak", 0.0) >= points:
+            return _finding(rule, f"{points} bad values in a row, the last in: {line}", report)
+        return None
+
+    def _overdue(self, state: _State, time: float) -> Finding | None:
+        rule = state.rule
+        limit = rule.start_s if state.matched is None else rule.every_s
+        since = state.began if state.matched is None else state.matched
+        if limit is None or not state.active or state.told or time - since <= limit:
+            return None
+        state.told = True
+        what = "no line" if state.matched is None else "no further line"
+        numbers = {"seconds": round(time - since, 2), "limit_s": limit}
+        return _finding(rule, f"{what} matched for {time - since:.1f} s", None, numbers)
+
+    def _give_up(self, state: _State, report: Report) -> None:
+        state.active = False
+        line = f"; the last line: {report.lines[-1]}" if report.lines else ""
+        self._warn(
+            f"log rule {state.rule.name} is given up: its expression takes too long, or the matcher on "
+            f"{report.node} ended{line}"
+        )
+
+
+def _finding(
+    rule: LogRule, why: str, report: Report | None, numbers: dict[str, float] | None = None
+) -> Finding:
+    return Finding(
+        "log",
+        rule.do,
+        why,
+        name=rule.name,
+        worker=report.worker if report is not None else "",
+        node=report.node if report is not None else "",
+        step=report.step if report is not None else None,
+        numbers=numbers if numbers is not None else dict(report.metrics) if report is not None else {},
+    )

@@ -1,0 +1,137 @@
+"""Steps that do not come: a stalled step, a hang; and workers that are slower than the others."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+from hpctools.elastic.recovery.findings import ActiveTime, Finding
+from hpctools.elastic.recovery.settings import Hang, SlowRank, Stall
+from hpctools.elastic.watchers import Report, View
+
+REMEMBERED = 50
+ENOUGH = 3
+
+
+class Pace:
+    """A step takes far longer than the last ones (`stall`), or longer than anything may (`hang`).
+
+    Time in which the run waits for nodes does not count, and a stall is only seen within a generation: the
+    pause of a resize is none.
+    """
+
+    def __init__(self, stall: Stall | None, hang: Hang | None) -> None:
+        self._stall = stall
+        self._hang = hang
+        self._time = ActiveTime()
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self._step: int | None = None
+        self._generation = 0
+        self._since = 0.0
+        self._since_resize = 0.0
+        self._told = False
+
+    def heard(self, now: float, report: Report) -> list[Finding]:
+        """Nothing: steps are seen by the run's view."""
+        return []
+
+    def tick(self, now: float, view: View) -> list[Finding]:
+        """Whether the present step takes too long."""
+        time = self._time.tick(now, view)
+        self._note(time, view)
+        limit, finding = self._limit(time)
+        if limit is None or self._told or finding is None:
+            return []
+        self._told = True
+        worker, node = _behind(view)
+        numbers = {"seconds": round(time - self._since, 2), "limit_s": round(limit, 2), **self._median()}
+        why = f"no step for {time - self._since:.1f} s, the limit is {limit:.1f} s"
+        return [Finding(*finding, why, worker=worker, node=node, step=view.step, numbers=numbers)]
+
+    def reset(self) -> None:
+        """The clock begins anew."""
+        self._since = self._since_resize = self._time.seconds
+        self._told = False
+
+    def _note(self, time: float, view: View) -> None:
+        steps = 0 if self._step is None else view.step - self._step
+        if steps > 0 and self._generation == view.generation:
+            self._seconds.append((time - max(self._since, self._since_resize)) / steps)
+        if view.generation != self._generation or view.phase != "running":
+            self._since_resize = time
+        if steps != 0 or self._step is None:
+            self._since, self._told = time, False
+        self._step, self._generation = view.step, view.generation
+
+    def _limit(self, time: float) -> tuple[float | None, tuple[str, tuple[str, ...]] | None]:
+        if self._hang is not None and time - self._since > self._hang.seconds:
+            return self._hang.seconds, ("hang", self._hang.do)
+        if self._stall is None or len(self._seconds) < ENOUGH:
+            return None, None
+        limit = max(self._stall.seconds, self._stall.ratio * statistics.median(self._seconds))
+        if time - max(self._since, self._since_resize) > limit:
+            return limit, ("stalledStep", self._stall.do)
+        return None, None
+
+    def _median(self) -> dict[str, float]:
+        return {"median_s": round(statistics.median(self._seconds), 4)} if self._seconds else {}
+
+
+class Slow:
+    """A worker whose own time for a shard is far above the others', again and again."""
+
+    def __init__(self, slow: SlowRank) -> None:
+        self._slow = slow
+        self._latest: dict[str, tuple[int, float]] = {}
+        self._streaks: dict[str, int] = {}
+
+    def heard(self, now: float, report: Report) -> list[Finding]:
+        """A worker's time for its last step has come."""
+        value, worker = report.metrics.get(self._slow.metric), report.worker
+        if value is None or report.step is None or self._is_old(worker, report.step):
+            return []
+        self._latest[worker] = (report.step, value)
+        others = [seconds for name, (_, seconds) in self._latest.items() if name != worker]
+        if not others:
+            return []
+        median = statistics.median(others)
+        is_slow = value > self._slow.ratio * median
+        self._streaks[worker] = self._streaks.get(worker, 0) + 1 if is_slow else 0
+        if self._streaks[worker] < self._slow.points:
+            return []
+        self._streaks[worker] = 0
+        return [self._finding(report, value, median)]
+
+    def tick(self, now: float, view: View) -> list[Finding]:
+        """Who is gone is no measure any more."""
+        names = {member.worker for member in view.members}
+        self._latest = {name: seen for name, seen in self._latest.items() if name in names}
+        return []
+
+    def reset(self) -> None:
+        """Compare anew."""
+        self._latest.clear()
+        self._streaks.clear()
+
+    def _is_old(self, worker: str, step: int) -> bool:
+        return worker in self._latest and step <= self._latest[worker][0]
+
+    def _finding(self, report: Report, value: float, median: float) -> Finding:
+        return Finding(
+            "slowRank",
+            self._slow.do,
+            f"{report.worker} needs {value:.3g} s where the others need {median:.3g} s",
+            worker=report.worker,
+            node=report.node,
+            step=report.step,
+            numbers={"seconds": value, "median_s": median, "points": float(self._slow.points)},
+        )
+
+
+def _behind(view: View) -> tuple[str, str]:
+    """Who keeps the others waiting, when it is one only."""
+    training = [member for member in view.members if member.trains]
+    waited_for = [member for member in training if not member.waits]
+    if len(training) == 1 or len(waited_for) != 1:
+        waited_for = training if len(training) == 1 else []
+    return (waited_for[0].worker, waited_for[0].node) if waited_for else ("", "")

@@ -1,0 +1,168 @@
+"""The recovery policy as a watcher of the run: detectors find, the ladder decides, the history is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from hpctools.elastic.actions import Action, Fail
+from hpctools.elastic.recovery.findings import Detector, Finding
+from hpctools.elastic.recovery.ladder import Decision, Ladder
+from hpctools.elastic.recovery.log_rules import Logs
+from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
+from hpctools.elastic.recovery.pace import Pace, Slow
+from hpctools.elastic.recovery.settings import Crash, Recovery
+from hpctools.elastic.watchers import Report, View
+
+SETTLED_SECONDS = 60.0
+QUIET_SECONDS = 60.0
+
+Note = Callable[..., None]
+"""Writes an event into the run's history: its kind, and what else is known by keyword."""
+
+
+class Crashes:
+    """A worker's process has ended by itself."""
+
+    def __init__(self, settings: Crash) -> None:
+        self._settings = settings
+
+    def heard(self, now: float, report: Report) -> list[Finding]:
+        """Whether it ended badly."""
+        if report.kind != "exit" or not report.code:
+            return []
+        ended = f"exit code {report.code}" if report.code > 0 else f"signal {-report.code}"
+        last = f": {report.lines[-1]}" if report.lines else ""
+        return [
+            Finding(
+                "crash",
+                self._settings.do,
+                f"{report.worker} on {report.node} ended with {ended}{last}",
+                worker=report.worker,
+                node=report.node,
+                step=report.step,
+                numbers={"code": float(report.code)},
+            )
+        ]
+
+    def tick(self, now: float, view: View) -> list[Finding]:
+        """Nothing: ends come with reports."""
+        return []
+
+    def reset(self) -> None:
+        """Nothing is remembered."""
+
+
+class RecoveryWatcher:
+    """See `hpctools.elastic.watchers.Watcher`.
+
+    After an action it looks away until the run has changed: what still comes is of the time before.
+
+    Args:
+        note: writes into the run's history.
+        ladder: with what earlier coordinators did.
+    """
+
+    def __init__(self, settings: Recovery, note: Note, ladder: Ladder) -> None:
+        self._settings = settings
+        self._note = note
+        self._ladder = ladder
+        self._detectors = detectors_of(settings, lambda message: note("warning", message=message))
+        self._generation = 0
+        self._looks_away: tuple[int, float] | None = None
+        self._ending = False
+        self._told: dict[tuple[str, str, str], float] = {}
+
+    def handles(self, report: Report) -> bool:
+        """Whether the end of a worker's process is this watcher's to deal with, not the coordinator's."""
+        return report.kind == "exit" and self._settings.enforce and self._settings.crash is not None
+
+    def heard(self, now: float, report: Report) -> Sequence[Action]:
+        """A report has come."""
+        if self._looks_away is not None and report.kind not in ("exit", "log"):
+            return []
+        found = [finding for each in self._detectors for finding in each.heard(now, report)]
+        if self._looks_away is not None:
+            found = [finding for finding in found if finding.cause == "crash"]
+        return self._act(now, found)
+
+    def tick(self, now: float, view: View) -> Sequence[Action]:
+        """Some time has passed."""
+        self._generation = view.generation
+        self._look_again(now, view)
+        found = [finding for each in self._detectors for finding in each.tick(now, view)]
+        return [] if self._looks_away is not None else self._act(now, found)
+
+    def _look_again(self, now: float, view: View) -> None:
+        if self._looks_away is None:
+            return
+        generation, since = self._looks_away
+        changed = view.generation > generation and view.phase == "running"
+        if changed or now - since > SETTLED_SECONDS:
+            self._looks_away = None
+            for each in self._detectors:
+                each.reset()
+
+    def _act(self, now: float, found: Sequence[Finding]) -> list[Action]:
+        actions: list[Action] = []
+        for finding in found:
+            if self._ending or (actions and finding.cause != "crash"):
+                break  # one thing at a time; what is still wrong afterwards will be found again
+            if not self._settings.enforce and self._is_repeated(now, finding):
+                continue
+            decision = self._ladder.decide(now, finding)
+            if decision is None:
+                continue
+            self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
+            if self._settings.enforce:
+                actions.append(decision.action)
+                self._ending = isinstance(decision.action, Fail)
+                self._looks_away = (self._generation, now)
+        return actions
+
+    def _is_repeated(self, now: float, finding: Finding) -> bool:
+        """In mode log nothing changes what was found: say it once a minute."""
+        key = (finding.cause, finding.name, finding.worker)
+        if now - self._told.get(key, float("-inf")) < QUIET_SECONDS:
+            return True
+        self._told[key] = now
+        return False
+
+
+def detectors_of(settings: Recovery, warn: Callable[[str], None]) -> tuple[Detector, ...]:
+    """What a policy looks for; the most specific first."""
+    found: list[Detector] = []
+    if settings.crash is not None:
+        found.append(Crashes(settings.crash))
+    if settings.non_finite is not None:
+        found.append(Finite(settings.non_finite))
+    if settings.metrics:
+        found.append(Metrics(settings.metrics))
+    if settings.spike is not None:
+        found.append(Course(settings.spike))
+    if settings.logs:
+        found.append(Logs(settings.logs, warn))
+    if settings.slow is not None:
+        found.append(Slow(settings.slow))
+    if settings.stall is not None or settings.hang is not None:
+        found.append(Pace(settings.stall, settings.hang))
+    return tuple(found)
+
+
+def _told(finding: Finding, decision: Decision, *, enforced: bool) -> Mapping[str, Any]:
+    """The event `finding`: enough for a person, and for a later coordinator to go on from."""
+    return {
+        "cause": finding.cause,
+        "name": finding.name,
+        "worker": finding.worker,
+        "node": finding.node,
+        "step": finding.step,
+        "why": finding.why,
+        # JSON has no nan.
+        "numbers": {key: value if isfinite(value) else str(value) for key, value in finding.numbers.items()},
+        "rung": decision.rung,
+        "ladder": decision.why,
+        "counts": decision.counts,
+        "mode": "enforce" if enforced else "log",
+    }

@@ -1,0 +1,84 @@
+"""From a run's description to what the coordinator and the agents need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from hpctools.elastic.folder import Event, RunFolder
+from hpctools.elastic.recovery.ladder import Entry, Ladder
+from hpctools.elastic.recovery.policy_text import parse
+from hpctools.elastic.recovery.settings import LogRule
+from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+
+def watchers_of(
+    spec: RunSpec, folder: RunFolder, now: float, note: Note | None = None
+) -> list[RecoveryWatcher]:
+    """The watchers that a run's policy asks for; none without one.
+
+    Args:
+        now: the coordinator's clock; what earlier coordinators did is placed on it.
+        note: writes into the run's history; straight into the folder when None.
+
+    Raises:
+        ElasticError: the policy in the run's description makes no sense (it was checked at submit).
+    """
+    settings = parse(spec.recovery, f"run {spec.id}")
+    if not settings.watches:
+        return []
+    ladder = Ladder(settings)
+    ladder.restore(entries_of(_events(folder), now, datetime.now(timezone.utc)))
+    return [RecoveryWatcher(settings, note or _noting(folder), ladder)]
+
+
+def log_rules_of(spec: RunSpec) -> tuple[LogRule, ...]:
+    """The log rules that an agent's matcher needs; none without a policy."""
+    return parse(spec.recovery, f"run {spec.id}").logs
+
+
+def entries_of(events: Iterable[Event], now: float, utc: datetime) -> list[Entry]:
+    """What earlier coordinators did, from their `finding` events.
+
+    Args:
+        now, utc: the same moment, on the coordinator's clock and on the wall.
+    """
+    return [
+        Entry(now - age, *_parts(event.detail))
+        for event in events
+        if event.event == "finding" and event.detail.get("counts")
+        if (age := _age(event.time, utc)) is not None
+    ]
+
+
+def _age(time: str, utc: datetime) -> float | None:
+    try:
+        return (utc - datetime.fromisoformat(time)).total_seconds()
+    except (ValueError, TypeError):
+        return None  # a damaged line
+
+
+def _parts(detail: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    cause, name, worker, node, rung = (
+        str(detail.get(key, "")) for key in ("cause", "name", "worker", "node", "rung")
+    )
+    return cause, name, worker, node, rung
+
+
+def _events(folder: RunFolder) -> list[Event]:
+    try:
+        return folder.events()
+    except ElasticError:
+        return []  # without a history the ladder begins at its first rung
+
+
+def _noting(folder: RunFolder) -> Note:
+    def note(event: str, **detail: Any) -> None:
+        with contextlib.suppress(ElasticError):  # the coordinator's own journal says that the disk is full
+            folder.append_event(event, **detail)
+
+    return note
