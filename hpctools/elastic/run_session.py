@@ -18,7 +18,7 @@ from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Store, Task, join_store, link, open_store
 from hpctools.elastic.protocol import Message, own_address
-from hpctools.elastic.session import Resharding, Result, Runner, Transferable, Worked
+from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
 from hpctools.elastic.state import receive_state, send_state
 from hpctools.elastic.timing import StepClock
 from hpctools.errors import ElasticError
@@ -68,6 +68,8 @@ class RunSession:
         self._places: dict[int, tuple[int, int]] = {}
         self._commits: dict[int, _Commit] = {}
         self._recover = 0
+        self._roll_backs: dict[int, dict[str, Any]] = {}
+        self._order: Message | None = None
         self._ready_for = 0
         self._agreed = 0
         self._end: str | None = None
@@ -158,6 +160,15 @@ class RunSession:
         """The highest generation that we may switch to when all others may, too."""
         return self._ready_for
 
+    def take_order(self) -> Message | None:
+        """The coordinator's last order to save, once."""
+        order, self._order = self._order, None
+        return order
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Tell the coordinator something; from any thread."""
+        self._channel.send(kind, **fields)
+
     # From one generation to the next
 
     def _switch(self, generation: int) -> None:
@@ -175,9 +186,10 @@ class RunSession:
         """Park until the generation that recovers the run is in force, and be part of it."""
         while self._must_rejoin():
             generation = self._recover
+            self._go_back(self._roll_backs.get(generation))
             completed = self._state.completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
-            self._wait(lambda: generation in self._commits or self._recover > generation)  # noqa: B023
+            self._wait_parked(lambda: generation in self._commits or self._recover > generation)  # noqa: B023
             self._go_if_told()
             if self._recover > generation:
                 continue
@@ -201,11 +213,18 @@ class RunSession:
             self._measure(commit, begun)
         return True
 
+    def _go_back(self, roll_back: Mapping[str, Any] | None) -> None:
+        state = self._state
+        if roll_back is not None and self._has_state and isinstance(state, Restorable):
+            self._has_state = state.roll_back(**roll_back)
+
     def _have_moved(self, group: Group, commit: _Commit) -> bool:
         """Have the state where the generation needs it; False: called away."""
         if isinstance(self._state, Resharding):
             before = self._group if commit.agree else None
             return self._state.move(before, group, self._runner(commit.generation))
+        if commit.receive_from is None and not self._has_state and isinstance(self._state, Restorable):
+            self._state.begin()
         moving = group.begin(lambda: self._move_state(group, commit), self._notify)
         moved = self._outcome(moving, group.number)
         if moved is not None and commit.receive_from is not None:
@@ -261,6 +280,14 @@ class RunSession:
         with self._changed:
             self._changed.wait_for(lambda: until() or self._end is not None)
 
+    def _wait_parked(self, until: Callable[[], bool]) -> None:
+        """Nothing changes the state meanwhile, so it can be saved."""
+        while True:
+            self._wait(lambda: until() or self._order is not None)
+            if self._order is None or not isinstance(self._state, Restorable):
+                return
+            self._state.save_as_ordered()
+
     def _outcome(self, task: Task[Any], generation: int) -> Any:
         """What the task returns; None when we are called away from the generation before."""
         self._wait(lambda: task.finished or self._recover > generation)
@@ -314,10 +341,14 @@ class RunSession:
                 self._end = self._end or ""
             elif kind == "finish":
                 self._finished = True
+            elif kind == "save":
+                self._order = message
             self._changed.notify_all()
 
-    def _on_form(self, generation: int, rank: int, world: int, recover: bool) -> None:
+    def _on_form(self, generation: int, rank: int, world: int, recover: bool, **more: Message) -> None:
         self._places[generation] = (rank, world)
+        if "roll_back" in more:
+            self._roll_backs[generation] = more["roll_back"]
         for older in [each for each in self._links if each < generation and each not in self._commits]:
             del self._links[older]
         if recover:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -73,6 +73,30 @@ class Resharding(Protocol):
         Raises:
             RuntimeError: a group broke; the state is what it was.
         """
+        ...
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A training's state that is saved and can come from what was saved, not only from another worker."""
+
+    def begin(self) -> None:
+        """No worker has a state: become what was saved last, or stay as built."""
+        ...
+
+    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """Become again what the state was after at most `to_step` steps, if that is in memory.
+
+        Args:
+            skip: numbers of steps (the first is 1) whose batches are passed over when they come again.
+
+        Returns:
+            False: no such state is left here; another worker gives one, or `begin` finds one that is saved.
+        """
+        ...
+
+    def save_as_ordered(self) -> None:
+        """Carry out an order to save that has come in, if any; the training stands still."""
         ...
 
 
