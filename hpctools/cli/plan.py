@@ -85,7 +85,8 @@ def compared(
     from hpctools.conf.plan.read import read
 
     paths = [file.path for file in wanted.files]
-    live = read(folder, wanted.accounts.clusters[0], paths=paths, wanted=wanted.accounts)
+    groups = any("allowgroups=" in file.text.lower() for file in wanted.files)
+    live = read(folder, wanted.accounts.clusters[0], paths=paths, wanted=wanted.accounts, groups=groups)
     made = make_plan(wanted, live, folder=folder, release=release, prune=prune)
     owed = unfinished_warnings(History(state), Generations(folder))
     return replace(made, warnings=(*made.warnings, *owed))

@@ -188,6 +188,18 @@ def gives_whole_nodes(partition: Mapping[str, str]) -> bool:
     return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE"
 
 
+def column_of_whole_nodes(release: Release) -> tuple[str, str] | None:
+    """Name the column of `squeue --Format` that shows a job that asked for whole nodes, and its word there.
+
+    22.05.8 and 24.11.5 print `NO` as OverSubscribe; 26.05.5 prints that for every job and has `NODE` as
+    Exclusive, which the others do not know (measured). For releases in between, of which that is not known,
+    there is none.
+    """
+    if release >= (26, 5):
+        return "Exclusive", "NODE"
+    return ("OverSubscribe", "NO") if release < (25, 5) else None
+
+
 def keeps_whole_gpus_from_shards(release: Release) -> bool:
     """Whether a GPU of which a job has shards or MPS is never given whole to another (from 23.11.5).
 

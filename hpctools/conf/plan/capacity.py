@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hpctools.conf.plan import effects, values
@@ -39,6 +39,26 @@ def capacity(meaning: Meaning, nodes: str) -> Capacity:
             total[tres] = total.get(tres, 0) + count * number
             most[tres] = max(most.get(tres, 0), count)
     return Capacity(len(names), total, most)
+
+
+def least(meaning: Meaning, lists: Iterable[str], demand: Demand) -> Tres:
+    """Count what the smallest node has, each TRES for itself, of those on which a job fits; {} of none.
+
+    Args:
+        lists: folded lists of nodes.
+    """
+    shapes = {
+        id(meaning.nodes[name].shape): meaning.nodes[name].shape
+        for nodes in lists
+        for name in (expand(nodes) if nodes else ())
+        if name in meaning.nodes
+    }
+    fitting = [node for node in map(_of_node, shapes.values()) if _fits(demand, node)]
+    return {name: min(node.get(name, 0) for node in fitting) for name in {*()}.union(*fitting)}
+
+
+def _fits(demand: Demand, node: Tres) -> bool:
+    return all(count <= node.get(name, 0) for name, count in demand.per_node.items())
 
 
 def _of_node(shape: Raw) -> Mapping[str, int]:

@@ -23,6 +23,7 @@ from hpctools.conf.plan.partitions import partition_changes
 from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
+from hpctools.conf.plan.whole_nodes import demands_in
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
@@ -30,6 +31,8 @@ _SLURM_CONF = "slurm.conf"
 _MOST_NAMED = 5
 # What of a node jobs ask for, and a partition has as much of as its nodes.
 _SIZES = {"CPUs", "Gres"}
+# What of a partition puts its jobs under other limits: its QoS, and whether they get whole nodes.
+_UNDER_LIMITS = {"QOS", "OverSubscribe"}
 
 
 def make_plan(
@@ -52,7 +55,17 @@ def make_plan(
     disk, trouble = _disk(live, cluster)
     texts = {file.path: file.text for file in wanted.files}
     meaning = read_meaning({**live.disk.files, **texts}, _SLURM_CONF, cluster)
-    sides = Sides(cluster, release, meaning, disk, live.running, live.jobs, live.status, live.demands)
+    sides = Sides(
+        cluster,
+        release,
+        meaning,
+        disk,
+        live.running,
+        live.jobs,
+        live.status,
+        live.demands,
+        live.groups,
+    )
     found = _Found()
     found.take_slurm_conf(sides)
     found.take_files(wanted, live, sides)
@@ -105,6 +118,9 @@ class _Found:
         parents = {account.parent for tree in trees for account in tree.accounts}
         self.changes.extend(account_changes(found, hindrances, sides.release, parents))
         self._name(each.job for each in hindrances)
+        named = {job for change in self.changes for job in change.jobs}
+        unnamed = [each.job for each in hindrances if each.job.id not in named]
+        self.changes = [_with_limited(change, unnamed) for change in self.changes]
         return _kept(found.kept, prune=prune)
 
     def _take(self, changes: Iterator[Change], sides: Sides) -> None:
@@ -123,10 +139,26 @@ def _hindrances(
     found: AccountDifference, there: AccountTree, live: Live, sides: Sides
 ) -> tuple[Hindrance, ...]:
     """What the limits to be do to the jobs there are."""
-    now, wanted = (_enforced(sides, meaning) for meaning in (sides.now or sides.wanted, sides.wanted))
-    before = rules_of(there, now)
-    after = changed(before, found.changes, wanted)
-    return tuple(hindered(before, after, Queue(live.jobs, live.demands, live.used)))
+    present = sides.now or sides.wanted
+    before = rules_of(there, _enforced(sides, present), _qos_of_partitions(present))
+    after = changed(before, found.changes, _enforced(sides, sides.wanted), _qos_of_partitions(sides.wanted))
+    now, then = (demands_in(each, live.jobs, live.demands) for each in (present, sides.wanted))
+    earlier = {job: demand for job, demand in now.items() if demand != then[job]}
+    return tuple(hindered(before, after, Queue(live.jobs, then, live.used, earlier)))
+
+
+def _qos_of_partitions(meaning: Meaning) -> dict[str, str]:
+    stated = {name: keys.partition("qos", raw.get("qos")) for name, raw in meaning.partitions.items()}
+    return {name: qos for name, qos in stated.items() if qos}
+
+
+def _with_limited(change: Change, jobs: Sequence[DisturbedJob]) -> Change:
+    """A change of a partition that brings jobs under limits, with those jobs."""
+    if change.area != "partition" or change.key not in _UNDER_LIMITS:
+        return change
+    mine = tuple(job for job in jobs if change.subject in job.partition.split(","))
+    effect = effects.joined(change.effect, effects.of_jobs(mine))
+    return replace(change, effect=effect, jobs=(*change.jobs, *(job.id for job in mine)))
 
 
 def _enforced(sides: Sides, meaning: Meaning) -> frozenset[str]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hpctools.slurm import parse
+from hpctools.slurm.versions import Release, column_of_whole_nodes
 
 # squeue(1), --Format; no field holds words of people. For a job that waits tres-alloc is what it asks for.
 _FIELDS = ("JobID", "tres-alloc", "cpus-per-tres", "MinMemory", "tres-per-node", "NumNodes", "TimeLeft")
-DEMAND_FORMAT = ",".join(f"{name}:|" for name in _FIELDS)
 
 _COUNT = re.compile(r"([\d.]+)([KMGTP]?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -28,27 +28,46 @@ class Demand:
         per_node: counts of generic resources that it wants on every one of its nodes, as `tres` names them.
         nodes: how many nodes it wants, the most when it says a range.
         left: minutes that it may still run; None when unlimited or not known.
+        whole: whether it asks for whole nodes.
+        per_cpu: MiB that come with each CPU; 0 when that is not how it asks for memory, or not known.
     """
 
     tres: Tres = field(default_factory=dict)
     per_node: Tres = field(default_factory=dict)
     nodes: int = 1
     left: int | None = None
+    whole: bool = False
+    per_cpu: int = 0
 
 
-def read_demands(text: str) -> dict[int, Demand]:
-    """Read `squeue --noheader --Format=DEMAND_FORMAT`, by job id; a pending array is one job."""
+def demand_format(release: Release) -> str:
+    """Return what `squeue --Format` is given, for `read_demands`."""
+    column = column_of_whole_nodes(release)
+    return ",".join(f"{name}:|" for name in (*_FIELDS, *(column[:1] if column else ())))
+
+
+def read_demands(text: str, release: Release) -> dict[int, Demand]:
+    """Read `squeue --noheader --Format=demand_format(release)`, by job id; a pending array is one job."""
+    column = column_of_whole_nodes(release)
     rows = (line.strip().split("|") for line in text.splitlines())
-    return {int(row[0]): _demand(row) for row in rows if len(row) > len(_FIELDS) and row[0].isdecimal()}
+    return {
+        int(row[0]): _demand(row, whole=column is not None and row[len(_FIELDS)] == column[1])
+        for row in rows
+        if len(row) > len(_FIELDS) and row[0].isdecimal()
+    }
 
 
-def _demand(row: list[str]) -> Demand:
-    _, tres, cpus_per_tres, memory, per_node, nodes, left = row[: len(_FIELDS)]
+def _demand(row: list[str], *, whole: bool) -> Demand:
+    _, shown, cpus_per_tres, memory, per_node, nodes, left = row[: len(_FIELDS)]
+    tres, stated = _tres(shown), _count("mem", memory)
+    per_cpu = stated if _is_per_cpu(tres, stated) else 0
     return Demand(
-        _with_cpus(_tres(tres), generic(cpus_per_tres), _count("mem", memory)),
+        _with_cpus(tres, generic(cpus_per_tres), per_cpu),
         generic(per_node),
         int(nodes) if nodes.isdecimal() else 1,
         parse.minutes(left),
+        whole,
+        per_cpu,
     )
 
 
@@ -79,18 +98,21 @@ def generic(text: str) -> dict[str, int]:
     return found
 
 
-def _with_cpus(tres: dict[str, int], per_tres: Tres, memory: int) -> dict[str, int]:
+def _is_per_cpu(tres: Tres, memory: int) -> bool:
+    """Whether memory is for each CPU. A job of as many CPUs as nodes may mean either: it counts as told."""
+    cpus = tres.get("cpu", 0)
+    return bool(memory) and tres.get("mem") == memory * cpus and cpus > tres.get("node", 1)
+
+
+def _with_cpus(tres: dict[str, int], per_tres: Tres, per_cpu: int) -> dict[str, int]:
     """What a waiting job asks for, with the CPUs that come with its GPUs, and with their memory.
 
-    squeue counts them only once a job runs: with 12 CPUs a GPU and 8 GPUs it shows one CPU (22.05.8). A job
-    of as many CPUs as nodes may mean its memory for either; then it counts as it is told.
+    squeue counts them only once a job runs: with 12 CPUs a GPU and 8 GPUs it shows one CPU (22.05.8).
     """
     cpus = max((count * tres.get(name, 0) for name, count in per_tres.items()), default=0)
-    stated = tres.get("cpu", 0)
-    if cpus <= stated:
+    if cpus <= tres.get("cpu", 0):
         return tres
-    per_cpu = memory and tres.get("mem") == memory * stated and stated > tres.get("node", 1)
-    return {**tres, "cpu": cpus, **({"mem": memory * cpus} if per_cpu else {})}
+    return {**tres, "cpu": cpus, **({"mem": per_cpu * cpus} if per_cpu else {})}
 
 
 Holder = tuple[str, str, str]

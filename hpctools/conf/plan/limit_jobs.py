@@ -59,11 +59,13 @@ class Queue:
     Attributes:
         demands: by job id; of a job that is missing only numbers and times are looked at.
         used: of limits on used time, by holder.
+        earlier: what jobs take now, where it is not what they would take then.
     """
 
     jobs: Sequence[Job]
     demands: Mapping[int, Demand] = field(default_factory=dict)
     used: Mapping[Holder, Used] = field(default_factory=dict)
+    earlier: Mapping[int, Demand] = field(default_factory=dict)
 
     def held(self, rules: Rules) -> dict[tuple[str, ...], Held]:
         """What the jobs that run hold, by the groups of rules."""
@@ -77,18 +79,36 @@ class Queue:
 
 def hindered(before: Rules, after: Rules, queue: Queue) -> Iterator[Hindrance]:
     """Yield the jobs that new rules would disturb, each with every limit that does, the worst first."""
-    if before == after:
+    if before == after and not queue.earlier:
         return
-    held = queue.held(after)
+    look = _Look(before, after, queue, queue.held(after))
     for job in queue.jobs:
-        demand = queue.demands.get(job.id, _NOTHING)
-        old = {limit.place: limit for limit in before.limits(job)}
-        new = [limit for limit in after.limits(job) if _tighter(limit, old.get(limit.place))]
         if job.state == "PENDING":
-            if not (_hopeless(old.values(), job, demand, before) or before.refusing_qos(job)):
-                yield from _waiting(job, demand, new, _Look(after, queue, held))
+            if not before.refusing_qos(job):
+                ways = [tuple(_in_partition(job, name, look)) for name in job.partition.split(",")]
+                yield from min(ways, key=_badness)
         elif job.nodes and "safe" not in after.enforced:
-            yield from _running(job, new, old, queue)
+            yield from _running(job, *_new_limits(job, job.partition, look), queue)
+
+
+def _badness(found: Sequence[Hindrance]) -> int:
+    return 1 + any(not each.job.waits for each in found) if found else 0
+
+
+def _in_partition(job: Job, partition: str, look: _Look) -> Iterator[Hindrance]:
+    """What would be in a waiting job's way in one of its partitions, and is not now."""
+    demand = look.queue.demands.get(job.id, _NOTHING)
+    earlier = look.queue.earlier.get(job.id, demand)
+    limits, old = _new_limits(job, partition, look)
+    if not _hopeless(old.values(), job, earlier, look.before):
+        limits = list(look.rules.limits(job, partition)) if earlier != demand else limits
+        yield from _waiting(job, demand, limits, look)
+
+
+def _new_limits(job: Job, partition: str, look: _Look) -> tuple[list[Limit], dict[Place, Limit]]:
+    """The limits that are tighter than before, and those of before."""
+    old = {limit.place: limit for limit in look.before.limits(job, partition)}
+    return [each for each in look.rules.limits(job, partition) if _tighter(each, old.get(each.place))], old
 
 
 def _tighter(new: Limit, old: Limit | None) -> bool:
@@ -96,8 +116,9 @@ def _tighter(new: Limit, old: Limit | None) -> bool:
 
 
 class _Look(NamedTuple):
-    """What a job is compared with."""
+    """What a job is compared with: the rules now and then, and what there is."""
 
+    before: Rules
     rules: Rules
     queue: Queue
     held: Mapping[tuple[str, ...], Held]

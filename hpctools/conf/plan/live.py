@@ -45,6 +45,7 @@ class Live:
         used: what is used of limits on used time.
         release: of Slurm as it runs or, when slurmctld does not answer, as it is installed.
         unknown: what could not be read, and why, a line each.
+        groups: the groups of people whose jobs wait, where they count and are known.
     """
 
     disk: OnDisk
@@ -55,6 +56,7 @@ class Live:
     unknown: tuple[str, ...] = ()
     demands: Mapping[int, Demand] = field(default_factory=dict)
     used: Mapping[Holder, Used] = field(default_factory=dict)
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def running(self) -> Meaning | None:

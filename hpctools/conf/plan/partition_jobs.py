@@ -6,7 +6,7 @@ Those of a partition that goes end at once, all of them (tried on all releases).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hpctools.conf.plan import effects
@@ -29,7 +29,7 @@ def disturbed_by(sides: Sides, partition: str, key: str, before: str, after: str
     Args:
         before, after: canonical texts.
     """
-    why = _reason(key, before, after)
+    why = _reason(sides, key, before, after)
     if why is None:
         return ()
     told = ((job, why(job, sides.demands.get(job.id, _NOTHING))) for job in _waiting(sides, partition))
@@ -112,10 +112,12 @@ def _waiting(sides: Sides, partition: str) -> Iterator[Job]:
     return (job for job in sides.jobs if job.state == "PENDING" and partition in job.partition.split(","))
 
 
-def _reason(key: str, before: str, after: str) -> Why | None:
+def _reason(sides: Sides, key: str, before: str, after: str) -> Why | None:
     reasons: dict[str, Callable[[str, str], Why | None]] = {
         "maxtime": _too_long,
         "maxnodes": _too_many,
+        "minnodes": _too_few,
+        "allowgroups": lambda before, after: _not_in_groups(sides.groups, before, after),
         "allowaccounts": lambda _, after: _not_among("account", after),
         "allowqos": lambda _, after: _not_among("qos", after),
         "denyaccounts": lambda _, after: _among("account", after),
@@ -152,6 +154,36 @@ def _too_many(before: str, after: str) -> Why | None:
         if wanted <= most or (old is not None and wanted > old):
             return ""
         return f"it asks for {effects.amount('node', wanted)}, and at most {most} are allowed then"
+
+    return why
+
+
+def _too_few(before: str, after: str) -> Why | None:
+    """What counts is the least number of nodes that a job asks for, also of one that would take more."""
+    if not after.isdecimal():
+        return None
+    fewest, old = int(after), int(before) if before.isdecimal() else 0
+
+    def why(_: Job, demand: Demand) -> str:
+        wanted = demand.tres.get("node", 1)
+        if wanted >= fewest or wanted < old:
+            return ""
+        return f"it asks for {effects.amount('node', wanted)}, and {fewest} are the fewest then"
+
+    return why
+
+
+def _not_in_groups(groups: Mapping[str, frozenset[str]], before: str, after: str) -> Why | None:
+    """Slurm's own people may use every partition; of those who are not known here nothing is said."""
+    allowed, old = set(after.split(",")), set(before.split(","))
+    if allowed == {"all"}:
+        return None
+
+    def why(job: Job, _: Demand) -> str:
+        mine = {name.lower() for name in groups.get(job.user, ())}
+        if job.user == "root" or not mine or mine & allowed or not (old == {"all"} or mine & old):
+            return ""
+        return f"{job.user} is in no group that may use it then"
 
     return why
 

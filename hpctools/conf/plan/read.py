@@ -9,15 +9,16 @@ from typing import NamedTuple, TypeVar
 
 from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.live import live_queries, parse_live
-from hpctools.conf.plan.demand import DEMAND_FORMAT, Demand, Holder, Used, read_demands, read_used
+from hpctools.conf.plan.demand import Demand, Holder, Used, demand_format, read_demands, read_used
 from hpctools.conf.plan.live import Live, OnDisk
+from hpctools.conf.plan.people import groups_of
 from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
 from hpctools.slurm import munge, parse, run
 from hpctools.slurm.environment import asking
 from hpctools.slurm.types import Job
-from hpctools.slurm.versions import Release, parse_release
+from hpctools.slurm.versions import OLDEST, Release, parse_release
 
 Answer = TypeVar("Answer")
 Ask = Callable[[Sequence[str]], str]
@@ -71,6 +72,7 @@ def read(
     *,
     paths: Sequence[str] = (),
     wanted: AccountTree | None = None,
+    groups: bool = False,
     ask: Ask | None = None,
 ) -> Live:
     """Read what there is.
@@ -82,6 +84,7 @@ def read(
         cluster: the cluster's name.
         paths: more files of the folder that count, relative to it.
         wanted: the accounts to be; what is used of their limits on used time is asked for.
+        groups: whether the groups of people whose jobs wait are asked for; a directory may take its time.
         ask: runs Slurm's commands; `commands(folder)` when None.
     """
     ask = ask or commands(folder)
@@ -96,7 +99,18 @@ def read(
     unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
     unknown = (*unreadable, *queue.silence, *no_accounts)
     release = _release(queue.shown, ask)
-    return Live(disk, queue.shown, accounts, queue.jobs, release, unknown, queue.demands, queue.used)
+    people = {job.user for job in queue.jobs if job.state == "PENDING"} if groups else ()
+    return Live(
+        disk,
+        queue.shown,
+        accounts,
+        queue.jobs,
+        release,
+        unknown,
+        queue.demands,
+        queue.used,
+        groups_of(people),
+    )
 
 
 class _Controller(NamedTuple):
@@ -118,10 +132,11 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
     if down:
         return _Controller(None, (f"what slurmctld runs and its jobs are not compared: {down}",))
     config = pool.submit(ask, ("scontrol", "show", "config"))
+    release = _release(None, ask) or OLDEST
     nodes = pool.submit(ask, (*_SHOW, "node"))
     partitions = pool.submit(ask, (*_SHOW, "partition"))
     queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"))
-    asked = pool.submit(ask, ("squeue", "--all", "--noheader", f"--Format={DEMAND_FORMAT}"))
+    asked = pool.submit(ask, ("squeue", "--all", "--noheader", f"--Format={demand_format(release)}"))
     spent = [pool.submit(ask, argv) for argv in _usage_queries(wanted)]
     shown, silence = _answer(
         lambda: read_shown(config.result(), nodes.result(), partitions.result()),
@@ -129,7 +144,7 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
     )
     jobs, no_jobs = _answer(lambda: tuple(parse.jobs(queue.result())), "jobs are not looked at")
     demands, no_demands = _answer(
-        lambda: read_demands(asked.result()), "what jobs ask for is not compared with limits"
+        lambda: read_demands(asked.result(), release), "what jobs ask for is not compared with limits"
     )
     used, no_used = _answer(
         lambda: {holder: use for each in spent for holder, use in read_used(each.result()).items()},

@@ -1,8 +1,9 @@
 """The limits of QoS, accounts and people under which a job is: pure.
 
-Slurm's order (sacctmgr(1), and tried on 22.05.8): what the job's QoS limits, an association does not limit
-again. Limits on a group count at every account above a person; limits on a job or on a person's jobs are
-those of the nearest association that states any.
+Slurm's order (sacctmgr(1), and tried): what the partition's QoS limits, the job's QoS does not limit again,
+and what either limits, an association does not; a job's QoS with the flag OverPartQOS goes before the
+partition's. Limits on a group count at every account above a person; limits on a job or on a person's jobs
+are those of the nearest association that states any.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class Rules:
         qos, accounts, people: settings in sacctmgr's words; people by name and account.
         parents: each account's parent.
         enforced: words of AccountingStorageEnforce, with what they bring along.
+        partitions: the QoS of partitions that have one.
     """
 
     qos: Mapping[str, Settings] = field(default_factory=dict)
@@ -103,9 +105,10 @@ class Rules:
     people: Mapping[tuple[str, str], Settings] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     enforced: frozenset[str] = frozenset()
+    partitions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _known(self) -> dict[tuple[str, str, str], tuple[Limit, ...]]:
+    def _known(self) -> dict[tuple[str, ...], tuple[Limit, ...]]:
         return {}
 
     def chain(self, account: str) -> tuple[str, ...]:
@@ -113,21 +116,29 @@ class Rules:
         return (account, *above(account, self.parents))
 
     def groups(self, job: Job) -> tuple[tuple[str, ...], ...]:
-        """The groups whose use a job counts to; see `Limit.group`."""
-        return (
-            ("qos", job.qos),
-            ("qos", job.qos, "user", job.user),
-            ("qos", job.qos, "account", job.account),
-            ("association", job.user, job.account),
-            *(("account", name) for name in self.chain(job.account)),
+        """The groups whose use a job that runs counts to; see `Limit.group`."""
+        own = (
+            group
+            for qos in self._qos_of(job, job.partition)
+            for group in (("qos", qos), ("qos", qos, "user", job.user), ("qos", qos, "account", job.account))
         )
+        above = (("account", name) for name in self.chain(job.account))
+        return (*own, ("association", job.user, job.account), *above)
 
-    def limits(self, job: Job) -> tuple[Limit, ...]:
-        """The limits that count for a job; jobs of one person, account and QoS have the same."""
-        place = (job.user, job.account, job.qos)
+    def limits(self, job: Job, partition: str) -> tuple[Limit, ...]:
+        """The limits that count for a job in a partition; one person, account and QoS have the same."""
+        place = (job.user, job.account, job.qos, self.partitions.get(partition, ""))
         if place not in self._known:
-            self._known[place] = tuple(self._limits(job)) if "limits" in self.enforced else ()
+            self._known[place] = tuple(self._limits(job, partition)) if "limits" in self.enforced else ()
         return self._known[place]
+
+    def _qos_of(self, job: Job, partition: str) -> tuple[str, ...]:
+        """The QoS under which a job is, the one that counts first at the beginning."""
+        other = self.partitions.get(partition, "")
+        if not other or other == job.qos:
+            return (job.qos,)
+        flags = names_of(self.qos.get(job.qos, {}).get("Flags", "").lower())
+        return (job.qos, other) if "overpartqos" in flags else (other, job.qos)
 
     def refusing_qos(self, job: Job) -> Holder | None:
         """Whose list of QoS leaves a job's out; None when it may use it. The nearest list counts."""
@@ -141,16 +152,19 @@ class Rules:
         for name in self.chain(job.account):
             yield ("account", name, ""), self.accounts.get(name, {})
 
-    def _limits(self, job: Job) -> Iterator[Limit]:
-        settings = self.qos.get(job.qos, {})
-        counted = bool(settings.get("MaxJobsPerUser") or settings.get("MaxJobsPerAccount"))
+    def _limits(self, job: Job, partition: str) -> Iterator[Limit]:
+        stated = [(name, self.qos.get(name, {})) for name in self._qos_of(job, partition)]
+        counted = any(each.get("MaxJobsPerUser") or each.get("MaxJobsPerAccount") for _, each in stated)
         for kind in KINDS:
-            mine = _values(kind, settings.get(kind.qos, ""))
-            group = () if kind.scope in ("job", "node") else ("qos", job.qos, *_part(kind, job))
-            for tres, value in mine.items():
-                yield Limit(kind, ("qos", job.qos, ""), kind.qos, tres, value, group)
+            taken: dict[str, int] = {}
+            for name, settings in stated:
+                values = _values(kind, settings.get(kind.qos, ""))
+                group = () if kind.scope in ("job", "node") else ("qos", name, *_part(kind, job))
+                for tres in values.keys() - taken.keys():
+                    yield Limit(kind, ("qos", name, ""), kind.qos, tres, values[tres], group)
+                taken = {**values, **taken}
             if kind.association and not (kind.association == "MaxJobs" and counted):
-                yield from self._of_associations(kind, job, mine)
+                yield from self._of_associations(kind, job, taken)
 
     def _of_associations(self, kind: Kind, job: Job, taken: Mapping[str, int]) -> Iterator[Limit]:
         done = set(taken)
@@ -180,18 +194,26 @@ def _values(kind: Kind, text: str) -> dict[str, int]:
     return {name: int(count) for name, count in parse_tres(text).items() if count.isdecimal()}
 
 
-def rules_of(tree: AccountTree, enforced: frozenset[str]) -> Rules:
-    """The rules that slurmdbd holds."""
+def rules_of(
+    tree: AccountTree, enforced: frozenset[str], partitions: Mapping[str, str] | None = None
+) -> Rules:
+    """The rules that slurmdbd holds, and the QoS of partitions."""
     return Rules(
         {qos.name: qos.settings for qos in tree.qos},
         {account.name: account.settings for account in tree.accounts},
         {(row.user, row.account): row.settings for row in tree.associations},
         {account.name: account.parent for account in tree.accounts},
         enforced,
+        partitions or {},
     )
 
 
-def changed(rules: Rules, changes: Sequence[AccountChange], enforced: frozenset[str]) -> Rules:
+def changed(
+    rules: Rules,
+    changes: Sequence[AccountChange],
+    enforced: frozenset[str],
+    partitions: Mapping[str, str] | None = None,
+) -> Rules:
     """The rules after changes of slurmdbd; what is removed has no jobs in the queue."""
     qos, accounts = dict(rules.qos), dict(rules.accounts)
     people, parents = dict(rules.people), dict(rules.parents)
@@ -207,4 +229,4 @@ def changed(rules: Rules, changes: Sequence[AccountChange], enforced: frozenset[
         elif change.kind == "account":
             parents |= {change.name: told["Parent"]} if "Parent" in told else {}
             accounts[change.name] = {**accounts.get(change.name, {}), **told}
-    return Rules(qos, accounts, people, parents, enforced)
+    return Rules(qos, accounts, people, parents, enforced, partitions or {})

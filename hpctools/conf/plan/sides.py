@@ -32,6 +32,7 @@ class Sides:
         jobs: jobs in the queue.
         status: how each node does.
         demands: what jobs ask for or hold, by id.
+        groups: the groups of people whose jobs wait, where they are known.
     """
 
     cluster: str
@@ -42,6 +43,7 @@ class Sides:
     jobs: tuple[Job, ...] = ()
     status: Mapping[str, NodeStatus] = field(default_factory=dict)
     demands: Mapping[int, Demand] = field(default_factory=dict)
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def now(self) -> Meaning | None:

@@ -1,34 +1,55 @@
 """What jobs ask for and what is used, as real daemons print it."""
 
-from hpctools.conf.plan.demand import DEMAND_FORMAT, Demand, Used, read_demands, read_used
+from hpctools.conf.plan.demand import Demand, Used, demand_format, read_demands, read_used
 
-# Printed by 22.05.8, 24.11.5 and 26.05.5 alike, but for `gres:gpu:8` where the later ones have `gres/gpu:8`.
+EARLY, BETWEEN, LATEST = (22, 5, 8), (25, 5), (26, 5, 5)
+# Printed by 22.05.8, 24.11.5 and 26.05.5 alike, but for `gres:gpu:8` where the later ones have `gres/gpu:8`;
+# the last column, OverSubscribe, is another one of 26.05.5.
 QUEUE = """\
-7|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres:gpu:a100:8|3|1:00:00|
-8|cpu=1,mem=2G,node=1,billing=300,gres/gpu=3|gpu:12|2G|N/A|1|UNLIMITED|
-2|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres/gpu:8|2|1:00:00|
-1|cpu=4,mem=4M,node=1,billing=33|N/A|1M|N/A|1|59:59|
-6|cpu=4,mem=8G,node=2,gres/gpu=2|gpu:12|2G|gres/gpu:1|2|10:00|
-9|cpu=200,mem=1.50T,node=4,gres/shard=2|N/A|0|gres/shard:2|4|2-00:00:00|
+7|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres:gpu:a100:8|3|1:00:00|OK|
+8|cpu=1,mem=2G,node=1,billing=300,gres/gpu=3|gpu:12|2G|N/A|1|UNLIMITED|NO|
+2|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|11673M|gres/gpu:8|2|1:00:00|OK|
+1|cpu=4,mem=4M,node=1,billing=33|N/A|1M|N/A|1|59:59|NO|
+6|cpu=4,mem=8G,node=2,gres/gpu=2|gpu:12|2G|gres/gpu:1|2|10:00|USER|
+9|cpu=200,mem=1.50T,node=4,gres/shard=2|N/A|0|gres/shard:2|4|2-00:00:00|YES|
 """
 
 
 def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> None:
-    found = read_demands(QUEUE)
+    found = read_demands(QUEUE, EARLY)
     gpus = {"node": 2, "billing": 1600, "gres/gpu": 16}
     assert found == {
         7: Demand({"cpu": 192, "mem": 11673, **gpus}, {"gres/gpu": 8, "gres/gpu:a100": 8}, 3, 60),
-        8: Demand({"cpu": 36, "mem": 2048, "node": 1, "billing": 300, "gres/gpu": 3}, {}, 1, None),
+        8: Demand({"cpu": 36, "mem": 2048, "node": 1, "billing": 300, "gres/gpu": 3}, {}, 1, whole=True),
         2: Demand({"cpu": 192, "mem": 11673, **gpus}, {"gres/gpu": 8}, 2, 60),
-        6: Demand({"cpu": 24, "mem": 2048 * 24, "node": 2, "gres/gpu": 2}, {"gres/gpu": 1}, 2, 10),
-        1: Demand({"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60),
+        6: Demand(
+            {"cpu": 24, "mem": 2048 * 24, "node": 2, "gres/gpu": 2}, {"gres/gpu": 1}, 2, 10, per_cpu=2048
+        ),
+        1: Demand({"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60, whole=True, per_cpu=1),
         9: Demand({"cpu": 200, "mem": 1536 * 1024, "node": 4, "gres/shard": 2}, {"gres/shard": 2}, 4, 2880),
     }
-    assert DEMAND_FORMAT.count("|") == len(QUEUE.splitlines()[0].split("|")) - 1
+    assert demand_format(EARLY).count("|") == len(QUEUE.splitlines()[0].split("|")) - 1
+
+
+def test_each_release_shows_in_its_own_way_who_asked_for_whole_nodes() -> None:
+    """26.05.5 prints OverSubscribe=NO for every job."""
+    row = "1|cpu=1,node=1|N/A|0|N/A|1|1:00|{}|"
+    words = ("OK", "NO", "NODE", "USER")
+    found = {
+        release: [read_demands(row.format(word), release)[1].whole for word in words]
+        for release in (EARLY, BETWEEN, LATEST)
+    }
+    assert found == {
+        EARLY: [False, True, False, False],
+        BETWEEN: [False] * 4,
+        LATEST: [False, False, True, False],
+    }
+    columns = [demand_format(release).split(",")[-1] for release in found]
+    assert columns == ["OverSubscribe:|", "TimeLeft:|", "Exclusive:|"]
 
 
 def test_what_cannot_be_understood_is_left_out() -> None:
-    assert read_demands("squeue: error: no\n\n5|x|\nJOBID|TRES|A|B|C|D|E|\n") == {}
+    assert read_demands("squeue: error: no\n\n5|x|\nJOBID|TRES|A|B|C|D|E|F|\n", EARLY) == {}
 
 
 USE = """\
