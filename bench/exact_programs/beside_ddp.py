@@ -39,14 +39,14 @@ class Samples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(1)
-        self._inputs = torch.randn(BATCH * 100, 256, generator=generator)
-        self._labels = torch.randint(10, (BATCH * 100,), generator=generator)
+        self._inputs = torch.randn(1000, 256, generator=generator)
+        self._labels = torch.randint(10, (1000,), generator=generator)
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return 1 << 17
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._inputs[index], self._labels[index]
+        return self._inputs[index % 1000], self._labels[index % 1000]
 
 
 def training_step(
@@ -76,7 +76,7 @@ def ours(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[l
 
 def theirs(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[list[torch.Tensor]]) -> None:
     """One step with DDP."""
-    training_step(model, next(batches), lambda loss: loss.backward())
+    training_step(model, next(batches), torch.Tensor.backward)
     optimizer.step()
     optimizer.zero_grad()
 
@@ -117,10 +117,12 @@ optimizers[0].step()
 
 
 def ours_once() -> None:
+    """A step of ours."""
     ours(model, optimizers[0], own_batches)
 
 
 def theirs_once() -> None:
+    """A step of theirs."""
     theirs(ddp, optimizers[1], their_batches)
 
 
