@@ -1,6 +1,6 @@
 """Elastic training: the library a training script imports, the node agent and the run coordinator.
 
-`Loader` is all that a training needs; it is loaded on first use, because it needs torch, and the agent, the
+`Loader` is all that a training needs (`Checkpoint` is for one that wants its own); it is loaded on first use, because it needs torch, and the agent, the
 coordinator and hp-status do not.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hpctools.elastic.checkpoint import Checkpoint
     from hpctools.elastic.loader import Loader
 
-__all__ = ["Loader"]
+__all__ = ["Checkpoint", "Loader"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> object:
         from hpctools.elastic.loader import Loader
 
         return Loader
+    if name == "Checkpoint":
+        from hpctools.elastic.checkpoint import Checkpoint
+
+        return Checkpoint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

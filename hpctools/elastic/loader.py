@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
+from hpctools.elastic.checkpoint import Checkpoint
+from hpctools.elastic.checkpoint.attach import keeper_of
 from hpctools.elastic.fast import FastSum
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
@@ -62,6 +64,8 @@ class Loader:
             are all-reduced beside the backward pass. Also right to the sample on any number of workers,
             but rounded differently on each.
         microbatch: fast mode: samples that the loop sees at a time, at most (gradient accumulation).
+        checkpoint: where and how often the training is saved, and what it begins from. None: as the run was
+            submitted; without a run not at all.
         threads: of torch on the CPU; kernels may round differently with another number. None: as they are.
 
     Raises:
@@ -88,6 +92,7 @@ class Loader:
         collate: Callable[[list[Any]], Any] = default_collate,
         mode: Literal["exact", "fast"] = "exact",
         microbatch: int | None = None,
+        checkpoint: Checkpoint | None = None,
         threads: int | None = 1,
     ) -> None:
         if threads is not None:
@@ -106,9 +111,12 @@ class Loader:
         self._cursor = Cursor()
         self._permuted: tuple[int, torch.Tensor] | None = None
         self._samples_done = 0
+        self._skipped: frozenset[int] = frozenset()
         self.loss = float("nan")
         self.indices: list[int] = []
         self._session = session_from(os.environ, self, self._progress)
+        folder = RunFolder(os.environ[RUN_DIR]) if RUN_DIR in os.environ else None
+        self._keeper = keeper_of(folder, self._session, checkpoint, self.capture, self._described)
 
     # For the training
 
@@ -155,12 +163,17 @@ class Loader:
         if not self._entered:
             yield from self._rehearsal()
             self._session.enter()
+            if self._session.is_lone:
+                self.begin()
             self._entered = True
+            self.save_as_ordered()
             self._plan_step()
         while (piece := self._next_piece(epoch)) is not None:
             yield from self._feed(piece)
         if self._sampling.is_over(self._cursor) and epoch == self._sampling.epochs - 1:
             self._session.finish()
+            if self._keeper is not None:
+                self._keeper.close(finished=True)
 
     def backward(self, loss: torch.Tensor) -> bool:
         """The backward pass of one batch; call it in place of `loss.backward()`.
@@ -196,15 +209,56 @@ class Loader:
     def capture(self) -> Mapping[str, Any]:
         """The whole state of the training."""
         parts = {name: part.state_dict() for name, part in self._stateful.items()}
-        return {**parts, "cursor": asdict(self._cursor), "loss": self.loss, "samples": self._samples_done}
+        counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
+        return {**parts, **counts, "cursor": asdict(self._cursor)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
+        if self._keeper is not None:
+            self._keeper.forget()
+        self._become(state)
+
+    def _become(self, state: Mapping[str, Any]) -> None:
         for name, part in self._stateful.items():
             part.load_state_dict(state[name])
         self._cursor = Cursor(**state["cursor"])
         self.loss = state["loss"]
         self._samples_done = state["samples"]
+        self._skipped |= frozenset(state["skipped"])
+
+    def begin(self) -> None:
+        """No worker has a state: become that of the newest whole checkpoint, or stay as built.
+
+        Raises:
+            ElasticError: the place of the checkpoints cannot be read, or a checkpoint does not fit; or the
+                training was rolled back and no state from before is left.
+        """
+        restored = self._keeper.begin() if self._keeper is not None else None
+        if restored is not None:
+            try:
+                self._become(restored)
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise ElasticError(
+                    f"the newest checkpoint does not fit this training: {error}",
+                    "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
+                ) from None
+
+    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """Become what the state was after at most `to_step` steps; leave out the batches of steps `skip`."""
+        earlier = self._keeper.roll_back(to_step, self.completed) if self._keeper is not None else None
+        if earlier is not None:
+            self._become(earlier)
+        self._skipped |= frozenset(skip)
+        return self.completed <= to_step
+
+    def save_as_ordered(self) -> None:
+        """Save if it is ordered, or time."""
+        if self._keeper is not None:
+            self._keeper.boundary(self.completed)
+
+    def _described(self) -> Mapping[str, Any]:
+        """What a checkpoint's manifest tells about the training."""
+        return {"world_size": self.world_size, "cursor": asdict(self._cursor), **asdict(self._sampling)}
 
     def _progress(self) -> Mapping[str, Any]:
         if not self._entered or self._cursor.step == 0:
@@ -233,6 +287,7 @@ class Loader:
         if not self._todo:
             if self._cursor.epoch > epoch or self._sampling.is_over(self._cursor):
                 return None
+            self.save_as_ordered()
             self._session.boundary()
             self._plan_step()
         return self._todo[0] if self._cursor.epoch <= epoch else None
@@ -240,6 +295,10 @@ class Loader:
     def _plan_step(self) -> None:
         """Find out which pieces of the next step are ours."""
         self._todo.clear()
+        if self._keeper is not None:
+            self._keeper.settled(self.completed)
+        while self._cursor.step + 1 in self._skipped and not self._sampling.is_over(self._cursor):
+            self._cursor = self._sampling.after(self._cursor)
         if self._sampling.is_over(self._cursor):
             return
         group = self._session.group

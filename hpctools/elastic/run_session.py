@@ -80,6 +80,7 @@ class RunSession:
         address = folder.coordinator()
         if address is None:
             raise ElasticError(f"{folder.path} names no coordinator", "the run has ended; submit it again")
+        self.term = address.term
         die_with_parent()
         hello = {"worker": worker, "pid": os.getpid()}
         self._channel = Channel(address, hello, self._on_message, self._on_lost, self._beat)
@@ -347,8 +348,7 @@ class RunSession:
 
     def _on_form(self, generation: int, rank: int, world: int, recover: bool, **more: Message) -> None:
         self._places[generation] = (rank, world)
-        if "roll_back" in more:
-            self._roll_backs[generation] = more["roll_back"]
+        self._roll_backs |= {generation: more["roll_back"]} if "roll_back" in more else {}
         for older in [each for each in self._links if each < generation and each not in self._commits]:
             del self._links[older]
         if recover:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
-from hpctools.elastic.checkpoint.restore import Restored, newest_state
+from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.snapshots import Snapshots
 from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
+from hpctools.errors import ElasticError
 
 LEAVE_SECONDS = 2.0
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
+# What makes two trainings the same one, of what the loader describes.
+IDENTITY = ("samples", "batch_size", "shards", "seed")
 
 
 @dataclass(frozen=True)
@@ -92,24 +96,29 @@ class Keeper:
         self._saver_: Saver | None = None
         self._begun = self._next_begun = time.monotonic()
         self._known_step = 0
+        self._most_steps: int | None = None
         self._last: Saved | None = None
         self._told_grace = self._told_slow = False
 
-    def begin(self, most_steps: int | None = None) -> Restored | None:
+    def begin(self) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
 
-        Args:
-            most_steps: of at most so many completed steps.
-
         Raises:
-            ElasticError: the place cannot be read. To begin from the beginning then would lose what is there.
+            ElasticError: the place cannot be read (to begin from the beginning then would lose what is
+                there), or nothing is left from before a roll back.
         """
         for place in filter(None, (self._place, self._settings.resume_from)):
-            restored = newest_state(place, self._warn, most_steps)
+            restored = newest_state(place, self._warn, self._most_steps)
             if restored is not None:
                 self._known_step = restored.found.manifest.step
                 self._desk.tell("resumed", step=self._known_step, where=restored.found.where)
-                return restored
+                self._compare(restored.found.manifest.training)
+                return restored.state
+        if self._most_steps is not None:
+            raise ElasticError(
+                f"cannot go back to step {self._most_steps}: no worker and no checkpoint has its state",
+                "give snapshots, or a shorter interval (checkpoint: snapshots, intervalInSeconds)",
+            )
         return None
 
     def boundary(self, step: int) -> None:
@@ -123,22 +132,40 @@ class Keeper:
         elif self._is_due(step):
             self._save(step, "interval")
 
-    def roll_back(self, step: int) -> Any | None:
-        """The newest state of at most `step` completed steps in this worker's memory; None: there is none."""
-        return self._snapshots.go_back(step)
+    def roll_back(self, to_step: int, completed: int) -> Any | None:
+        """The newest state of at most `to_step` steps in this worker's memory.
 
-    def rolled_back(self, step: int) -> None:
-        """The training goes on from after `step`: what was saved later by earlier generations is void.
+        Args:
+            completed: steps of the state that the worker has.
 
-        Raises:
-            ElasticError: that cannot be written down.
+        Returns:
+            None: there is none, or what the worker has is not later.
         """
+        self._cancel()
+        self._most_steps = to_step
+        earlier = self._snapshots.go_back(to_step)
+        return earlier if completed > to_step else None
+
+    def settled(self, step: int) -> None:
+        """The generation after a roll back is in force, after `step`; what was saved later is void.
+
+        To be called before the first step in it.
+        """
+        if self._most_steps is None:
+            return
+        self._most_steps = None
+        self._known_step = step
         if self._desk.saves:
             origin = self._desk.origin
-            self._cancel()
-            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+            try:
+                abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+            except ElasticError as error:
+                self._warn(f"checkpoints of what was rolled back cannot be marked so: {error}")
             self._begun -= self._settings.every_seconds
-            self._known_step = step
+
+    def forget(self) -> None:
+        """The state has come from another worker: our copies may be of something that was given up."""
+        self._snapshots.forget()
 
     def close(self, *, finished: bool) -> None:
         """The worker ends: what is being written is completed, or given up when its node is wanted."""
@@ -146,6 +173,14 @@ class Keeper:
             return
         if not (finished and self._saver_.wait(FINISH_SECONDS)):
             self._cancel()
+
+    def _compare(self, saved: Mapping[str, Any]) -> None:
+        """Say when the result cannot be that of the training that was saved."""
+        present = self._describe()
+        changed = [name for name in IDENTITY if name in saved and saved[name] != present.get(name)]
+        if changed:
+            said = ", ".join(f"{name} was {saved[name]} and is {present.get(name)}" for name in changed)
+            self._warn(f"the checkpoint is of another training: {said}; samples may be seen twice or not")
 
     def _obey(self, order: Order, step: int) -> None:
         deadline = time.monotonic() + order.seconds
@@ -162,6 +197,9 @@ class Keeper:
 
     def _save(self, step: int, why: str) -> None:
         self._next_begun = time.monotonic()
+        if self._last is None:
+            # A thread in mid-write at Python's end could take the process down with an error.
+            atexit.register(self.close, finished=False)
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
 
     def _is_due(self, step: int) -> bool:

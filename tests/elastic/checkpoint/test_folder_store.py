@@ -212,7 +212,7 @@ def test_rolled_back_part_is_not_used_and_goes_with_the_next(tmp_path: Path) -> 
 def test_damaged_record_of_roll_backs_is_no_reason_to_guess(tmp_path: Path) -> None:
     write(tmp_path, 10)
     (tmp_path / "abandoned.json").write_text("[{")
-    with pytest.raises(ElasticError, match="abandoned.json is damaged"):
+    with pytest.raises(ElasticError, match=r"abandoned\.json is damaged"):
         read(tmp_path)
 
 
@@ -228,7 +228,7 @@ def test_superseded_writer_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_readers_beside_a_writer_see_whole_checkpoints_only(tmp_path: Path) -> None:
-    """Three readers, while 40 checkpoints are written and old ones removed; never an older one than before."""
+    """Three readers, while 40 checkpoints are written and old ones removed; never back to an older one."""
     write(tmp_path, 1)
     over = threading.Event()
     seen: list[list[int]] = [[], [], []]
