@@ -85,7 +85,9 @@ class NodeRanks:
             self._leaving = True
             seconds = departure_seconds(grace)
             term = term_within(seconds)
-            asyncio.get_running_loop().call_later(seconds - term, self._end, term)
+            loop = asyncio.get_running_loop()
+            loop.call_later(seconds - term, self._end, term)
+            loop.call_later(seconds, self._kill)
 
     async def stop(self, seconds: float) -> None:
         """End what still runs."""
@@ -135,6 +137,11 @@ class NodeRanks:
         if self._ranks is not None and not self._ranks.ending:
             self._spawn(self._ranks.end(seconds))
 
+    def _kill(self) -> None:
+        """An end that was ordered with more time than there is now."""
+        for rank in self._ranks.alive if self._ranks is not None else ():
+            rank.signal(signal.SIGKILL)
+
     def _on_end(self, rank: Ended) -> None:
         ranks = self._ranks
         if ranks is None:
@@ -154,7 +161,7 @@ class NodeRanks:
         self._frozen = {local: self._frozen.get(local, now) for local in frozen}
         for local, since in self._frozen.items():
             if now - since > FROZEN_SECONDS:
-                ranks.kill(frozen[local])
+                frozen[local].signal(signal.SIGKILL)
 
     def _remove(self) -> None:
         if self._ranks is not None:

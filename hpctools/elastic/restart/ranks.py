@@ -69,6 +69,11 @@ class LocalRank:
             self.calls, self.told = count.calls, count.told
         return self.calls, self.told
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and to what it has started."""
+        if self.pid:
+            signal_group(self.pid, number)
+
 
 class Ranks:
     """All ranks of a generation that this node has.
@@ -140,21 +145,17 @@ class Ranks:
         self.ending = True
         for rank in self.alive:
             rank.slot.end()
-            signal_group(rank.pid, signal.SIGTERM)
+            rank.signal(signal.SIGTERM)
             if not _handles_term(rank.pid):
-                signal_group(rank.pid, signal.SIGKILL)
+                rank.signal(signal.SIGKILL)
         await self._ended_within(seconds)
         for rank in self.alive:
-            signal_group(rank.pid, signal.SIGKILL)
+            rank.signal(signal.SIGKILL)
         await self._ended_within(None)
 
     def frozen(self) -> list[LocalRank]:
         """Ranks that somebody has stopped (SIGSTOP): the others wait for them in vain."""
         return [rank for rank in self.alive if _state(rank.pid) == "T"]
-
-    def kill(self, rank: LocalRank) -> None:
-        """End a rank that does nothing any more."""
-        signal_group(rank.pid, signal.SIGKILL)
 
     def remove(self) -> None:
         """Give up the slots; after this nothing may be asked."""
@@ -192,8 +193,7 @@ class Ranks:
         code = await in_own_thread(wait)
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
-        if rank.pid:
-            signal_group(rank.pid, signal.SIGKILL)
+        rank.signal(signal.SIGKILL)
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
         rank.ended = Ended(rank.local, code, told, said)

@@ -1,0 +1,254 @@
+"""Generations of ranks on model nodes: what must hold whatever comes, and what follows from each event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cluster_model import STEPS, Cluster, Crashed, Formed, Note, Resized
+
+from hpctools.elastic.growth import Patience
+from hpctools.elastic.restart.limits import Limits
+
+QUICK = Patience(settle=0.5, patience=0.5, pause=0.1)
+LIMITS = Limits(
+    sizes=(1, 2, 3, 4), per_node=2, graceful=5.0, term=1.0, patience=QUICK, blind_snooze=1.0, restarts=3
+)
+
+
+def cluster(seed: int = 1, nodes: int = 2, *, asks: bool = True, limits: Limits = LIMITS) -> Cluster:
+    model = Cluster(seed, limits, asks=asks)
+    for place in range(nodes):
+        model.add(baseline=place == 0)
+    return model
+
+
+def begun(model: Cluster) -> bool:
+    """Whether all ranks of the last generation run."""
+    machine, formed = model.machine, model.of(Formed)
+    latest = bool(formed) and formed[-1].generation == machine.generation
+    return latest and machine.phase == "running" and model.world() == len(machine.members)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_undisturbed_run_finishes_in_one_generation(seed: int) -> None:
+    model = cluster(seed, 4)
+    model.run(100)
+    assert model.finished
+    assert model.saved == STEPS
+    (formed,) = model.of(Formed)
+    assert formed.members == ("a0", "a1", "a2", "a3")
+    assert model.of(Resized) == model.of(Crashed) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_new_node_is_used_after_all_ranks_have_saved_at_the_same_step(seed: int) -> None:
+    model = cluster(seed)
+    model.until(lambda: begun(model) and model.machine.step > 3)
+    model.add()
+    model.until(lambda: model.world() == 3)
+    model.run(100)
+    assert model.finished
+    (resized,) = model.of(Resized)
+    assert (resized.before, resized.after, resized.recovered) == (4, 6, False)
+    assert resized.pause == pytest.approx(sum(resized.phases.values()))
+    assert model.of(Crashed) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_preempted_node_is_released_in_time_and_the_others_go_on(seed: int) -> None:
+    model = cluster(seed, 3)
+    model.until(lambda: begun(model) and model.machine.step > 3)
+    step = model.machine.step
+    model.preempt(model.nodes["a2"], 4.0)
+    model.until(lambda: model.nodes["a2"].released, 4.0)
+    assert model.saved >= step - 1, "it has saved before it went"
+    model.until(lambda: model.world() == 2)
+    model.run(100)
+    assert model.finished
+    assert [each.members for each in model.of(Formed)] == [("a0", "a1", "a2"), ("a0", "a1")]
+    assert model.of(Crashed) == []
+    assert model.machine.restarts == 0
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_stubborn_ranks_are_killed_before_slurm_would(asks: bool) -> None:
+    """They neither end when they are told nor at SIGTERM; the model fails if they outlive the deadline."""
+    model = cluster(3, 3, asks=asks)
+    model.until(lambda: begun(model) and model.nodes["a0"].ranks[0].calls > 3)
+    model.stubborn = True
+    model.preempt(model.nodes["a2"], 4.0)
+    model.until(lambda: model.nodes["a2"].released, 4.1)
+
+
+def test_a_script_that_asks_for_no_events_is_ended_at_once_and_started_again() -> None:
+    model = cluster(1, 3, asks=False)
+    model.until(lambda: begun(model))
+    model.run(0.3)
+    model.preempt(model.nodes["a2"], 8.0)
+    model.until(lambda: model.nodes["a2"].released, 1.0)
+    model.until(lambda: model.world() == 2)
+    model.until(lambda: model.finished)
+    (resized,) = model.of(Resized)
+    assert resized.normal_step == 0
+    assert resized.phases["first"] == 0
+
+
+def test_a_script_that_asks_for_no_events_grows_only_after_its_snooze() -> None:
+    model = cluster(1, 2, asks=False)
+    model.until(lambda: begun(model))
+    began = model.now
+    model.add()
+    model.until(lambda: model.world() == 3)
+    assert model.now - began > LIMITS.blind_snooze
+    (first, *_) = model.of(Note)
+    assert "asks for no events" in first.detail["why"]
+    assert first.event == "decision"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_crash_restarts_all_ranks_and_counts(seed: int) -> None:
+    model = cluster(seed, 3)
+    for count in (1, 2, 3):
+        model.until(lambda: begun(model) and model.machine.rate > 0)
+        model.crash(model.nodes["a1"])
+        model.until(lambda c=count: model.machine.generation == c + 1 and begun(model), 20)
+        assert model.machine.restarts == count
+    model.run(100)
+    assert model.finished
+    assert [(each.agent, each.code) for each in model.of(Crashed)] == [("a1", 1)] * 3
+    assert all(each.recovered for each in model.of(Resized))
+    assert [node.begun["restarts"] for node in model.nodes.values()] == [3, 3, 3]
+
+
+def test_one_crash_too_many_fails_the_run_with_its_last_words() -> None:
+    model = cluster(1, 2)
+    for _ in range(LIMITS.restarts + 1):
+        model.until(lambda: model.broken or begun(model))
+        model.crash(model.nodes["a1"])
+        model.until(lambda: model.broken or model.machine.phase != "running")
+    model.until(lambda: model.broken)
+    assert "ended with exit code 1: it broke (after 3 restarts in 3600 s)" in model.broken
+    assert model.world() == 0
+
+
+def test_crashes_of_long_ago_are_forgiven() -> None:
+    model = cluster(1, 2, limits=replace(LIMITS, period=5.0))
+    for _ in range(LIMITS.restarts + 3):
+        model.until(lambda: begun(model))
+        model.crash(model.nodes["a1"])
+        model.until(lambda: model.machine.phase != "running")
+        model.until(lambda: begun(model), 60)
+        model.now += 6
+    assert not model.broken
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_lost_node_is_nobodys_crash(seed: int) -> None:
+    """Ranks of other nodes that break because of it are not counted either, whoever reports first."""
+    model = cluster(seed, 3)
+    for _ in range(LIMITS.restarts + 2):
+        model.until(lambda: begun(model) and model.world() == 3)
+        victim = next(node for node in model.living() if node.name != "a0")
+        model.crash(model.nodes["a0"])
+        model.kill(victim)
+        model.add()
+        model.until(lambda: model.machine.phase != "running")
+    model.until(lambda: model.finished)
+    assert model.machine.restarts == 0
+
+
+def test_below_the_smallest_size_it_waits_and_goes_on_when_it_can() -> None:
+    model = cluster(1, 2, limits=replace(LIMITS, sizes=(2, 4)))
+    model.until(lambda: begun(model) and model.machine.step > 2)
+    model.preempt(model.nodes["a1"], 6.0)
+    model.until(lambda: model.nodes["a1"].released)
+    model.run(30)
+    assert (model.machine.phase, model.world()) == ("waiting", 0)
+    assert not model.finished
+    model.add()
+    model.until(lambda: model.finished)
+    assert model.saved == STEPS
+
+
+def test_only_allowed_sizes_are_formed() -> None:
+    """4 nodes, one leaves: sizes 1, 2 and 4 make 2; the third stands by."""
+    model = cluster(1, 4, limits=replace(LIMITS, sizes=(1, 2, 4)))
+    model.until(lambda: begun(model) and model.world() == 4)
+    model.preempt(model.nodes["a3"], 6.0)
+    model.until(lambda: model.world() == 2 and begun(model))
+    assert not model.nodes["a2"].running()
+    model.run(100)
+    assert model.finished
+
+
+def test_a_faulty_node_is_waited_for_before_the_run_goes_on_without_it() -> None:
+    model = cluster(1, 2, limits=replace(LIMITS, faulty=3.0))
+    model.until(lambda: begun(model))
+    model.kill(model.nodes["a1"])
+    model.until(lambda: model.machine.phase == "waiting")
+    model.run(1.0)
+    assert model.world() == 0
+    model.add()
+    model.until(lambda: model.world() == 2)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_new_coordinator_disturbs_nobody(seed: int) -> None:
+    """It comes at any moment of a run; ranks that train go on in their generation."""
+    model = cluster(seed, 3)
+    model.until(lambda: begun(model) and model.machine.step > 2)
+    model.take_over()
+    model.until(lambda: model.machine.phase == "running", 6)
+    assert model.machine.generation == 1
+    assert model.world() == 3
+    model.add()
+    model.until(lambda: model.world() == 4 or model.finished)
+    model.until(lambda: model.finished)
+    assert model.of(Crashed) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_new_coordinator_in_the_middle_of_a_change(seed: int) -> None:
+    """Whatever was agreed stays agreed, whatever was not begins anew; a node that died is missed."""
+    model = cluster(seed, 3)
+    model.until(lambda: begun(model) and model.machine.step > 2)
+    leaver = model.nodes["a2"]
+    model.preempt(leaver, 60.0)
+    for _ in range(model.random.randrange(12)):
+        model.step()
+    if seed % 4 == 0:
+        model.kill(model.nodes["a1"])
+    model.take_over()
+    model.until(lambda: model.finished or leaver.released, 60)
+    model.add()
+    model.until(lambda: model.finished)
+    assert model.saved == STEPS
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_whatever_comes_the_training_is_done_in_the_end(seed: int) -> None:
+    sizes = [(1, 2, 3, 4), (2, 4), (1, 2, 4), (3,)][seed % 4]
+    model = cluster(seed, sizes[0], limits=replace(LIMITS, sizes=sizes, restarts=1000))
+    rng = model.random
+    for _ in range(rng.randrange(1, 25)):
+        model.run(rng.random() * 3)
+        if model.finished:
+            break
+        happening = rng.choice(["add", "kill", "preempt", "crash", "take over"])
+        living = [node for node in model.living() if node.deadline is None]
+        running = [node for node in model.living() if node.running()]
+        if happening == "add" and len(living) < 6:
+            model.add()
+        elif happening == "kill" and living:
+            model.kill(rng.choice(living))
+        elif happening == "preempt" and living:
+            model.preempt(rng.choice(living), 20.0)
+        elif happening == "crash" and running:
+            model.crash(rng.choice(running), rng.choice([1, -9, -15]))
+        elif happening == "take over":
+            model.take_over()
+    while len(model.living()) < sizes[0] + 1:
+        model.add()
+    model.until(lambda: model.finished, 400)
+    assert model.saved == STEPS
