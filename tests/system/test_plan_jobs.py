@@ -114,3 +114,56 @@ def test_jobs_that_only_a_boot_finds_are_no_part_of_a_plan_that_was_agreed_to(bo
         assert "PartitionName=quick" in box.read("/etc/slurm/slurm.conf")
         assert cluster.job(job, "nlp1").state == "RUNNING"
     cancel(cluster, "nlp1")
+
+
+CV_LIMITS = "limits: {gpus: 48, gpus_per_user: 32"
+DL_PARTITION = "partition: {node_groups: [reserved, shared], max_time: 1-00:00:00"
+DOOR = "  door: {description: For all who come in, priority: 1, cpus_per_user: 4}\n"
+
+
+def narrower(text: str) -> str:
+    """A partition's QoS, its groups and the fewest of its nodes; and a limit that whole nodes are above."""
+    for before, after in (
+        ("\n  high:\n", f"\n{DOOR}  high:\n"),
+        ("      default_time: 04:00:00\n", "      default_time: 04:00:00\n      parameters: {QOS: door}\n"),
+        (CV_LIMITS, f"{CV_LIMITS}, cpus_per_job: 48"),
+        (
+            "      max_time: 3-00:00:00\n",
+            "      max_time: 3-00:00:00\n      parameters: {AllowGroups: cv2}\n",
+        ),
+        (DL_PARTITION, f"{DL_PARTITION}, parameters: {{MinNodes: '2'}}"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Applied) -> None:
+    """All wait for the nodes, which are drained until the new configuration runs."""
+    cluster = box.cluster
+    nodes = ",".join(f"reserved-{number}" for number in (1, 2))
+    cluster.inside("scontrol", "update", f"node={nodes}", "state=drain", "reason=test")
+    never = {
+        submit(cluster, "nlp1", "-c8"): ("nlp1", "QOSMaxCpuPerUserLimit"),
+        submit(cluster, "cv1", "-c2"): ("cv1", "PartitionConfig"),
+        submit(cluster, "cv2", "-n1", "--exclusive"): ("cv2", "AssocMaxCpuPerJobLimit"),
+        submit(cluster, "dl1", "-N1"): ("dl1", "PartitionNodeLimit"),
+    }
+    fits = {
+        submit(cluster, "nlp1", "-c2"): "nlp1",
+        submit(cluster, "cv2", "-c2"): "cv2",
+        submit(cluster, "dl2", "-N2"): "dl2",
+    }
+    try:
+        plan = box.plan(narrower(box.base))
+        assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
+        assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
+        box.apply(narrower(box.base), "--yes")
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
+        for job, user in fits.items():
+            until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
+        for job, (user, reason) in never.items():
+            until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+    finally:
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
+        cancel(cluster, "nlp1", "cv1", "cv2", "dl1", "dl2")

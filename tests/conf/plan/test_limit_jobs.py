@@ -258,3 +258,88 @@ def test_an_account_that_moves_takes_a_reconfigure_where_slurmctld_forgets_the_l
     now = replace(live(there, release=release), accounts=replace(there.accounts, accounts=moved))
     plan = make_plan(there, now, folder=FOLDER)
     assert [(each.subject, each.key, each.needs) for each in plan.changes] == [("nlp-lab-b", "Parent", need)]
+
+
+def under(partition_qos: dict[str, str], qos: dict[str, str] | None = None, **parts: dict[str, str]) -> Rules:
+    """The partition p has a QoS of its own."""
+    made = rules(qos=qos or {}, **parts)
+    return replace(made, qos={**made.qos, "door": partition_qos}, partitions={"p": "door"})
+
+
+def test_what_the_partitions_qos_limits_nobody_limits_again() -> None:
+    """Unless the job's own QoS goes first (OverPartQOS); what runs in the partition counts to both."""
+    never = "it asks for 8 CPUs, and a job of QoS door may have 4 CPUs then"
+    tight, wide = {"MaxTRESPerJob": "cpu=4"}, {"MaxTRESPerJob": "cpu=16"}
+    over = {**wide, "Flags": "DenyOnLimit,OverPartQOS"}
+    assert told(under(tight)) == [(1, "never", never)]
+    assert told(under(tight, qos=wide), rules(qos=wide)) == [(1, "never", never)]
+    assert told(under(tight, qos=over), rules(qos=over)) == []
+    assert told(under(wide, qos=tight, lab={"MaxTRES": "cpu=2"}), rules()) == []
+    together = under({"GrpTRES": "gres/gpu=5"})
+    assert told(together) == [(1, "waits", "QoS door may have 5 GPUs then, with 2 GPUs in use")]
+    assert told(replace(together, partitions={"q": "door"})) == []
+    assert told(under({"MaxJobsPerUser": "0"}, eva={"MaxJobs": "9"})) == [
+        (1, "never", "eva in QoS door may run no jobs then")
+    ]
+
+
+def test_a_job_that_named_several_partitions_is_where_it_fits_best() -> None:
+    both = replace(QUEUE, jobs=(replace(WAITING, partition="p,q"), RUNNING))
+    tight = under({"MaxTRESPerJob": "cpu=4"})
+    assert told(tight, queue=both) == []
+    waits = replace(
+        tight, qos={**tight.qos, "gate": {"GrpTRES": "cpu=8"}}, partitions={"p": "gate", "q": "door"}
+    )
+    assert told(waits, queue=both) == [(1, "waits", "QoS gate may have 8 CPUs then, with 4 CPUs in use")]
+
+
+CV_LIMITS = "limits: {gpus: 48, gpus_per_user: 32}"
+CV_NODES = "      node_groups: [reserved, shared, spot]\n      max_time: 3-00:00:00"
+
+
+@pytest.mark.parametrize("lists", ["cv", "cv,nlp"])
+def test_a_job_that_gets_whole_nodes_gets_all_that_is_on_them(lists: str) -> None:
+    """The smallest nodes of cv (48 CPUs, 4 GPUs) and, of nlp with which it is named, the same."""
+    small = Demand({"cpu": 1, "mem": 100, "node": 2}, whole=True)
+    for limit, asks in (("cpus_per_job: 95", "96 CPUs"), ("gpus_per_job: 7", "8 GPUs")):
+        tight = bundle((CV_LIMITS, CV_LIMITS.replace("}", f", {limit}}}")))
+        found = replace(live(bundle(), job(1, "cv1", lists, account="cv-lab-a")), demands={1: small})
+        (row,) = make_plan(tight, found, folder=FOLDER).jobs
+        assert row.why.startswith(f"it asks for {asks}, and a job of account cv may have ")
+        shared = replace(found, demands={1: replace(small, whole=False)})
+        assert make_plan(tight, shared, folder=FOLDER).jobs == ()
+    enough = bundle((CV_LIMITS, CV_LIMITS.replace("}", ", cpus_per_job: 96, gpus_per_job: 8}")))
+    assert make_plan(enough, found, folder=FOLDER).jobs == ()
+
+
+def test_a_partition_that_gives_whole_nodes_from_now_on() -> None:
+    """The jobs that do not fit their limits any more stand at that change; memory comes with each CPU."""
+    large = CV_NODES.replace("shared, ", "")
+    shared, alone = (CV_NODES, large), (CV_NODES, f"{large}\n      parameters: {{OverSubscribe: EXCLUSIVE}}")
+    waiting = tuple(job(number, "cv1", "cv", account="cv-lab-a") for number in (1, 2))
+    demands = {
+        1: Demand({"cpu": 2, "mem": 200, "node": 1}, per_cpu=100),
+        2: Demand({"cpu": 96, "mem": 9601, "node": 1}),  # it never could
+    }
+    for limit, why in (
+        ("cpus_per_job: 95", "it asks for 96 CPUs, and a job of account cv may have 95 CPUs then"),
+        ("memory_mib: 9599", "it asks for 9600 MiB, and account cv may have 9599 MiB then"),
+    ):
+        limited = (CV_LIMITS, CV_LIMITS.replace("}", f", {limit}}}"))
+        found = replace(live(bundle(limited, shared), *waiting), demands=demands)
+        plan = make_plan(bundle(limited, alone), found, folder=FOLDER)
+        assert [(row.id, row.why) for row in plan.jobs] == [(1, why)]
+        (change,) = plan.changes
+        assert (change.subject, change.key, change.jobs) == ("cv", "OverSubscribe", (1,))
+        assert change.effect == "1 pending job would not start any more"
+
+
+def test_a_partition_that_gets_a_qos_names_the_jobs_at_that_change() -> None:
+    door = ("  high:\n", "  door: {priority: 1, cpus_per_user: 4}\n  high:\n")
+    bound = (CV_NODES, f"{CV_NODES}\n      parameters: {{QOS: door}}")
+    found = live(bundle(door), job(1, "cv1", "cv", account="cv-lab-a"))
+    found = replace(found, demands={1: Demand({"cpu": 8, "node": 1})})
+    plan = make_plan(bundle(door, bound), found, folder=FOLDER)
+    why = "it asks for 8 CPUs, and cv1 in QoS door may have 4 CPUs then"
+    assert [(row.id, row.why) for row in plan.jobs] == [(1, why)]
+    assert [(each.subject, each.key, each.jobs) for each in plan.changes] == [("cv", "QOS", (1,))]

@@ -116,3 +116,42 @@ def test_the_worst_that_happens_to_a_job_is_told() -> None:
     assert named(plan) == [(1, False, "its partition quick goes, and Slurm cancels it with it")]
     plan = plan_of([WITH_QUICK], [WITH_QUICK, less], waiting, runs, demands=demands)
     assert named(plan) == [(1, True, "account nlp may have 1 GPU then, with 1 GPU in use")]
+
+
+DL = "partition: {node_groups: [reserved, shared], max_time: 1-00:00:00"
+
+
+def dl_with(parameters: str) -> tuple[str, str]:
+    return (DL, f"{DL}, parameters: {{{parameters}}}")
+
+
+def test_a_least_of_nodes_for_each_job() -> None:
+    """What counts is the least that it asks for (22.05.8: one of -N1-2 stays pending under MinNodes=2)."""
+    two, three = dl_with("MinNodes: '2'"), dl_with("MinNodes: '3'")
+    demands = {1: Demand({"node": 1}, {}, 2), 2: Demand({"node": 2}, {}, 2), 3: Demand()}
+    jobs = tuple(job(number, "dl1", "dl") for number in demands)
+    why = "it asks for {}, and {} are the fewest then"
+    few = [(number, False, why.format("1 node", 2)) for number in (1, 3)]
+    assert named(plan_of([], [two], *jobs, demands=demands)) == few
+    assert named(plan_of([two], [three], *jobs, demands=demands)) == [(2, False, why.format("2 nodes", 3))]
+    assert named(plan_of([three], [two], *jobs, demands=demands)) == []
+
+
+def test_groups_that_may_use_a_partition() -> None:
+    """Of people who are not known here nothing is said; root may use every partition."""
+    old, new = dl_with("AllowGroups: 'Staff,guests'"), dl_with("AllowGroups: Staff")
+    groups = {
+        "dl1": frozenset({"dl1", "guests"}),
+        "dl2": frozenset({"dl2", "Staff"}),
+        "root": frozenset({"r"}),
+    }
+    jobs = tuple(job(number, user, "dl") for number, user in enumerate(("dl1", "dl2", "root", "dl3"), 1))
+
+    def told(there: tuple[tuple[str, str], ...], wanted: tuple[tuple[str, str], ...]) -> list[Any]:
+        found = replace(live(bundle(*there), *jobs), groups=groups)
+        return named(make_plan(bundle(*wanted), found, folder=FOLDER))
+
+    why = "dl1 is in no group that may use it then"
+    assert told((), (new,)) == told((old,), (new,)) == [(1, False, why)]
+    assert told((), (old,)) == told((new,), (old,)) == told((new,), ()) == []
+    assert told((dl_with("AllowGroups: others"),), (new,)) == []  # neither could before
