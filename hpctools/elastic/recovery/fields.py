@@ -127,7 +127,7 @@ class Fields:
     def _unknown(self, key: str, known: Sequence[str], foreign: Mapping[str, str]) -> None:
         near = difflib.get_close_matches(key, known, 1)
         remedy = foreign.get(key) or (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}")
-        self.wrong(key, "is not known here", remedy)
+        self.wrong(key if key.isprintable() else repr(key), "is not known here", remedy)
 
     def _complain(self, where: str, what: str, remedy: str) -> None:
         self.problems.append(f"{where}: {what}; {remedy}")

@@ -30,6 +30,9 @@ class Hearing:
 
     Args:
         say: sends a message to the coordinator.
+
+    Attributes:
+        listening: set once the matcher runs.
     """
 
     def __init__(self, rules: Sequence[LogRule], say: Callable[..., None]) -> None:
@@ -38,6 +41,7 @@ class Hearing:
         self._partial: dict[tuple[str, int], bytes] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
+        self.listening = asyncio.Event()
 
     async def keep(self) -> None:
         """Keep a matcher until we are cancelled; when it ends too often, do without and say so."""
@@ -103,6 +107,7 @@ class Hearing:
             program = [sys.executable, "-m", "hpctools.elastic.recovery.matcher", rules_to_text(self._rules)]
             process = run.start(program, stdin=theirs.fileno())
         reader, self._writer = await asyncio.open_connection(sock=ours)
+        self.listening.set()
         return process, reader
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:

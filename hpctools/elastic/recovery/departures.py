@@ -1,0 +1,96 @@
+"""Nodes that will be taken away, as watchers of the run: their workers leave at a step boundary, in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from hpctools.elastic.actions import Action, Depart
+from hpctools.elastic.watchers import Report, View
+from hpctools.errors import HpctoolsError
+from hpctools.slurm.types import Node
+
+LOOK_SECONDS = 10.0
+WORDS = {
+    "spot": "the cloud takes its spot instance back",
+    "rebalance": "the cloud expects to take its spot instance back",
+    "drain": "it is drained",
+}
+
+
+class NodeSource(Protocol):
+    """Who knows the nodes of the cluster."""
+
+    def nodes(self) -> list[Node]:
+        """All of them; raises HpctoolsError when Slurm does not answer."""
+        ...
+
+
+class Notices:
+    """Notices that agents report; each node departs once."""
+
+    def __init__(self) -> None:
+        self._departed: set[str] = set()
+
+    def heard(self, now: float, report: Report) -> Sequence[Action]:
+        """A notice has come."""
+        if report.kind != "notice" or report.node in self._departed:
+            return []
+        self._departed.add(report.node)
+        return [Depart(report.node, report.seconds, WORDS.get(report.what, report.what))]
+
+    def tick(self, now: float, view: View) -> Sequence[Action]:
+        """Nothing: notices come with reports."""
+        return []
+
+
+class Drains:
+    """Nodes of the run that somebody drains (`scontrol update NodeName=... State=DRAIN`).
+
+    Slurm is asked every 10 seconds, in a thread; when it does not answer, the next time.
+
+    Args:
+        in_thread: runs a function elsewhere.
+    """
+
+    def __init__(
+        self, source: NodeSource, in_thread: Callable[[Callable[[], None]], None] | None = None
+    ) -> None:
+        self._source = source
+        self._in_thread = in_thread or _in_thread
+        self._drained: dict[str, str] = {}
+        self._departed: set[str] = set()
+        self._asking = False
+        self._next = 0.0
+
+    def heard(self, now: float, report: Report) -> Sequence[Action]:
+        """Nothing: Slurm is asked."""
+        return []
+
+    def tick(self, now: float, view: View) -> Sequence[Action]:
+        """Ask when it is time; nodes that are drained and ours depart."""
+        if now >= self._next and not self._asking and view.members:
+            self._next, self._asking = now + LOOK_SECONDS, True
+            self._in_thread(self._look)
+        ours, drained = {member.node for member in view.members}, dict(self._drained)
+        self._departed &= set(drained)
+        new = sorted((ours & set(drained)) - self._departed)
+        self._departed.update(new)
+        return [Depart(node, None, _why(drained[node])) for node in new]
+
+    def _look(self) -> None:
+        try:
+            self._drained = {node.name: node.reason for node in self._source.nodes() if "DRAIN" in node.flags}
+        except HpctoolsError:
+            return  # Slurm is away: the nodes that were drained still are
+        finally:
+            self._asking = False
+
+
+def _why(reason: str) -> str:
+    return f"{WORDS['drain']}: {reason}" if reason else WORDS["drain"]
+
+
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="elastic-drains", daemon=True).start()

@@ -1,0 +1,215 @@
+"""Log rules against lines, in this process and in the real matcher beside an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.elastic.recovery.hearing import Hearing
+from hpctools.elastic.recovery.lines import LineRules
+from hpctools.elastic.recovery.matcher import rules_from_text, rules_to_text
+from hpctools.elastic.recovery.settings import OPERATORS, LogRule, Threshold, holds
+
+LOSS = LogRule("loss", r".*loss=(\S+)", threshold=Threshold(2.5, "gt", 3))
+CATASTROPHIC = LogRule("catastrophic", r"(?:a+)+$")
+Message = dict[str, Any]
+
+
+def feed(rules: LineRules, *lines: str, worker: str = "b0.0.0") -> None:
+    for line in lines:
+        rules.feed(worker, line)
+
+
+def test_counts_and_the_longest_row_of_bad_values() -> None:
+    rules = LineRules([LOSS])
+    feed(rules, "loss=2.4", "step 3", "loss=2.6", "loss=2.7", "loss=1", "loss=9e9")
+    assert rules.take() == [
+        {
+            "worker": "b0.0.0",
+            "what": "loss",
+            "metrics": {"matched": 5.0, "streak": 2.0, "value": 9e9},
+            "lines": ["loss=9e9"],
+        }
+    ]
+    assert rules.take() == []
+    feed(rules, "loss=3", "loss=3")
+    (message,) = rules.take()
+    assert message["metrics"]["streak"] == 3.0, "a row goes on over what was told already"
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-inf", "Infinity"])
+def test_what_is_not_finite_is_never_healthy(operator: str, text: str) -> None:
+    """HyperPod's agent compares integers: there, nan is healthy."""
+    for threshold in (Threshold(0.0, operator), None):
+        rules = LineRules([LogRule("loss", r".*loss=(\S+)", threshold=threshold)])
+        feed(rules, f"step 7 loss={text}")
+        (message,) = rules.take()
+        assert message["metrics"]["streak"] == 1.0
+
+
+def test_float_thresholds() -> None:
+    assert [holds(2.5, operator, 2.5) for operator in OPERATORS] == [False, False, True, True, True]
+    assert [holds(2.4, operator, 2.5) for operator in OPERATORS] == [False, True, False, False, True]
+    assert [holds(2.6, operator, 2.5) for operator in OPERATORS] == [True, False, False, True, False]
+
+
+def test_a_pattern_matches_from_the_beginning_as_in_hyperpod() -> None:
+    rules = LineRules([LogRule("start", "begin")])
+    feed(rules, "we begin")
+    assert rules.take() == []
+
+
+def test_workers_are_told_apart_and_a_word_is_no_number() -> None:
+    rules = LineRules([LOSS])
+    feed(rules, "loss=3", "loss=unknown", worker="b0.0.0")
+    feed(rules, "loss=3", worker="b1.0.0")
+    told = {message["worker"]: message["metrics"] for message in rules.take()}
+    assert told == {
+        "b0.0.0": {"matched": 2.0, "streak": 1.0},
+        "b1.0.0": {"matched": 1.0, "streak": 1.0, "value": 3.0},
+    }
+
+
+def test_a_stop_pattern_ends_the_rule_for_good() -> None:
+    rules = LineRules([LogRule("loss", r"loss=(\S+)", stop_pattern="done")])
+    feed(rules, "loss=1", "done", "loss=nan")
+    (message,) = rules.take()
+    assert message["metrics"] == {"matched": 1.0, "streak": 0.0, "value": 1.0, "stopped": 1.0}
+    feed(rules, "loss=nan")
+    assert rules.take() == []
+
+
+def test_rules_travel_to_the_matcher_whole() -> None:
+    rules = (
+        LOSS,
+        CATASTROPHIC,
+        LogRule("x", "é\t\"'", start_s=0.5, every_s=2.0, stop_pattern="b", fault=True),
+    )
+    assert rules_from_text(rules_to_text(rules)) == rules
+
+
+async def heard(
+    rules: list[LogRule],
+    speak: Callable[[Hearing], None],
+    enough: Callable[[list[Message]], bool],
+    limit: float = 20.0,
+) -> list[Message]:
+    """What a real matcher tells of what is spoken; ends when that is enough."""
+    told: list[Message] = []
+    came = asyncio.Event()
+
+    def say(kind: str, **message: Any) -> None:
+        assert kind == "log"
+        told.append(message)
+        came.set()
+
+    hearing = Hearing(rules, say)
+    keeping = asyncio.ensure_future(hearing.keep())
+    try:
+        await asyncio.wait_for(hearing.listening.wait(), limit)
+        speak(hearing)
+        deadline = time.monotonic() + limit
+        while not enough(told):
+            await asyncio.wait_for(came.wait(), deadline - time.monotonic())
+            came.clear()
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+    return told
+
+
+def test_an_expression_that_backtracks_for_ever_is_given_up_and_the_agent_never_waits() -> None:
+    """Other rules go on; the agent's loop turns while the matcher works."""
+
+    def speak(hearing: Hearing) -> None:
+        for _ in range(4):
+            hearing.heard("b0.0.0", 1, b"a" * 60 + b"!\nloss=7.5\n")
+
+    async def scene() -> tuple[list[Message], float]:
+        longest, ended = 0.0, False
+
+        async def turn() -> None:
+            nonlocal longest
+            while not ended:
+                before = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - before)
+
+        turning = asyncio.ensure_future(turn())
+        told = await heard(
+            [CATASTROPHIC, LOSS],
+            speak,
+            lambda told: (
+                {"catastrophic", "loss"} <= {message["what"] for message in told}
+                and sum(message["metrics"].get("matched", 0) for message in told) == 4
+            ),
+        )
+        ended = True
+        await turning
+        return told, longest
+
+    told, longest = asyncio.run(scene())
+    (given_up,) = [message for message in told if message["what"] == "catastrophic"]
+    assert given_up["metrics"] == {"given_up": 1.0}
+    assert [message["metrics"]["value"] for message in told if message["what"] == "loss"][-1] == 7.5
+    assert longest < 2.0
+
+
+def test_lines_come_in_pieces_with_carriage_returns_and_without_an_end() -> None:
+    def speak(hearing: Hearing) -> None:
+        for piece in (b"lo", b"ss=1\rloss=", b"2\n", b"loss=nan"):
+            hearing.heard("b0.0.0", 2, piece)
+        hearing.heard("b0.0.0", 2, b"")
+        hearing.heard("b0.0.1", 1, b"x" * 100_000 + b" loss=5\nloss=4\n")
+
+    told = asyncio.run(
+        heard([LOSS], speak, lambda told: sum(message["metrics"]["matched"] for message in told) >= 4)
+    )
+    of = {message["worker"]: message["metrics"] for message in told}
+    assert of["b0.0.0"]["matched"] == 3.0
+    assert math.isnan(of["b0.0.0"]["value"])
+    assert of["b0.0.1"]["matched"] == 1.0, "only the first 4096 characters of a line are looked at"
+
+
+def test_output_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    """What the job's log would have had without us."""
+    data = b"\x00\xff progress 10%\rprogress 20%\nno end"
+
+    async def scene() -> bytes:
+        hearing = Hearing([LOSS], lambda *_, **__: None)
+        target = tmp_path / "out"
+        with target.open("ab") as output:
+            writing = hearing.copying("b0.0.0", output)
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(data)
+        for _ in range(500):
+            if target.read_bytes() == data:
+                break
+            await asyncio.sleep(0.01)
+        return target.read_bytes()
+
+    assert asyncio.run(scene()) == data
+
+
+def test_lines_that_nobody_could_read_are_confessed() -> None:
+    """Before the matcher is there, or while it is behind; a rule must not count them as silence."""
+    told: list[Message] = []
+
+    async def scene() -> None:
+        hearing = Hearing([LOSS], lambda kind, **message: told.append(message))
+        hearing.heard("b0.0.0", 1, b"loss=1\nloss=2\n")
+        for _ in range(500):
+            if told:
+                return
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    assert told == [{"worker": "", "what": "", "metrics": {"dropped": 2.0}, "lines": []}]
