@@ -1,7 +1,7 @@
 """Elastic training: the library a training script imports, the node agent and the run coordinator.
 
-`Loader` is all that a training needs (`Checkpoint` is for one that wants its own); it is loaded on first use, because it needs torch, and the agent, the
-coordinator and hp-status do not.
+`Loader` is all that a training needs, and `Checkpoint` says how it is saved. They are loaded on first use:
+the loader needs torch, and the agent, the coordinator and hp-status do not.
 """
 
 from __future__ import annotations

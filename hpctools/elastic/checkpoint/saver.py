@@ -135,8 +135,8 @@ class Saver:
         try:
             saved = self._commit(job)
         except Superseded:
-            # Perhaps only until we have found the coordinator that has taken over.
-            self._next_try = time.monotonic() + FENCED_SECONDS
+            if not self._cancelled:  # perhaps only until we have found the coordinator that has taken over
+                self._next_try = time.monotonic() + FENCED_SECONDS
             return
         except (ElasticError, OSError, RuntimeError) as error:  # torch raises RuntimeError for a short write
             self._failed(job, error)

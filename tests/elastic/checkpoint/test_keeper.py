@@ -1,0 +1,321 @@
+"""When a worker saves, what it says about it, and that a slow or broken place holds no training up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoint_rig import RUN, FakeDesk, assert_is_of, read, state_after, write
+
+from hpctools.elastic.checkpoint import grace_warning, newest
+from hpctools.elastic.checkpoint import keeper as keeper_module
+from hpctools.elastic.checkpoint import saver as saver_module
+from hpctools.elastic.checkpoint.keeper import Keeper, Order
+from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.errors import ElasticError
+
+SAMPLING = {"samples": 100, "batch_size": 10, "shards": 2, "seed": 1}
+
+
+class Training:
+    """A state that a keeper looks after."""
+
+    def __init__(
+        self, place: Path | str, settings: Checkpoint, sampling: Mapping[str, Any] = SAMPLING
+    ) -> None:
+        self.step = 0
+        self.desk = FakeDesk()
+        self.state = state_after(0)
+        self.keeper = Keeper(settings, str(place), self.desk, lambda: self.state, lambda: sampling)
+
+    def go_to(self, *steps: int) -> None:
+        for step in steps:
+            self.step, self.state = step, state_after(step)
+            self.keeper.boundary(step)
+
+    def saved(self) -> list[int]:
+        self.keeper._saver.wait(30)
+        return [each["step"] for each in self.desk.of("saved")]
+
+
+class Held:
+    """Holds writers up at their first file until it is let go, as a server does that hangs."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self, folder: Path, tensors: Any, skeleton: Any, go_on: Any) -> Any:
+        from hpctools.elastic.checkpoint.tensors import write_state
+
+        self.reached.set()
+        assert self.released.wait(30)
+        return write_state(folder, tensors, skeleton, go_on)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held()
+    monkeypatch.setattr(saver_module, "write_state", held)
+    yield held
+    held.released.set()
+
+
+def test_saves_every_so_many_steps_in_the_background(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=5))
+    for step in range(13):
+        training.go_to(step)
+        assert training.keeper._saver.wait(30)
+    assert training.saved() == [5, 10]
+    assert training.desk.of("warning") == []
+    (first, _) = training.desk.of("saved")
+    assert first["where"] == str(tmp_path / "step-000000005")
+    assert first["why"] == "interval"
+    assert 0 < first["held_s"] <= first["seconds"]
+    assert first["bytes"] > 40000
+
+
+def test_saves_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    training = Training(tmp_path, Checkpoint(every_seconds=60))
+    training.go_to(1)
+    now += 59
+    training.go_to(2)
+    assert training.saved() == []
+    now += 2
+    training.go_to(3)
+    assert training.saved() == [3]
+    training.go_to(4)
+    now += 61
+    training.go_to(5)
+    assert training.saved() == [3, 5]
+
+
+def test_what_is_saved_is_the_state_of_the_step_though_training_goes_on(tmp_path: Path, held: Held) -> None:
+    """The living tensors change in place while the copy is written; the copy's memory is used again."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    training.go_to(1)
+    assert held.reached.wait(30)
+    for tensor in [*training.state["model"].values(), training.state["optimizer"]["state"][0]["exp_avg"]]:
+        tensor.fill_(77)
+    training.state["cursor"]["step"] = 77
+    held.released.set()
+    assert training.saved() == [1]
+    assert read(tmp_path) == (1, [])
+    memory = {name: each.data_ptr() for name, each in training.keeper._saver._copy.tensors.items()}
+    training.go_to(2)
+    assert training.saved() == [1, 2]
+    assert read(tmp_path) == (2, [])
+    assert memory == {name: each.data_ptr() for name, each in training.keeper._saver._copy.tensors.items()}
+
+
+def test_two_saves_never_overlap_and_a_hanging_store_holds_nobody_up(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "SLOW_SECONDS", 0.0)
+    training = Training(tmp_path, Checkpoint(every_seconds=1e-9))
+    training.go_to(1)
+    assert held.reached.wait(30)
+    begun = time.monotonic()
+    training.go_to(*range(2, 50))
+    assert time.monotonic() - begun < 5
+    (warning,) = training.desk.of("warning")
+    assert warning["message"].startswith(f"{tmp_path} is too slow: a checkpoint is still being written")
+    assert "intervalInSeconds" in warning["message"]
+    held.released.set()
+    assert training.saved() == [1]
+    training.go_to(50)
+    assert training.saved() == [1, 50]
+
+
+def test_only_the_worker_that_saves_saves(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    training.desk.saves = False
+    training.go_to(1, 2, 3)
+    assert list(tmp_path.iterdir()) == []
+    training.desk.saves = True
+    training.go_to(4)
+    assert training.saved() == [4], "when it comes to be the one, it is late"
+
+
+def test_an_urgent_order_is_done_when_boundary_returns(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0))
+    training.desk.order = Order("the last members leave")
+    training.go_to(17)
+    (saved,) = training.desk.of("saved")
+    assert (saved["step"], saved["why"]) == (17, "the last members leave")
+    assert read(tmp_path) == (17, [])
+    training.desk.order = Order("time limit")
+    training.keeper.boundary(17)
+    assert [each["step"] for each in training.desk.of("saved")] == [17, 17]
+    assert len(list(tmp_path.iterdir())) == 1, "the step was saved already"
+
+
+def test_an_urgent_order_waits_for_what_is_being_written_but_not_for_ever(tmp_path: Path, held: Held) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=1e-9))
+    training.go_to(1)
+    assert held.reached.wait(30)
+    training.desk.order = Order("node is wanted", urgent=True, seconds=0.2)
+    begun = time.monotonic()
+    training.go_to(2)
+    assert 0.2 <= time.monotonic() - begun < 3
+    assert training.desk.of("saved") == []
+    assert training.desk.of("unsaved") == [{"step": 2, "why": "node is wanted"}]
+    assert training.desk.of("warning")[0]["message"] == "the checkpoint of step 2 is not complete after 0.2 s"
+
+
+def test_a_full_disk_is_said_once_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place is a file: nothing can be made there. Then it is repaired."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    place = tmp_path / "place"
+    place.write_text("not a folder")
+    training = Training(place, Checkpoint(every_seconds=0, every_steps=1))
+    tried = []
+    for step in range(1, 200):
+        training.go_to(step)
+        training.keeper._saver.wait(30)
+        tried.append(training.keeper._saver._failures)
+        now += 1
+    (warning,) = training.desk.of("warning")
+    assert warning["message"] == (
+        f"the checkpoint of step 1 failed after 0.0 s: cannot read the checkpoints in {place}: "
+        "Not a directory; free space or quota there, or give another folder (checkpoint: folder); the training goes on "
+        "without, and it is tried again, first in 10 s"
+    )
+    assert tried[-1] == 5, "after 10, 20, 40 and 80 s"
+    place.unlink()
+    now += 600
+    training.go_to(500)
+    assert training.saved() == [500]
+    assert training.desk.of("warning")[1:] == [{"message": "checkpoints are written again (step 500)"}]
+
+
+def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    training.desk.grace_seconds = 1.5
+    training.go_to(1)
+    training.saved()
+    training.go_to(2)
+    assert training.saved() == [1, 2]
+    (warning,) = training.desk.of("warning")
+    assert "but a preempted node has 0.0 s for it (GraceTime 1.5 s less 1.5 s)" in warning["message"]
+
+
+def test_grace_warning_has_numbers_and_a_remedy() -> None:
+    assert grace_warning(6.5, 10**9, 8.0) is None
+    assert grace_warning(12.3, 3 * 10**9, 8.0) == (
+        "a checkpoint took 12.3 s (3000.0 MB at 244 MB/s), but a preempted node has 6.5 s for it "
+        "(GraceTime 8 s less 1.5 s); ask for a GraceTime of 14 s or more in the QoS, or save to faster storage"
+    )
+
+
+def test_begins_from_its_own_place_and_else_from_another(tmp_path: Path) -> None:
+    write(tmp_path / "old", 100)
+    settings = Checkpoint(every_seconds=0, resume_from=str(tmp_path / "old"))
+    training = Training(tmp_path / "own", settings)
+    assert_is_of(training.keeper.begin(), 100)
+    assert training.desk.of("resumed") == [{"step": 100, "where": str(tmp_path / "old" / "step-000000100")}]
+    write(tmp_path / "own", 7)
+    assert_is_of(training.keeper.begin(), 7)
+    assert Training(tmp_path / "none", Checkpoint()).keeper.begin() is None
+
+
+def test_a_damaged_one_is_said_and_the_one_before_it_used(tmp_path: Path) -> None:
+    write(tmp_path, 10, 20)
+    data = tmp_path / "step-000000020" / "__0_0.distcp"
+    data.write_bytes(data.read_bytes()[:-7] + b"damaged")
+    training = Training(tmp_path, Checkpoint())
+    assert_is_of(training.keeper.begin(), 10)
+    assert training.desk.of("warning")[0]["message"] == (
+        f"checkpoint {tmp_path}/step-000000020 is not used: "
+        "__0_0.distcp has another checksum than when it was written"
+    )
+
+
+def test_another_training_s_checkpoint_is_said(tmp_path: Path) -> None:
+    first = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    first.go_to(1)
+    assert first.saved() == [1]
+    training = Training(tmp_path, Checkpoint(), {**SAMPLING, "batch_size": 20})
+    training.keeper.begin()
+    assert training.desk.of("warning") == [
+        {
+            "message": "the checkpoint is of another training: batch_size was 10 and is 20; "
+            "samples may be seen twice or not"
+        }
+    ]
+
+
+def test_an_unreadable_place_is_no_reason_to_begin_from_the_beginning(tmp_path: Path) -> None:
+    (tmp_path / "place").write_text("")
+    with pytest.raises(ElasticError, match="cannot read the checkpoints"):
+        Training(tmp_path / "place", Checkpoint()).keeper.begin()
+
+
+def test_roll_back_in_memory_and_what_was_saved_later_is_void(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4, snapshots=2, snapshot_steps=3))
+    for step in range(9):
+        training.go_to(step)
+        training.keeper._saver.wait(30)
+    assert training.saved() == [4, 8]
+    assert training.keeper.roll_back(2, 8) is None, "the snapshot of step 0 is no longer there"
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4, snapshots=2, snapshot_steps=3))
+    for step in range(9):
+        training.go_to(step)
+    assert_is_of(training.keeper.roll_back(5, 8), 3)
+    assert training.keeper.roll_back(5, 3) is None, "it is not later than that"
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(3)
+    assert newest(str(tmp_path)) is None, "steps 4 and 8 are of what was given up"
+    training.go_to(4)
+    training.saved()
+    assert read(tmp_path) == (4, [])
+
+
+def test_roll_back_to_a_checkpoint_and_beyond_all(tmp_path: Path) -> None:
+    write(tmp_path, 4, 8)
+    training = Training(tmp_path, Checkpoint())
+    assert training.keeper.roll_back(6, 9) is None
+    assert_is_of(training.keeper.begin(), 4)
+    training.keeper.roll_back(3, 9)
+    with pytest.raises(ElasticError, match=r"cannot go back to step 3: .* give snapshots, or a shorter"):
+        training.keeper.begin()
+
+
+def test_closing_gives_up_a_write_but_waits_for_it_when_the_training_is_over(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "LEAVE_SECONDS", 0.1)
+    leaving = Training(tmp_path / "leaving", Checkpoint(every_seconds=1e-9))
+    leaving.go_to(1)
+    assert held.reached.wait(30)
+    leaving.keeper.close(finished=False)
+    held.released.set()
+    assert leaving.keeper._saver.wait(30)
+    assert (leaving.desk.told, read(tmp_path / "leaving")[0]) == ([], None)
+    over = Training(tmp_path / "over", Checkpoint(every_seconds=1e-9))
+    over.go_to(1)
+    over.keeper.close(finished=True)
+    assert read(tmp_path / "over")[0] == 1
+
+
+def test_cpu_copies_do_not_share_memory_with_the_training() -> None:
+    from hpctools.elastic.checkpoint.copies import HostCopy
+
+    state = {"a": torch.zeros(3), "b": [torch.ones(2)[1:], 5], "same": None}
+    copy = HostCopy()
+    copy.take(state)
+    state["a"].fill_(9)
+    assert torch.equal(copy.state()["a"], torch.zeros(3))
+    assert torch.equal(copy.state()["b"][0], torch.ones(1))
+    assert (copy.state()["b"][1], copy.state()["same"]) == (5, None)
