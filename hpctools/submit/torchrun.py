@@ -1,0 +1,137 @@
+"""A command that starts torchrun, as an elastic run in restart mode: the agent does torchrun's work.
+
+Its own options are read with argparse's rules and the table of `torch/distributed/run.py` (torch 2.4 to 2.13)
+and of `hyperpodrun`, HyperPod's variant; what they ask for is done by the run, or is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from hpctools.errors import SubmitError
+from hpctools.submit import inheritance
+from hpctools.submit.intent import Intent
+from hpctools.submit.script import python_module
+
+WORKERS = "workers-per-node"
+RESTARTS = "max-restarts"
+
+_PROGRAMS = ("torchrun", "hyperpodrun")
+_MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
+# What the run does itself: membership, rendezvous, ports, logs and signals.
+_OURS = """
+    nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf node-rank master-addr master-port local-addr
+    monitor-interval start-method event-log-handler role log-dir redirects tee local-ranks-filter
+    duplicate-stdout-filters duplicate-stderr-filters logs-specs signals-to-handle shutdown-timeout
+    server-host server-port
+"""
+_VALUES = frozenset((*_OURS.split(), "nproc-per-node", RESTARTS))
+_FLAGS = frozenset(("standalone", "module", "no-python"))
+_SHORT = {"-m": "module", "-r": "redirects", "-t": "tee"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What torchrun would start on each node.
+
+    Attributes:
+        command: of each worker.
+        workers: `--nproc-per-node`; empty when it was not given.
+        restarts: `--max-restarts`; empty when it was not given.
+    """
+
+    command: tuple[str, ...]
+    workers: str = ""
+    restarts: str = ""
+
+
+def unwrapped(intent: Intent) -> Intent:
+    """The intent without torchrun: its script as the command, in restart mode, with its settings.
+
+    An intent that starts no torchrun, or that asks for another mode, is left as it is.
+
+    Raises:
+        SubmitError: torchrun is asked for something that an elastic run does not do.
+    """
+    words = intent.command
+    if not words or intent.settings.get("elastic-mode", "restart") != "restart":
+        return intent
+    launch = _launch(words)
+    if launch is None:
+        return intent
+    settings = {**intent.settings, "elastic-mode": "restart"}
+    if launch.workers:
+        settings[WORKERS] = _workers(intent, launch.workers)
+    if launch.restarts:
+        settings[RESTARTS] = _number(RESTARTS, launch.restarts)
+    return replace(intent, command=launch.command, settings=settings)
+
+
+def _launch(words: tuple[str, ...]) -> Launch | None:
+    program = PurePath(words[0])
+    if program.name in _PROGRAMS:
+        # torchrun starts the interpreter that it runs on, which lies beside it.
+        beside = str(program.with_name("python")) if "/" in words[0] else "python"
+        return _read(words[0], (beside,), words[1:])
+    module = python_module(words)
+    if module and re.fullmatch(_MODULES, module):
+        end = words.index(module)
+        return _read(module, words[: end - 1], words[end + 1 :])
+    return None
+
+
+def _read(program: str, python: tuple[str, ...], words: tuple[str, ...]) -> Launch:
+    given: dict[str, str] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        name, value = _option(program, rest.pop(0), rest)
+        given[name] = value
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    if not rest:
+        raise SubmitError(f"{program} is given no script", "write it after torchrun's options")
+    start = () if "no-python" in given else (*python, "-m") if "module" in given else python
+    return Launch((*start, *rest), given.get("nproc-per-node", ""), given.get(RESTARTS, ""))
+
+
+def _option(program: str, word: str, rest: list[str]) -> tuple[str, str]:
+    """One option's name with hyphens and its value, which may be the next word."""
+    stem, equals, value = word.partition("=")
+    name = _SHORT.get(stem, stem.removeprefix("--").replace("_", "-"))
+    if not word.startswith("--") and stem[:2] in _SHORT and len(stem) > 2:
+        name, equals, value = _SHORT[stem[:2]], "=", word[2:]
+    if name in _FLAGS and not equals:
+        return name, ""
+    if name not in _VALUES or not (equals or rest):
+        raise SubmitError(
+            f"{program}: {word} is nothing that an elastic run can do",
+            "leave it out, or submit the job with a fixed --nodes",
+        )
+    return name, value if equals else rest.pop(0)
+
+
+def _workers(intent: Intent, value: str) -> str:
+    if value in ("gpu", "auto"):
+        gpus = inheritance.gpus_per_node(intent)
+        if gpus is None:
+            raise SubmitError(
+                f"--nproc-per-node={value}: nothing says how many GPUs a node has",
+                "give a number, or --gpus-per-node=N to hp-submit",
+            )
+        return str(gpus)
+    workers = _number("nproc-per-node", value)
+    tasks = intent.effective("ntasks-per-node")
+    if tasks is not None and tasks not in ("1", workers):
+        raise SubmitError(
+            f"--ntasks-per-node={tasks} and torchrun's --nproc-per-node={value} contradict each other",
+            "leave out one of them",
+        )
+    return workers
+
+
+def _number(name: str, value: str) -> str:
+    least = 0 if name == RESTARTS else 1
+    if not value.isdecimal() or int(value) < least:
+        raise SubmitError(f"--{name}={value} is no number", f"give {least} or more")
+    return value
