@@ -1,0 +1,94 @@
+"""Notices and drains: each node departs once, and Slurm is asked rarely and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hpctools.elastic.actions import Depart
+from hpctools.elastic.recovery.departures import Drains, Notices
+from hpctools.elastic.watchers import MemberView, Report, View
+from hpctools.errors import UnreachableError
+from hpctools.slurm.types import Node
+
+OURS = View(
+    5,
+    2,
+    1,
+    "running",
+    (MemberView("b0.0.0", "n1", 5, 0.0, True), MemberView("r7.0.0", "n2", 5, 0.0, True)),
+)
+
+
+class Slurm:
+    def __init__(self) -> None:
+        self.drained: dict[str, str] = {}
+        self.asked = 0
+        self.down = False
+
+    def nodes(self) -> list[Node]:
+        self.asked += 1
+        if self.down:
+            raise UnreachableError("slurmctld does not answer")
+        return [
+            Node(
+                f"n{n}", "MIXED", ("DRAIN",) if f"n{n}" in self.drained else (), self.drained.get(f"n{n}", "")
+            )
+            for n in range(1, 5)
+        ]
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def test_a_notice_makes_its_node_depart_once() -> None:
+    notices = Notices()
+    spot = Report("notice", "", "n2", what="spot", seconds=118.0)
+    assert notices.heard(0.0, spot) == [Depart("n2", 118.0, "the cloud takes its spot instance back")]
+    assert notices.heard(5.0, spot) == []
+    assert notices.heard(5.0, Report("beat", "w", "n1", step=1)) == []
+    rebalance = Report("notice", "", "n1", what="rebalance")
+    assert notices.heard(6.0, rebalance) == [
+        Depart("n1", None, "the cloud expects to take its spot instance back")
+    ]
+
+
+def test_a_drained_node_of_the_run_departs_once_until_it_is_resumed() -> None:
+    slurm = Slurm()
+    drains = Drains(slurm, at_once)
+    assert drains.tick(0.0, OURS) == []
+    slurm.drained = {"n2": "fan", "n4": "not ours"}
+    assert drains.tick(9.9, OURS) == [], "Slurm is asked every ten seconds"
+    assert drains.tick(10.0, OURS) == [Depart("n2", None, "it is drained: fan")]
+    assert drains.tick(20.0, OURS) == []
+    slurm.drained = {}
+    assert drains.tick(30.0, OURS) == []
+    slurm.drained = {"n2": ""}
+    assert drains.tick(40.0, OURS) == [Depart("n2", None, "it is drained")]
+    assert slurm.asked == 5
+
+
+def test_when_slurm_is_away_the_next_time_tells() -> None:
+    slurm = Slurm()
+    drains = Drains(slurm, at_once)
+    slurm.drained, slurm.down = {"n1": "x"}, True
+    assert drains.tick(0.0, OURS) == []
+    slurm.down = False
+    assert drains.tick(10.0, OURS) == [Depart("n1", None, "it is drained: x")]
+
+
+def test_a_slow_slurm_is_not_asked_twice_and_nobody_waits_for_it() -> None:
+    slurm, asked = Slurm(), []
+    drains = Drains(slurm, asked.append)
+    for second in range(100):
+        assert drains.tick(float(second), OURS) == []
+    assert len(asked) == 1
+    slurm.drained = {"n1": ""}
+    asked[0]()
+    assert drains.tick(100.0, OURS) == [Depart("n1", None, "it is drained")]
+
+
+def test_before_there_are_members_nobody_is_asked() -> None:
+    slurm = Slurm()
+    Drains(slurm, at_once).tick(0.0, View(0, 0, 0, "starting"))
+    assert slurm.asked == 0

@@ -1,0 +1,273 @@
+"""What is found in reports and in the run's view."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpctools.elastic.recovery.findings import Finding
+from hpctools.elastic.recovery.log_rules import Logs
+from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
+from hpctools.elastic.recovery.pace import Pace, Slow
+from hpctools.elastic.recovery.settings import (
+    Hang,
+    LogRule,
+    MetricRule,
+    NonFinite,
+    SlowRank,
+    Spike,
+    Stall,
+    Threshold,
+)
+from hpctools.elastic.watchers import MemberView, Report, View
+
+TICK = 0.1
+
+
+def beat(step: int, worker: str = "b0.0.0", **metrics: float) -> Report:
+    return Report("beat", worker, f"node-of-{worker}", step=step, metrics=metrics)
+
+
+def members(step: int, waits: tuple[bool, ...]) -> tuple[MemberView, ...]:
+    return tuple(
+        MemberView(f"w{place}", f"n{place}", step, 0.0, trains=True, waits=waiting)
+        for place, waiting in enumerate(waits)
+    )
+
+
+class Run:
+    """A run seen by one detector: time passes, steps are made or not."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.now = 100.0
+        self.step = 0
+        self.generation = 1
+        self.waits: tuple[bool, ...] = (True, False, True)
+
+    def passes(self, seconds: float, step_s: float = math.inf, phase: str = "running") -> list[Finding]:
+        found, begun = [], self.now
+        first = self.step
+        while self.now - begun < seconds:
+            self.now += TICK
+            self.step = first + int((self.now - begun) / step_s)
+            view = View(self.step, 3, self.generation, phase, members(self.step, self.waits))
+            found += self.pace.tick(self.now, view)
+        return found
+
+
+def test_a_stalled_step_is_told_once_with_who_keeps_the_others_waiting() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), None))
+    assert run.passes(10.0, step_s=1.0) == []
+    (found,) = run.passes(12.0)
+    assert (found.cause, found.worker, found.node, found.step) == ("stalledStep", "w1", "n1", 10)
+    assert found.numbers == pytest.approx({"seconds": 5.0, "limit_s": 5.0, "median_s": 1.0}, abs=0.25)
+    assert run.passes(20.0, step_s=1.0) == [], "it has recovered by itself"
+    assert len(run.passes(12.0)) == 1
+
+
+def test_short_steps_have_the_absolute_limit() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), None))
+    run.passes(5.0, step_s=0.2)
+    (found,) = run.passes(5.0)
+    assert found.numbers["limit_s"] == 2.0
+
+
+def test_when_nobody_or_all_wait_nobody_is_to_blame() -> None:
+    for waits in ((True, True, True), (False, False, True)):
+        run = Run(Pace(None, Hang(3.0)))
+        run.waits = waits
+        (found,) = run.passes(5.0)
+        assert (found.cause, found.worker, found.node) == ("hang", "", "")
+
+
+def test_a_single_worker_is_always_to_blame() -> None:
+    run = Run(Pace(None, Hang(3.0)))
+    run.waits = (True,)
+    (found,) = run.passes(5.0)
+    assert found.worker == "w0"
+
+
+def test_neither_a_resize_nor_a_wait_for_nodes_is_a_stall() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), Hang(30.0)))
+    run.passes(10.0, step_s=1.0)
+    assert run.passes(10.0, phase="resizing") == []
+    run.generation += 1
+    assert run.passes(4.0) == []
+    assert run.passes(5.0, step_s=1.0) == []
+    assert run.passes(1000.0, phase="waiting") == []
+    assert run.passes(3.0, step_s=1.0) == []
+    (found,) = run.passes(35.0, phase="recovering")
+    assert found.cause == "hang"
+
+
+def test_a_run_that_never_begins_hangs() -> None:
+    run = Run(Pace(None, Hang(5.0)))
+    run.generation = 0
+    assert [each.cause for each in run.passes(6.0, phase="starting")] == ["hang"]
+
+
+def test_after_something_was_done_the_clock_begins_anew() -> None:
+    run = Run(Pace(None, Hang(5.0)))
+    assert len(run.passes(6.0)) == 1
+    run.pace.reset()
+    assert run.passes(4.5) == []
+    assert len(run.passes(1.0)) == 1
+
+
+def test_slow_rank_needs_its_row_of_points() -> None:
+    slow = Slow(SlowRank(ratio=1.5, points=3))
+    found: list[Finding] = []
+    for step in range(1, 6):
+        for worker, seconds in (("b0.0.0", 0.1), ("b1.0.0", 0.11), ("r7.0.0", 0.17 if step != 2 else 0.1)):
+            found += slow.heard(0.0, beat(step, worker, shard_seconds=seconds))
+            found += slow.heard(0.0, beat(step, worker, shard_seconds=seconds))  # told again in the next beat
+    (one,) = found
+    assert (one.cause, one.worker, one.step) == ("slowRank", "r7.0.0", 5)
+    assert one.numbers == pytest.approx({"seconds": 0.17, "median_s": 0.105, "points": 3.0})
+
+
+@given(st.floats(0.001, 100.0), st.integers(2, 8))
+def test_equal_workers_are_never_slow(seconds: float, workers: int) -> None:
+    slow = Slow(SlowRank(ratio=1.01, points=1))
+    for step in range(1, 5):
+        for worker in range(workers):
+            assert slow.heard(0.0, beat(step, f"w{worker}", shard_seconds=seconds)) == []
+
+
+def test_workers_that_are_gone_are_no_measure() -> None:
+    slow = Slow(SlowRank(ratio=1.5, points=1))
+    slow.heard(0.0, beat(1, "w9", shard_seconds=0.01))
+    slow.tick(0.0, View(1, 1, 1, "running", members(1, (False,))))
+    assert slow.heard(0.0, beat(1, "w0", shard_seconds=1.0)) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite(value: float) -> None:
+    finite = Finite(NonFinite(("loss", "grad_norm")))
+    assert finite.heard(0.0, beat(4, loss=1.0, grad_norm=2.0, other=math.nan)) == []
+    (found,) = finite.heard(0.0, beat(5, loss=1.0, grad_norm=value))
+    assert (found.cause, found.name, found.step, found.late) == ("nonFinite", "grad_norm", 5, 0)
+    (late,) = finite.heard(0.0, beat(9, loss=value, first_nonfinite_step=6.0))
+    assert (late.step, late.late) == (6, 3)
+
+
+def test_a_spike_against_the_recent_course() -> None:
+    course = Course(Spike(window=10, ratio=3.0, deviations=None, points=2))
+    losses = [2.0, 2.1, 1.9, 2.0, 2.05, 9.0, 2.0, 9.0, 9.5, 2.0]
+    found = [each for step, loss in enumerate(losses, 1) for each in course.heard(0.0, beat(step, loss=loss))]
+    (one,) = found
+    assert (one.cause, one.step) == ("lossSpike", 9)
+    assert one.numbers["value"] == 9.5
+    assert one.numbers["median"] == pytest.approx(2.0)
+
+
+def test_deviations_are_robust_and_both_conditions_must_hold() -> None:
+    noisy = [2.0 + 0.1 * (-1) ** step for step in range(30)]
+    for spike, found in ((2.5, False), (4.2, True)):
+        course = Course(Spike(deviations=10.0))
+        for step, loss in enumerate(noisy, 1):
+            assert course.heard(0.0, beat(step, loss=loss)) == []
+        assert bool(course.heard(0.0, beat(31, loss=spike))) is found
+    course = Course(Spike(deviations=1.0, ratio=3.0))
+    for step, loss in enumerate(noisy, 1):
+        course.heard(0.0, beat(step, loss=loss))
+    assert course.heard(0.0, beat(31, loss=4.2)) == []
+    assert course.heard(0.0, beat(32, loss=math.nan)) == [], "not finite is another cause"
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=6, max_size=60))
+def test_a_falling_loss_is_no_spike(losses: list[float]) -> None:
+    course = Course(Spike())
+    for step, loss in enumerate(sorted(losses, reverse=True), 1):
+        assert course.heard(0.0, beat(step, loss=loss)) == []
+
+
+def test_steps_that_come_again_after_a_step_back_are_looked_at_again() -> None:
+    course = Course(Spike(ratio=3.0, deviations=None))
+    for step in range(1, 11):
+        course.heard(0.0, beat(step, loss=1.0))
+    assert len(course.heard(0.0, beat(11, loss=9.0))) == 1
+    assert course.heard(0.0, beat(11, loss=9.0)) == [], "the same step, told again"
+    course.tick(0.0, View(8, 1, 2, "running"))
+    assert len(course.heard(0.0, beat(11, loss=9.0))) == 1
+
+
+def test_metric_rules_count_for_each_worker() -> None:
+    metrics = Metrics((MetricRule("gradients", "grad_norm", Threshold(2.5, "gt", 2)),))
+    assert metrics.heard(0.0, beat(1, "w0", grad_norm=3.0)) == []
+    assert metrics.heard(0.0, beat(1, "w1", grad_norm=3.0)) == []
+    assert metrics.heard(0.0, beat(2, "w1", grad_norm=2.5)) == []
+    (found,) = metrics.heard(0.0, beat(2, "w0", grad_norm=math.nan))
+    assert (found.cause, found.name, found.worker) == ("metric", "gradients", "w0")
+
+
+def log(what: str, worker: str = "b0.0.0", line: str = "a line", **metrics: float) -> Report:
+    return Report("log", worker, "n1", metrics=metrics, lines=(line,), what=what)
+
+
+class LogRun:
+    """Log rules in a run that trains for a while."""
+
+    def __init__(self, *rules: LogRule) -> None:
+        self.warnings: list[str] = []
+        self.logs = Logs(rules, self.warnings.append)
+        self.now = 0.0
+
+    def passes(self, seconds: float, phase: str = "running") -> list[Finding]:
+        found, end = [], self.now + seconds
+        while self.now < end:
+            self.now += TICK
+            found += self.logs.tick(self.now, View(1, 1, 1, phase))
+        return found
+
+
+def test_a_line_that_does_not_come_and_one_that_does_not_come_again() -> None:
+    run = LogRun(LogRule("steps", "step", start_s=10.0, every_s=5.0))
+    assert run.passes(9.0) == []
+    (late,) = run.passes(20.0)
+    assert (late.cause, late.name, late.worker, late.why) == (
+        "log",
+        "steps",
+        "",
+        "no line matched for 10.1 s",
+    )
+    run.logs.heard(run.now, log("steps", matched=2.0))
+    assert run.passes(4.5) == []
+    assert run.passes(1000.0, phase="waiting") == []
+    assert [each.why for each in run.passes(2.0)] == ["no further line matched for 5.1 s"]
+    run.logs.reset()
+    assert run.passes(9.0) == []
+    assert len(run.passes(2.0)) == 1
+
+
+def test_a_fault_a_slow_number_and_one_that_is_not_finite() -> None:
+    run = LogRun(
+        LogRule("oom", "x", fault=True),
+        LogRule("slow", "x", threshold=Threshold(80.0, "lt", 3)),
+        LogRule("loss", "x"),
+    )
+    (oom,) = run.logs.heard(0.0, log("oom", matched=1.0, line="OutOfMemoryError"))
+    assert (oom.worker, oom.node, oom.why) == ("b0.0.0", "n1", "a worker printed: OutOfMemoryError")
+    assert run.logs.heard(0.0, log("slow", matched=9.0, streak=2.0, value=70.0)) == []
+    (slow,) = run.logs.heard(0.0, log("slow", matched=9.0, streak=3.0, value=70.0))
+    assert slow.why == "3 bad values in a row, the last in: a line"
+    assert run.logs.heard(0.0, log("loss", matched=1.0, streak=0.0, value=1e30)) == []
+    assert len(run.logs.heard(0.0, log("loss", matched=1.0, streak=1.0, value=math.nan))) == 1
+
+
+def test_stopped_given_up_and_dropped() -> None:
+    run = LogRun(
+        LogRule("a", "x", every_s=5.0), LogRule("b", "x", start_s=5.0), LogRule("c", "x", start_s=5.0)
+    )
+    run.logs.heard(0.0, log("a", matched=1.0, stopped=1.0))
+    run.logs.heard(0.0, log("b", given_up=1.0, line="aaaa"))
+    assert len(run.warnings) == 1
+    assert "log rule b is given up" in run.warnings[0]
+    run.passes(4.0)
+    run.logs.heard(run.now, log("", dropped=300.0))
+    assert run.passes(4.5) == [], "lines were lost: nobody knows whether one matched"
+    assert [each.name for each in run.passes(1.0)] == ["c"]

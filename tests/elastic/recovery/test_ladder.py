@@ -1,0 +1,197 @@
+"""From findings to actions: each cause's rungs, the counters, and what a second coordinator remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpctools.elastic.actions import Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.folder import Event
+from hpctools.elastic.recovery.findings import Finding
+from hpctools.elastic.recovery.ladder import Ladder
+from hpctools.elastic.recovery.settings import (
+    CAUSES,
+    EXIT_CODES,
+    EXIT_FULL_RESTARTS,
+    EXIT_RETRIES,
+    RUNGS,
+    Recovery,
+    RestartPolicy,
+)
+from hpctools.elastic.recovery.wiring import entries_of
+
+CRASH = Finding("crash", ("restartProcess", "replaceNode", "restartAll", "fail"), "ended", "", "w1", "n1", 7)
+NAN = Finding("nonFinite", ("rollBack", "restartAll", "fail"), "loss is nan", "loss", step=7, late=2)
+
+
+def rungs(ladder: Ladder, *findings: Finding, every: float = 60.0, begin: float = 0.0) -> list[str]:
+    decisions = [ladder.decide(begin + every * place, each) for place, each in enumerate(findings)]
+    return [decision.rung if decision else "-" for decision in decisions]
+
+
+def test_a_cause_climbs_and_ends_with_its_own_exit_code() -> None:
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=9, full=9, offenders=0)))
+    decisions = [ladder.decide(60.0 * time, CRASH) for time in range(4)]
+    assert [decision.action for decision in decisions if decision] == [
+        RestartWorker("w1", "crash at step 7: ended (time 1 in 3600 s)"),
+        ReplaceNode("n1", False, "crash at step 7: ended (time 2 in 3600 s)"),
+        RestartAll("crash at step 7: ended (time 3 in 3600 s)"),
+        Fail(EXIT_CODES["crash"], "crash at step 7: ended (time 4 in 3600 s)"),
+    ]
+
+
+def test_roll_back_goes_before_the_step_that_is_to_blame_and_skips_it() -> None:
+    decision = Ladder(Recovery(back=5, skip=True)).decide(0.0, NAN)
+    assert decision is not None
+    assert decision.action == RollBack(
+        7, True, "nonFinite at step 7: loss is nan (time 1 in 3600 s)", blamed=7
+    )
+
+
+def test_only_what_is_affected_each_node_begins_at_the_first_rung() -> None:
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=9)))
+    others = [replace(CRASH, worker=f"w{n}", node=f"n{n}") for n in range(5)]
+    assert rungs(ladder, *others) == ["restartProcess"] * 5
+
+
+def test_after_the_period_it_begins_anew() -> None:
+    ladder = Ladder(Recovery(restart=RestartPolicy(period_s=100.0)))
+    assert rungs(ladder, CRASH, CRASH, every=101.0) == ["restartProcess", "restartProcess"]
+
+
+def test_a_rung_that_needs_a_culprit_is_passed_over() -> None:
+    hang = Finding("hang", ("restartProcess", "replaceNode", "restartAll", "fail"), "no step")
+    assert rungs(Ladder(Recovery()), hang) == ["restartAll"]
+    nothing_left = Finding("slowRank", ("replaceNode",), "slow")
+    assert rungs(Ladder(Recovery()), nothing_left) == ["fail"]
+
+
+def test_too_many_partial_recoveries_restart_everything_and_then_it_fails() -> None:
+    """numRestartBeforeFullJobRestart and maxFullJobRestarts, over different nodes."""
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=2, full=1)))
+    findings = [replace(CRASH, worker=f"w{n}", node=f"n{n}") for n in range(4)]
+    decisions = [ladder.decide(60.0 * time, each) for time, each in enumerate(findings)]
+    assert [each.rung for each in decisions if each] == [
+        "restartProcess",
+        "restartProcess",
+        "restartAll",
+        "fail",
+    ]
+    assert decisions[-1] is not None
+    assert isinstance(decisions[-1].action, Fail)
+    assert decisions[-1].action.code == EXIT_FULL_RESTARTS
+
+
+def test_a_cause_without_a_harder_rung_is_not_made_harder() -> None:
+    slow = Finding("slowRank", ("replaceNode", "excludeNode"), "slow", worker="w1", node="n1")
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=1, offenders=5)))
+    assert rungs(ladder, slow, replace(slow, node="n2"), replace(slow, node="n3")) == ["replaceNode"] * 3
+
+
+def test_job_max_retry_count_ends_it() -> None:
+    ladder = Ladder(Recovery(retries=2, restart=RestartPolicy(partial=99)))
+    decisions = [ladder.decide(1e6 * time, CRASH) for time in range(3)]
+    assert [each.rung for each in decisions if each] == ["restartProcess", "restartProcess", "fail"]
+    assert decisions[-1] is not None
+    assert decisions[-1].action == Fail(
+        EXIT_RETRIES, "crash at step 7: ended (jobMaxRetryCount 2 is used up)"
+    )
+
+
+def test_repeat_offenders_are_excluded_but_not_more_than_allowed() -> None:
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=99, offenders=1)))
+    slow = Finding("slowRank", ("replaceNode",), "slow", worker="w1", node="n1")
+    other = replace(slow, node="n2")
+    decisions = [ladder.decide(60.0 * time, each) for time, each in enumerate([slow, slow, other, other])]
+    assert [each.action.exclude for each in decisions if each and isinstance(each.action, ReplaceNode)] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_workers_that_end_together_are_one_recovery() -> None:
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=2)))
+    eight = [replace(CRASH, worker=f"w{n}") for n in range(8)]
+    decisions = [ladder.decide(0.1 * place, each) for place, each in enumerate(eight)]
+    assert [each.action for each in decisions if each and isinstance(each.action, RestartWorker)] == [
+        each.action for each in decisions if each
+    ]
+    assert [each.counts for each in decisions if each] == [True] + [False] * 7
+    later = ladder.decide(60.0, replace(CRASH, node="n2"))
+    assert later is not None
+    assert later.rung == "restartProcess", "only one of two was used up"
+
+
+def test_the_ends_that_a_restart_of_all_brings_with_it_are_no_findings() -> None:
+    ladder = Ladder(Recovery())
+    crash = replace(CRASH, do=("restartAll", "fail"))
+    assert rungs(ladder, crash, replace(crash, worker="w2", node="n2"), every=0.5) == ["restartAll", "-"]
+
+
+def test_a_later_coordinator_goes_on_where_the_first_one_was() -> None:
+    utc = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+    events = [
+        Event(
+            (utc - timedelta(seconds=seconds)).isoformat(timespec="milliseconds"),
+            "finding",
+            {"cause": "crash", "name": "", "worker": "w1", "node": "n1", "rung": rung, "counts": counts},
+        )
+        for seconds, rung, counts in (
+            (4000, "restartProcess", True),
+            (90, "restartProcess", True),
+            (89, "restartProcess", False),
+        )
+    ]
+    events += [Event("", "finding", {"counts": True}), Event(events[0].time, "resize", {"counts": True})]
+    entries = entries_of(events, 10.0, utc)
+    assert [(entry.at, entry.rung) for entry in entries] == [
+        (pytest.approx(10.0 - 4000), "restartProcess"),
+        (pytest.approx(10.0 - 90), "restartProcess"),
+    ]
+    ladder = Ladder(Recovery(restart=RestartPolicy(offenders=0)))
+    ladder.restore(entries)
+    assert rungs(ladder, CRASH, begin=10.0) == ["replaceNode"]
+
+
+FINDINGS = st.builds(
+    Finding,
+    st.sampled_from(CAUSES),
+    st.lists(st.sampled_from(RUNGS), min_size=1, max_size=4).map(tuple),
+    st.just("why"),
+    worker=st.sampled_from(["", "w1", "w2"]),
+    node=st.sampled_from(["", "n1", "n2"]),
+)
+POLICIES = st.builds(
+    Recovery,
+    retries=st.integers(0, 30),
+    restart=st.builds(
+        RestartPolicy, st.floats(1, 1e5), st.integers(0, 5), st.integers(0, 3), st.integers(0, 2)
+    ),
+)
+
+
+@given(POLICIES, st.lists(st.tuples(st.floats(5.1, 1e4), FINDINGS), min_size=40, max_size=40))
+def test_whatever_happens_it_comes_to_an_end(policy: Recovery, happened: list[tuple[float, Finding]]) -> None:
+    """Never more recoveries, full restarts or excluded nodes than the policy allows."""
+    ladder, now = Ladder(policy), 0.0
+    actions = []
+    for seconds, finding in happened:
+        now += seconds
+        decision = ladder.decide(now, finding)
+        assert decision is not None
+        actions.append(decision.action)
+        if isinstance(decision.action, Fail):
+            break
+    assert isinstance(actions[-1], Fail)
+    assert len(actions) - 1 <= policy.retries
+    assert sum(isinstance(each, RestartAll) for each in actions) <= policy.restart.full
+    excluded = {each.node for each in actions if isinstance(each, ReplaceNode) and each.exclude}
+    assert len(excluded) <= policy.restart.offenders
+    assert all(each.worker for each in actions if isinstance(each, RestartWorker))
+    assert all(each.node for each in actions if isinstance(each, ReplaceNode))

@@ -1,0 +1,144 @@
+"""The policy as the coordinator's watcher: what it asks for, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic.actions import Fail, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.recovery import watchers_of
+from hpctools.elastic.recovery.watching import RecoveryWatcher
+from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.watchers import MemberView, Report, View
+
+NAN_RULE = {"metrics": {"nonFinite": True}, "runPolicy": {"mode": "enforce"}}
+
+
+def spec(recovery: dict[str, Any]) -> RunSpec:
+    return RunSpec(
+        id="r",
+        name="r",
+        user="u",
+        cluster="",
+        min_nodes=1,
+        max_nodes=2,
+        workers_per_node=1,
+        command=("true",),
+        workdir="/",
+        replica_options=(),
+        replica_script="/r",
+        created="",
+        recovery=recovery,
+    )
+
+
+def made(tmp_path: Path, recovery: dict[str, Any]) -> tuple[RecoveryWatcher, RunFolder]:
+    path = tmp_path / "run"
+    folder = RunFolder(path) if path.exists() else RunFolder.create(path, spec(recovery))
+    (watcher,) = watchers_of(spec(recovery), folder, 0.0)
+    return watcher, folder
+
+
+def view(step: int, generation: int = 1, phase: str = "running") -> View:
+    return View(step, 1, generation, phase, (MemberView("w0", "n0", step, 0.0, True),))
+
+
+def loss(step: int, value: float) -> Report:
+    return Report("beat", "w0", "n0", step=step, metrics={"loss": value})
+
+
+def test_without_a_policy_nobody_watches(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", spec({}))
+    assert watchers_of(spec({}), folder, 0.0) == []
+
+
+def test_in_mode_log_it_is_only_written_down_and_not_in_every_beat(tmp_path: Path) -> None:
+    watcher, folder = made(tmp_path, {"metrics": {"nonFinite": True}})
+    watcher.tick(0.0, view(5))
+    for beat in range(100):
+        assert watcher.heard(0.25 * beat, loss(5 + beat, math.nan)) == []
+    (event,) = folder.events()
+    assert event.detail == {
+        "cause": "nonFinite",
+        "name": "loss",
+        "worker": "w0",
+        "node": "n0",
+        "step": 5,
+        "why": "loss is nan",
+        "numbers": {"loss": "nan"},
+        "rung": "rollBack",
+        "ladder": "time 1 in 3600 s",
+        "counts": True,
+        "mode": "log",
+    }
+    assert len(watcher.heard(61.0, loss(106, math.nan))) == 0
+    assert [each.detail["rung"] for each in folder.events()] == ["rollBack", "restartAll"]
+    for line in (folder.path / "events.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda word: (_ for _ in ()).throw(ValueError(word)))
+
+
+def test_enforced_it_acts_once_and_looks_away_until_the_run_has_changed(tmp_path: Path) -> None:
+    """Beats of the time before the step back must not lead to a second one."""
+    watcher, folder = made(tmp_path, NAN_RULE)
+    watcher.tick(0.0, view(5))
+    (action,) = watcher.heard(0.1, loss(6, math.nan))
+    assert isinstance(action, RollBack)
+    assert (action.steps, action.skip, action.blamed) == (1, True, 6)
+    for beat in range(8):
+        assert watcher.heard(0.2 + 0.25 * beat, loss(7 + beat, math.nan)) == []
+        assert watcher.tick(0.2 + 0.25 * beat, view(7 + beat)) == []
+    watcher.tick(3.0, view(5, generation=2))
+    (again,) = watcher.heard(3.1, loss(7, math.nan))
+    assert isinstance(again, RestartAll)
+    watcher.tick(4.0, view(1, generation=3))
+    (last,) = watcher.heard(4.1, loss(2, math.nan))
+    assert isinstance(last, Fail)
+    assert last.code == 43
+    assert watcher.heard(4.2, loss(2, math.nan)) == [], "the end is asked for once"
+    assert [event.detail["rung"] for event in folder.events()] == ["rollBack", "restartAll", "fail"]
+
+
+def test_when_nothing_follows_from_an_action_it_is_found_again(tmp_path: Path) -> None:
+    watcher, _ = made(tmp_path, NAN_RULE)
+    watcher.tick(0.0, view(5))
+    assert len(watcher.heard(0.1, loss(6, math.nan))) == 1
+    watcher.tick(59.0, view(6))
+    assert watcher.heard(59.1, loss(7, math.nan)) == []
+    watcher.tick(61.0, view(6))
+    assert len(watcher.heard(61.1, loss(8, math.nan))) == 1
+
+
+def test_a_second_coordinator_goes_on_with_the_ladder(tmp_path: Path) -> None:
+    first, _ = made(tmp_path, NAN_RULE)
+    first.tick(0.0, view(5))
+    first.heard(0.1, loss(6, math.nan))
+    second, _ = made(tmp_path, NAN_RULE)
+    second.tick(0.0, view(5))
+    (action,) = second.heard(0.1, loss(6, math.nan))
+    assert isinstance(action, RestartAll)
+
+
+def test_crashes_are_dealt_with_even_while_it_looks_away(tmp_path: Path) -> None:
+    """Two workers of a node end together; both are started again."""
+    watcher, _ = made(tmp_path, {"metrics": {"crash": True}, "runPolicy": {"mode": "enforce"}})
+    exits = [Report("exit", f"w{n}", "n0", code=1, lines=("ValueError: x",)) for n in range(2)]
+    assert all(watcher.handles(each) for each in exits)
+    actions = [action for each in exits for action in watcher.heard(1.0, each)]
+    assert [action.worker for action in actions if isinstance(action, RestartWorker)] == ["w0", "w1"]
+    assert watcher.heard(1.0, Report("exit", "w2", "n0", code=0)) == []
+
+
+def test_only_an_enforced_rule_takes_ends_of_processes_from_the_coordinator(tmp_path: Path) -> None:
+    report = Report("exit", "w0", "n0", code=1)
+    assert not made(tmp_path / "a", {"metrics": {"crash": True}})[0].handles(report)
+    assert not made(tmp_path / "b", NAN_RULE)[0].handles(report)
+
+
+def test_a_full_disk_stops_no_recovery(tmp_path: Path) -> None:
+    watcher, folder = made(tmp_path, NAN_RULE)
+    (folder.path / "events.jsonl").mkdir()
+    watcher.tick(0.0, view(5))
+    assert len(watcher.heard(0.1, loss(6, math.nan))) == 1

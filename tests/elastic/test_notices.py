@@ -1,0 +1,187 @@
+"""Notices of a cloud, from a stand-in of the instance metadata service that speaks IMDSv2 over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from hpctools.elastic import notices
+from hpctools.elastic.notices import REBALANCE_PATH, SPOT_PATH, Lookout, Metadata, NoService, Notice
+
+
+class Service(ThreadingHTTPServer):
+    """Documents by path; only who shows a token that is still valid gets one."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, str] = {}
+        self.tokens: set[str] = set()
+        self.requests: list[str] = []
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_PUT(self) -> None:
+        valid = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds") == "21600"
+        token = f"token-{len(self.server.requests)}"
+        self.server.tokens.add(token)
+        self._answer(200 if self.path == "/latest/api/token" and valid else 400, token)
+
+    def do_GET(self) -> None:
+        if self.headers.get("X-aws-ec2-metadata-token") not in self.server.tokens:
+            self._answer(401, "")
+        elif self.path in self.server.documents:
+            self._answer(200, self.server.documents[self.path])
+        else:
+            self._answer(404, "<html>404 - Not Found</html>")
+
+    def _answer(self, status: int, body: str) -> None:
+        self.server.requests.append(f"{self.command} {self.path} {status}")
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Tests have no use for it."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(5)
+
+
+def spot_at(seconds: float) -> str:
+    at = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
+    return json.dumps({"action": "terminate", "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+
+def test_nothing_is_announced(service: Service) -> None:
+    assert Metadata(service.endpoint).notice() is None
+    assert service.requests == [
+        "PUT /latest/api/token 200",
+        f"GET {SPOT_PATH} 404",
+        f"GET {REBALANCE_PATH} 404",
+    ]
+
+
+def test_an_interruption_has_its_time_and_is_more_urgent_than_a_rebalance(service: Service) -> None:
+    metadata = Metadata(service.endpoint)
+    service.documents[REBALANCE_PATH] = json.dumps({"noticeTime": "2026-11-21T08:22:00Z"})
+    assert metadata.notice() == Notice("rebalance")
+    service.documents[SPOT_PATH] = json.dumps({"action": "stop", "time": "2026-11-21T08:24:00Z"})
+    expected = datetime(2026, 11, 21, 8, 24, tzinfo=timezone.utc).timestamp()
+    assert metadata.notice() == Notice("spot", expected)
+    service.documents[SPOT_PATH] = '{"action": "terminate"}'
+    assert metadata.notice() == Notice("spot", None), "without a time it is still a notice"
+
+
+def test_a_token_that_has_ended_is_renewed(service: Service) -> None:
+    metadata = Metadata(service.endpoint)
+    assert metadata.notice() is None
+    service.tokens.clear()
+    service.documents[REBALANCE_PATH] = "{}"
+    assert metadata.notice() == Notice("rebalance")
+    assert [each for each in service.requests if each.startswith("PUT")] == ["PUT /latest/api/token 200"] * 2
+
+
+def test_somebody_else_on_that_address_is_no_service(service: Service) -> None:
+    service.RequestHandlerClass = type("Other", (Handler,), {"do_PUT": lambda self: self._answer(403, "no")})
+    with pytest.raises(NoService):
+        Metadata(service.endpoint).notice()
+    with pytest.raises(NoService):
+        Metadata("http://127.0.0.1:1").notice()
+
+
+def test_the_lookout_tells_once_and_again_when_it_changes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint}
+    lookout = Lookout(lambda kind, **fields: said.append({"kind": kind, **fields}), environ, 0.01)
+    service.documents[REBALANCE_PATH] = "{}"
+
+    async def scene() -> None:
+        keeping = asyncio.ensure_future(lookout.keep())
+        try:
+            await until(lambda: len(service.requests) > 12)
+            assert said == [{"kind": "notice", "what": "rebalance", "seconds": None}]
+            service.documents[SPOT_PATH] = spot_at(120)
+            await until(lambda: len(said) > 1)
+            monkeypatch.setattr(notices, "REPEAT_SECONDS", 0.0)
+            await until(lambda: len(said) > 2)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+    async def until(condition: Any) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    assert [each["what"] for each in said[1:3]] == ["spot", "spot"], "told again to who may have come since"
+    assert said[1]["seconds"] == pytest.approx(120, abs=5)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"},
+        {"AWS_EC2_METADATA_DISABLED": "true"},
+    ],
+)
+def test_where_there_is_no_service_it_ends(environ: dict[str, str]) -> None:
+    lookout = Lookout(lambda *_, **__: pytest.fail("there is nothing to tell"), environ, 0.01)
+    asyncio.run(asyncio.wait_for(lookout.keep(), 10))
+
+
+def test_a_service_that_is_away_for_a_while_is_asked_again(service: Service) -> None:
+    """Once it has answered, silence is a fault of the moment."""
+    said: list[Any] = []
+    lookout = Lookout(
+        lambda kind, **fields: said.append(fields),
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint},
+        0.01,
+    )
+
+    async def scene() -> None:
+        keeping = asyncio.ensure_future(lookout.keep())
+        try:
+            while len(service.requests) < 6:  # the first look is complete
+                await asyncio.sleep(0.01)
+            service.RequestHandlerClass = type(
+                "Ill", (Handler,), {"do_GET": lambda self: self._answer(500, "")}
+            )
+            begun = len(service.requests)
+            while len(service.requests) < begun + 8:
+                await asyncio.sleep(0.01)
+            service.RequestHandlerClass = Handler
+            service.documents[SPOT_PATH] = spot_at(60)
+            while not said:
+                await asyncio.sleep(0.01)
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+    assert said[0]["what"] == "spot"
