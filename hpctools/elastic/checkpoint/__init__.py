@@ -7,8 +7,8 @@ turns a training's state into files and back (`keeper`, `saver`, `tensors`) is l
 from __future__ import annotations
 
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
-from hpctools.elastic.checkpoint.place import can_begin_again, place_of, settings_of
-from hpctools.elastic.checkpoint.selection import Found, newest, resume_source
+from hpctools.elastic.checkpoint.place import can_begin_again, place_of, resume_source, settings_of
+from hpctools.elastic.checkpoint.selection import Found, newest
 from hpctools.elastic.checkpoint.settings import Checkpoint, parse
 
 __all__ = [

@@ -94,7 +94,9 @@ class RunDesk:
         message = self._line.take_order()
         if message is None:
             return None
-        known = {name: message[name] for name in ("why", "urgent", "seconds") if name in message}
+        known = {
+            name: message[name] for name in ("why", "urgent", "seconds") if message.get(name) is not None
+        }
         return Order(**{"why": "ordered", **known})
 
     def tell(self, kind: str, **fields: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.place import meant_by
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
 from hpctools.elastic.checkpoint.settings import Checkpoint
@@ -107,7 +108,7 @@ class Keeper:
             ElasticError: the place cannot be read (to begin from the beginning then would lose what is
                 there), or nothing is left from before a roll back.
         """
-        for place in filter(None, (self._place, self._settings.resume_from)):
+        for place in filter(None, (self._place, *meant_by(self._settings.resume_from))):
             restored = newest_state(place, self._warn, self._most_steps)
             if restored is not None:
                 self._known_step = restored.found.manifest.step

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.checkpoint.selection import FOLDER_IN_RUN, newest
-from hpctools.elastic.checkpoint.settings import Checkpoint, parse
+from hpctools.elastic.checkpoint.selection import candidates, newest
+from hpctools.elastic.checkpoint.settings import S3, Checkpoint, parse
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
+
+FOLDER_IN_RUN, RUN_FILE = "checkpoints", "run.json"
 
 
 def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
@@ -32,14 +35,55 @@ def place_of(folder: RunFolder, settings: Checkpoint) -> str:
 def can_begin_again(folder: RunFolder) -> bool:
     """Whether there is a checkpoint from which a run whose workers are all gone can begin again.
 
-    Looks where the run's settings say, and where its workers said that they saved (their program may have
-    settings of its own). A place that cannot be read counts as empty.
+    A place that cannot be read counts as empty.
     """
-    spec = folder.spec()
-    settings = settings_of(spec, None)
-    saved = [str(event.detail.get("where", "")) for event in folder.events() if event.event == "saved"]
-    places = [place_of(folder, settings), settings.resume_from, *saved[-1:]]
-    return any(_has_one(place) for place in places if place)
+    settings = settings_of(folder.spec(), None)
+    return any(_has_one(place) for place in [*_saved_to(folder), *meant_by(settings.resume_from)])
+
+
+def meant_by(place: str) -> list[str]:
+    """Where checkpoints may lie that a user means: a run's folder stands for the places that it saved to."""
+    if not place.startswith(S3) and (Path(place) / RUN_FILE).is_file():
+        return _saved_to(RunFolder(place))
+    return [place] if place else []
+
+
+def resume_source(text: str, runs: Path) -> str:
+    """The folder or address that a user means: of checkpoints, of a run, a run's id, or one checkpoint.
+
+    Args:
+        runs: where the user's runs lie.
+
+    Returns:
+        An absolute path or s3:// address for `Checkpoint(resume_from=...)`.
+
+    Raises:
+        ElasticError: no checkpoint is there; says what was looked at.
+    """
+    place = text.rstrip("/") if text.startswith(S3) else str(_path_meant(text, runs))
+    rejected: list[str] = []
+    for each in meant_by(place):
+        seen = candidates(each)
+        if seen.usable:
+            return each
+        rejected += seen.rejected
+    reasons = f" ({rejected[0]})" if rejected else ""
+    raise ElasticError(
+        f"there is no whole checkpoint in {place}{reasons}",
+        "give a run's id, its folder, a folder of checkpoints, one of them, or s3://bucket/prefix",
+    )
+
+
+def _path_meant(text: str, runs: Path) -> Path:
+    path = Path(text).expanduser().absolute()
+    return (runs / text).absolute() if not path.exists() and "/" not in text else path
+
+
+def _saved_to(folder: RunFolder) -> list[str]:
+    """Where a run's settings say, and where its workers said last (their program may have its own)."""
+    said = [str(event.detail.get("where", "")) for event in folder.events() if event.event == "saved"]
+    places = [place_of(folder, settings_of(folder.spec(), None)), *(each.rpartition("/")[0] for each in said)]
+    return list(dict.fromkeys([*places[-1:], *places[:1]]))
 
 
 def _has_one(place: str) -> bool:

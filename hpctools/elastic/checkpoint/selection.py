@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from hpctools.elastic.checkpoint.manifest import Manifest, digest_of
-from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
@@ -16,8 +14,6 @@ from hpctools.elastic.checkpoint.store import (
     step_of,
 )
 from hpctools.errors import ElasticError
-
-FOLDER_IN_RUN = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -87,29 +83,6 @@ def newest(place: str) -> Found | None:
     return next(iter(candidates(place).usable), None)
 
 
-def resume_source(text: str, runs: Path) -> str:
-    """The folder or address that a user means: of checkpoints, of a run, a run's id, or one checkpoint.
-
-    Args:
-        runs: where the user's runs lie.
-
-    Returns:
-        An absolute path or s3:// address for `Checkpoint(resume_from=...)`.
-
-    Raises:
-        ElasticError: no checkpoint is there; says what was looked at.
-    """
-    place = text.rstrip("/") if text.startswith(S3) else str(_folder_meant(text, runs))
-    seen = candidates(place)
-    if seen.usable:
-        return place
-    reasons = f" ({seen.rejected[0]})" if seen.rejected else ""
-    raise ElasticError(
-        f"there is no whole checkpoint in {place}{reasons}",
-        "give a run's id, its folder, a folder of checkpoints, one of them, or s3://bucket/prefix",
-    )
-
-
 def candidates(place: str) -> Survey:
     """The checkpoints that a place holds; the place may itself be one.
 
@@ -123,13 +96,6 @@ def candidates(place: str) -> Survey:
         return Survey((_committed(open_store(root), name),), (), ())
     except ElasticError as error:
         return Survey((), (f"checkpoint {place} is not used: {error.message}",), ())
-
-
-def _folder_meant(text: str, runs: Path) -> Path:
-    path = Path(text).expanduser().absolute()
-    if not path.exists() and "/" not in text and (runs / text).is_dir():
-        path = (runs / text).absolute()
-    return path / FOLDER_IN_RUN if (path / FOLDER_IN_RUN).is_dir() else path
 
 
 def _committed(store: Store, name: str) -> Found:

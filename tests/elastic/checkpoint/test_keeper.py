@@ -189,8 +189,8 @@ def test_a_full_disk_is_said_once_and_tried_again_later(
     (warning,) = training.desk.of("warning")
     assert warning["message"] == (
         f"the checkpoint of step 1 failed after 0.0 s: cannot read the checkpoints in {place}: "
-        "Not a directory; free space or quota there, or give another folder (checkpoint: folder); the training goes on "
-        "without, and it is tried again, first in 10 s"
+        "Not a directory; free space or quota there, or give another folder (checkpoint: folder); the "
+        "training goes on without, and it is tried again, first in 10 s"
     )
     assert tried[-1] == 5, "after 10, 20, 40 and 80 s"
     place.unlink()
@@ -215,7 +215,8 @@ def test_grace_warning_has_numbers_and_a_remedy() -> None:
     assert grace_warning(6.5, 10**9, 8.0) is None
     assert grace_warning(12.3, 3 * 10**9, 8.0) == (
         "a checkpoint took 12.3 s (3000.0 MB at 244 MB/s), but a preempted node has 6.5 s for it "
-        "(GraceTime 8 s less 1.5 s); ask for a GraceTime of 14 s or more in the QoS, or save to faster storage"
+        "(GraceTime 8 s less 1.5 s); ask for a GraceTime of 14 s or more in the QoS, or save to "
+        "faster storage"
     )
 
 
