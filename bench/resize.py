@@ -1,228 +1,190 @@
-"""How long a resize holds up a training: hpctools.elastic beside torchrun with its best settings.
+"""How long a resize holds up a training, and what an urgent job waits for it.
 
-    python bench/resize.py [--quick] [--check]
+    ./dev bench resize [--quick] [--check] [--rig cluster|local] [--without-rivals]
 
-The pause is the time from the end of the last step before to the end of the first step after, minus a normal
-step (the median of the next steps). A model of 5 million parameters, processes of this machine, 2 to 4
-workers. For torchrun the steps that are done again, because the last save was before them, are not counted.
+Four to eight nodes and back, a model of 5 million parameters with AdamW (60 MB of state). The pause is the
+time from the end of the last step before to the end of the first step after, minus a normal step (the median
+of the next ones); phases are those that the run itself reports. On the cluster, which has real Slurm
+daemons, nodes are taken by urgent jobs that preempt; what they wait is compared with what they wait when the
+preempted jobs have nothing to do but to die. torchrun and torchft resize the same model on this machine, told
+what is going to happen, each with the shortest timeouts that work.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import os
-import signal
-import socket
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from bench import rigs, rivals, steps
 from bench.report import Goal, report
-from hpctools.slurm import run
-from hpctools.testing.local_run import LocalRun
+from bench.steps import Pause, quantile
+from hpctools.elastic.folder import RunFolder
+from hpctools.errors import CommandError
 
-PROGRAMS = Path(__file__).with_name("resize_programs")
-SMALL, LARGE = 2, 4
-NORMAL_STEPS = 5
-LIMIT_SECONDS = 120.0
-POLL_SECONDS = 0.01
+LEAST, MOST = 4, 8
+ENVIRON = {"BENCH_WIDTH": "1118"}
+SHRINK_SECONDS, GROW_SECONDS, WAIT_SECONDS, TIMES = 0.3, 0.5, 1.5, 10.0
 RESOLUTION_SECONDS = 0.01
 """A shorter pause than this is lost in the differences between steps."""
-TORCHRUN_SETTINGS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+TAKEN = (2, 4, 1, 3)
+"""Nodes that urgent jobs take, in turn."""
+KINDS = {"shrink": False, "grow": True}
+Start = Callable[[Path, int, dict[str, str]], AbstractContextManager[rivals.Rival]]
+RIVALS: dict[str, Start] = {"torchrun": rivals.torchrun, "torchft": rivals.torchft}
 
 
-@dataclass(frozen=True)
-class Pause:
-    """One resize.
+@dataclass
+class Ours:
+    """What was measured of hpctools.elastic.
 
     Attributes:
-        seconds: that it held up the training.
+        waits: of urgent jobs, seconds from sbatch to their first line.
+        control: the same when all that is preempted dies at once.
+        evicted: replicas that went, beside those whose nodes were needed.
+        phases: seconds by phase and kind of resize.
     """
 
-    before: int
-    after: int
-    seconds: float
-
-    @property
-    def grows(self) -> bool:
-        """Whether workers joined."""
-        return self.after > self.before
+    pauses: list[Pause] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    control: list[float] = field(default_factory=list)
+    evicted: int = 0
+    phases: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
 
-class Training(Protocol):
-    """A training that can be resized."""
-
-    def resize(self, workers: int) -> None:
-        """Ask for so many workers."""
-        ...
-
-
-class Ours:
-    """hpctools.elastic: the baseline of two, and replicas that come and are preempted."""
-
-    def __init__(self, local: LocalRun) -> None:
-        self._run = local
-
-    def resize(self, workers: int) -> None:
-        """More room for replicas, or some of them are preempted."""
-        replicas = workers - SMALL
-        if replicas > self._run.capacity:
-            self._run.capacity = replicas
-        else:
-            self._run.preempt(self._run.capacity - replicas)
+def on_cluster(cycles: int) -> Ours:
+    """Urgent jobs take nodes and give them back, on real Slurm."""
+    found = Ours()
+    with rigs.cluster(LEAST, MOST, ENVIRON) as rig:
+        rigs.await_size(rig.logs, MOST, time.monotonic())
+        begin = time.monotonic()
+        for cycle in range(cycles):
+            _one_urgent_job(rig, TAKEN[cycle % len(TAKEN)], found)
+        time.sleep(2)
+        _collect(rig.logs, rig.folder, begin, found)
+        _end_run(rig)
+        found.control = [_control(rig, TAKEN[cycle % len(TAKEN)]) for cycle in range(cycles)]
+    return found
 
 
-class Torchrun:
-    """torchrun --nnodes 1:N: an agent a node; the first one hosts the rendezvous."""
-
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
-        self._port = _free_port()
-        self._agents: list[run.Process] = []
-
-    def resize(self, workers: int) -> None:
-        """Start agents, or end the youngest in an orderly way."""
-        while len(self._agents) < workers:
-            self._agents.append(self._start())
-        for agent in self._agents[workers:]:
-            agent.send_signal(signal.SIGTERM)
-        del self._agents[workers:]
-
-    def end(self) -> None:
-        """Kill what is left, workers too."""
-        for agent in self._agents:
-            os.killpg(agent.pid, signal.SIGTERM)
-        for agent in self._agents:
-            agent.wait(LIMIT_SECONDS)
-
-    def _start(self) -> run.Process:
-        argv = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nnodes",
-            f"1:{LARGE}",
-            "--nproc-per-node",
-            "1",
-        ]
-        argv += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self._port}", "--rdzv-id", "bench"]
-        argv += ["--rdzv-conf", TORCHRUN_SETTINGS, "--max-restarts", "1000", "--monitor-interval", "0.1"]
-        argv += [
-            "--local-addr",
-            "127.0.0.1",
-            "--shutdown-timeout",
-            "2",
-            str(PROGRAMS / "plain.py"),
-            str(self._logs),
-        ]
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        with (self._logs / "torchrun.log").open("ab") as log:
-            return run.start(argv, stdout=log, stderr=log, env=environ, new_session=True)
+def _one_urgent_job(rig: rigs.Cluster, nodes: int, found: Ours) -> None:
+    before, asked = _preempted(rig.folder), time.monotonic()
+    job, wait = rig.wait_of_urgent(nodes)
+    rigs.await_size(rig.logs, MOST - nodes, asked)
+    found.waits.append(wait)
+    evicted = _preempted(rig.folder) - before - nodes
+    found.evicted += max(0, evicted)
+    rig.cancel(job)
+    rigs.await_size(rig.logs, MOST, time.monotonic())
+    say(f"{nodes} nodes for an urgent job after {wait:.2f} s; {evicted} more evicted; back again")
 
 
-@contextmanager
-def ours(base: Path) -> Iterator[tuple[Training, Path]]:
-    """Our training on two workers, and the folder of its step log."""
-    logs = base / "ours"
-    logs.mkdir()
-    with LocalRun(base, [sys.executable, str(PROGRAMS / "ours.py"), str(logs)], (SMALL, LARGE)) as local:
-        yield Ours(local), logs
+def _preempted(folder: RunFolder) -> int:
+    return sum(e.event == "left" and e.detail.get("reason") == "preempted" for e in folder.events())
 
 
-@contextmanager
-def torchrun(base: Path) -> Iterator[tuple[Training, Path]]:
-    """The same training under torchrun."""
-    logs = base / "torchrun"
-    logs.mkdir()
-    training = Torchrun(logs)
-    training.resize(SMALL)
-    try:
-        yield training, logs
-    finally:
-        training.end()
+def _end_run(rig: rigs.Cluster) -> None:
+    rig.sandbox.inside("scancel", f"--user={rigs.RESEARCHER}")
+    rigs.await_(lambda: not _active(rig), "the run's jobs did not end")
 
 
-def measure(training: Training, logs: Path, sizes: Sequence[int]) -> list[Pause]:
-    """Resize to each size in turn, with some normal steps between."""
-    pauses: list[Pause] = []
-    _await_steps(logs, SMALL, time.monotonic())
-    for wanted in sizes:
+def _active(rig: rigs.Cluster) -> list[int]:
+    over = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
+    return [job for job, state in rig.states().items() if state not in over]
+
+
+def _control(rig: rigs.Cluster, nodes: int) -> float:
+    """What the same urgent job waits when jobs that end at their SIGTERM have the nodes."""
+    words = ["sbatch", "--parsable", f"--partition={rigs.PARTITION}", "--exclusive", "--time=120"]
+    words += ["--output=/dev/null", "--wrap", "srun --ntasks-per-node=1 sleep 100000"]
+    sizes = [f"--nodes={LEAST}"] + ["--qos=elastic"] * (MOST - LEAST)
+    for options in sizes:
+        rig.sandbox.inside(*words[:-2], options, *words[-2:], user=rigs.RESEARCHER)
+    everyone = len(sizes)
+    rigs.await_(lambda: list(rig.states().values()).count("RUNNING") == everyone, "the control's jobs")
+    time.sleep(2)  # their steps, too
+    job, wait = rig.wait_of_urgent(nodes)
+    rig.cancel(job)
+    _end_run(rig)
+    return wait
+
+
+def on_machine(resizes: int) -> Ours:
+    """The same resizes without Slurm."""
+    found = Ours()
+    with rigs.local(LEAST, MOST, ENVIRON) as rig:
+        rigs.await_size(rig.logs, LEAST, time.monotonic())
+        begin = time.monotonic()
+        for size in sizes(resizes):
+            asked = time.monotonic()
+            rig.room(size - LEAST)
+            rigs.await_size(rig.logs, size, asked)
+        time.sleep(2)
+        _collect(rig.logs, rig.folder, begin, found)
+    return found
+
+
+def _collect(logs: Path, folder: RunFolder, begin: float, found: Ours) -> None:
+    found.pauses = list(steps.pauses(steps.since(steps.read(logs), begin)))
+    for event in folder.events():
+        detail = event.detail
+        if event.event == "resize" and not detail.get("recovered"):
+            kind = "grow" if detail["to"] > detail["from"] else "shrink"
+            for phase, seconds in detail["phases"].items():
+                found.phases.setdefault((kind, phase), []).append(seconds)
+
+
+def of_rival(name: str, resizes: int) -> list[Pause]:
+    """A rival's pauses; empty, with its own words on standard error, when it cannot do it here."""
+    with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as base:
+        try:
+            with RIVALS[name](Path(base), MOST, ENVIRON) as training:
+                return _resized(training, resizes)
+        except (CommandError, TimeoutError) as error:
+            say(f"{name} cannot do it here: {error}")
+            for log in Path(base).glob("*/*.log"):
+                say(log.read_text(errors="replace")[-1500:])
+            return []
+
+
+def _resized(training: rivals.Rival, resizes: int) -> list[Pause]:
+    training.resize(LEAST)
+    rigs.await_size(training.logs, LEAST, time.monotonic())
+    begin = time.monotonic()
+    for size in sizes(resizes):
         asked = time.monotonic()
-        training.resize(wanted)
-        _await_steps(logs, wanted, asked)
-        for pause in _pauses(_since(_steps(logs), asked)):
-            pauses.append(pause)
-            print(f"{logs.name}: {pause.before} -> {pause.after}: {pause.seconds:.3f} s", file=sys.stderr)
-    return pauses
+        training.resize(size)
+        rigs.await_size(training.logs, size, asked)
+        say(f"{training.logs.name}: {size} workers after {time.monotonic() - asked:.1f} s")
+    return list(steps.pauses(steps.since(steps.read(training.logs), begin)))
 
 
-def _since(steps: list[dict[str, Any]], moment: float) -> list[dict[str, Any]]:
-    """The steps from the last one that had ended at a moment."""
-    earlier = sum(step["at"] <= moment for step in steps)
-    return steps[max(0, earlier - 1) :]
+def sizes(resizes: int) -> list[int]:
+    """As many resizes, grows and shrinks in turn, by all differences that TAKEN has."""
+    places = range(1, resizes + 1)
+    return [MOST if place % 2 else MOST - TAKEN[place // 2 % len(TAKEN)] for place in places]
 
 
-def _pauses(steps: list[dict[str, Any]]) -> Iterator[Pause]:
-    """One for each change of size; there is more than one when two workers came one after the other."""
-    last_size = [step["at"] for step in steps if step["world"] == steps[-1]["world"]][-NORMAL_STEPS:]
-    normal = statistics.median(after - before for before, after in pairwise(last_size))
-    for before, after in pairwise(steps):
-        if before["world"] != after["world"]:
-            seconds = max(0.0, after["at"] - before["at"] - normal)
-            yield Pause(before["world"], after["world"], seconds)
-
-
-def _await_steps(logs: Path, world: int, since: float) -> None:
-    def stable() -> bool:
-        recent = [step for step in _steps(logs) if step["at"] > since][-NORMAL_STEPS - 1 :]
-        return len(recent) > NORMAL_STEPS and all(step["world"] == world for step in recent)
-
-    _await(stable, f"{logs.name} did not come to {world} workers")
-
-
-def _await(condition: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{otherwise} within {LIMIT_SECONDS:g} s")
-        time.sleep(POLL_SECONDS)
-
-
-def _steps(logs: Path) -> list[dict[str, Any]]:
-    lines = [
-        line for path in logs.glob("*.jsonl") for line in path.read_text().splitlines() if line.endswith("}")
-    ]
-    return sorted((json.loads(line) for line in lines), key=lambda step: float(step["at"]))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+def table(measured: dict[str, list[Pause]]) -> Iterator[dict[str, object]]:
+    """A line for each training and kind of resize."""
+    for who, pauses in measured.items():
+        for kind, grows in KINDS.items():
+            seconds = [pause.seconds for pause in pauses if pause.grows == grows]
+            if seconds:
+                yield row(who, kind, seconds)
 
 
 def row(who: str, what: str, seconds: Sequence[float]) -> dict[str, object]:
     """A line of the table."""
     return {
-        "training": who,
-        "resize": what,
+        "who": who,
+        "what": what,
         "count": len(seconds),
         "p50 s": quantile(seconds, 0.5),
         "p95 s": quantile(seconds, 0.95),
@@ -230,10 +192,31 @@ def row(who: str, what: str, seconds: Sequence[float]) -> dict[str, object]:
     }
 
 
-def sizes(resizes: int) -> list[int]:
-    """As many resizes, grows and shrinks in turn: by one worker, by two, and so on."""
-    there_and_back = [SMALL + 1, SMALL, LARGE, SMALL]
-    return [there_and_back[place % len(there_and_back)] for place in range(resizes)]
+def goals(ours: Ours, others: dict[str, list[Pause]]) -> list[Goal]:
+    """What was promised; about what could not be measured nothing is said."""
+    limits = {"shrink": SHRINK_SECONDS, "grow": GROW_SECONDS}
+    found = []
+    for kind, grows in KINDS.items():
+        own = [pause.seconds for pause in ours.pauses if pause.grows == grows]
+        found.append(Goal(f"{kind} pause p95", quantile(own, 0.95), "s", "<=", limits[kind]))
+        for name, pauses in others.items():
+            if theirs := [pause.seconds for pause in pauses if pause.grows == grows]:
+                found.append(Goal(f"{kind} {name} over ours p50", times(theirs, own), "x", ">=", TIMES))
+    if ours.waits:
+        beyond = quantile(ours.waits, 0.95) - statistics.median(ours.control)
+        found.append(Goal("urgent job's wait p95 beyond Slurm's own", beyond, "s", "<=", WAIT_SECONDS))
+        found.append(Goal("collateral nodes evicted", ours.evicted, "nodes", "<=", 0))
+    return found
+
+
+def times(theirs: Sequence[float], own: Sequence[float]) -> float:
+    """How many times longer their median pause is."""
+    return quantile(theirs, 0.5) / max(quantile(own, 0.5), RESOLUTION_SECONDS)
+
+
+def say(text: str) -> None:
+    """Progress, beside the report."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -243,37 +226,20 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="fewer resizes")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
-    arguments = parser.parse_args()
-    pauses: dict[str, list[Pause]] = {}
-    counts = {"hpctools": 8 if arguments.quick else 24, "torchrun": 4 if arguments.quick else 20}
-    for name, start in (("hpctools", ours), ("torchrun", torchrun)):
-        with (
-            tempfile.TemporaryDirectory(prefix="bench-resize-") as base,
-            start(Path(base)) as (training, logs),
-        ):
-            pauses[name] = measure(training, logs, sizes(counts[name]))
-    kinds = {"grow": True, "shrink": False}
-    seconds = {
-        (who, kind): [pause.seconds for pause in found if pause.grows == grows]
-        for who, found in pauses.items()
-        for kind, grows in kinds.items()
-    }
-    rows = [row(who, kind, values) for (who, kind), values in seconds.items()]
-    goals = [
-        Goal(f"{kind}_pause_p95", quantile(seconds["hpctools", kind], 0.95), "s", "<=", 0.5) for kind in kinds
-    ]
-    goals += [
-        Goal(
-            f"{kind}_torchrun_over_ours_p50",
-            quantile(seconds["torchrun", kind], 0.5)
-            / max(quantile(seconds["hpctools", kind], 0.5), RESOLUTION_SECONDS),
-            "x",
-            ">=",
-            10,
-        )
-        for kind in kinds
-    ]
-    return report("resize", rows, goals, check=arguments.check)
+    parser.add_argument(
+        "--rig", choices=("cluster", "local"), default="cluster", help="real Slurm, or processes"
+    )
+    parser.add_argument("--without-rivals", action="store_true", help="leave torchrun and torchft out")
+    given = parser.parse_args()
+    cycles = 4 if given.quick else 16
+    ours = on_cluster(cycles) if given.rig == "cluster" else on_machine(2 * cycles)
+    counts = {"torchrun": 4 if given.quick else 8, "torchft": 4 if given.quick else 16}
+    others = {} if given.without_rivals else {name: of_rival(name, count) for name, count in counts.items()}
+    rows = list(table({"hpctools": ours.pauses, **others}))
+    rows += [row("hpctools", f"{kind}: {phase}", seconds) for (kind, phase), seconds in ours.phases.items()]
+    if ours.waits:
+        rows += [row("urgent job", "waits", ours.waits), row("urgent job", "Slurm's own", ours.control)]
+    return report("resize", rows, goals(ours, others), check=given.check)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The training of the resize bench under torchrun: DDP, the state in a file: `plain.py LOG_FOLDER`."""
+"""The training of the benches under torchrun: DDP, the state in a file: `torchrun.py LOG_FOLDER`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ replicated = DistributedDataParallel(model)
 while True:
     first = step * BATCH % (len(data) - BATCH)
     own = [data[index] for index in range(first + rank, first + BATCH, world)]
-    inputs, targets = torch.utils.data.default_collate(own)
+    _, inputs, targets = torch.utils.data.default_collate(own)
     time.sleep(SAMPLE_SECONDS * len(own))
     optimizer.zero_grad()
     loss = mse_loss(replicated(inputs), targets)

@@ -1,0 +1,297 @@
+"""Where the benches of elastic training run: a cluster of real Slurm daemons, or bare processes.
+
+Both offer the same: a run of `elastic_programs/train.py`, room for its replicas, and faults.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bench import steps
+from hpctools.elastic.folder import RunFolder
+from hpctools.sandbox import process
+from hpctools.sandbox.blueprint import example_site
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from hpctools.testing.local_run import LocalRun
+
+PROGRAMS = Path(__file__).with_name("elastic_programs")
+RESEARCHER, PARTITION = "dl1", "dl"
+URGENT_USER, URGENT = "cv2", ("--partition=cv", "--qos=high", "--exclusive", "--time=120")
+LIMIT_SECONDS = 180.0
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Proc:
+    """A process of the run.
+
+    Attributes:
+        kind: `agent` or `worker`.
+        node: where it runs.
+        baseline: whether it belongs to the first baseline job.
+    """
+
+    pid: int
+    kind: str
+    node: str
+    baseline: bool
+
+
+class Rig(Protocol):
+    """A run on some kind of cluster.
+
+    Attributes:
+        logs: folder of its step logs.
+        least, most: nodes that the run may have.
+    """
+
+    logs: Path
+    least: int
+    most: int
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        ...
+
+    def room(self, replicas: int) -> None:
+        """Let so many replicas run; more are preempted, fewer start again by themselves."""
+        ...
+
+    def processes(self) -> list[Proc]:
+        """Agents and workers that live."""
+        ...
+
+
+def await_(condition: Callable[[], object], otherwise: str, limit: float = LIMIT_SECONDS) -> None:
+    """Wait until it is so.
+
+    Raises:
+        TimeoutError: it did not become so.
+    """
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{otherwise} within {limit:g} s")
+        time.sleep(POLL_SECONDS)
+
+
+def await_size(rig_logs: Path, workers: int, since: float, settled: int = steps.NORMAL_STEPS) -> None:
+    """Wait until so many workers have trained some steps together after a moment."""
+
+    tail = steps.Tail(rig_logs)
+
+    def is_so() -> bool:
+        recent = [step for step in tail.look() if step["at"] > since][-settled - 1 :]
+        return len(recent) > settled and all(step["world"] == workers for step in recent)
+
+    await_(is_so, f"{rig_logs.name} did not come to {workers} workers")
+
+
+class Local:
+    """Processes of this machine, and a Slurm that is a folder."""
+
+    def __init__(self, run: LocalRun, logs: Path) -> None:
+        self._run = run
+        self.logs = logs
+        self.least, self.most = run.spec.min_nodes, run.spec.max_nodes
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return self._run.folder
+
+    def room(self, replicas: int) -> None:
+        """More room, or some of them are preempted."""
+        if replicas >= self._run.capacity:
+            self._run.capacity = replicas
+        else:
+            self._run.preempt(self._run.capacity - replicas)
+
+    def processes(self) -> list[Proc]:
+        """Agents and workers of this run."""
+        return list(_processes(lambda pid: True, str(self.folder.path)))
+
+
+@contextmanager
+def local(least: int, most: int, environ: dict[str, str]) -> Iterator[Local]:
+    """A run on this machine."""
+    with tempfile.TemporaryDirectory(prefix="bench-local-") as base:
+        logs = Path(base) / "hpctools"
+        logs.mkdir()
+        command = ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py"), str(logs)]
+        with LocalRun(Path(base), command, (least, most)) as running:
+            yield Local(running, logs)
+
+
+class Cluster:
+    """A sandbox: real slurmctld, slurmdbd and slurmds; the run's replicas are real jobs.
+
+    Args:
+        nodes: that the cluster has; all that the run may have.
+    """
+
+    def __init__(self, sandbox: Sandbox, least: int, most: int, environ: dict[str, str]) -> None:
+        self.sandbox = sandbox
+        self.least, self.most = least, most
+        self._home = sandbox.layout.tree / "home" / RESEARCHER
+        self.logs = self._home / "hpctools"
+        self._blockers: list[int] = []
+        sandbox.inside("mkdir", f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
+        words = [f"--partition={PARTITION}", "--exclusive", "--time=120", f"--nodes={least}:{most}", "--"]
+        words += ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py")]
+        done = sandbox.inside("hp-submit", *words, f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
+        found = re.search(r"Elastic run (\S+):", done.stdout + done.stderr)
+        if found is None:
+            raise RuntimeError(f"hp-submit: {done.stdout}{done.stderr}")
+        self._id = found.group(1)
+        self._inside = f"/home/{RESEARCHER}/.hpctools/runs/{self._id}"
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return RunFolder(self._home / ".hpctools" / "runs" / self._id)
+
+    def room(self, replicas: int) -> None:
+        """Urgent jobs of one node each take what is not for replicas."""
+        wanted = self.most - self.least - replicas
+        while len(self._blockers) < wanted:
+            self._blockers.append(self.urgent(1))
+        if gone := self._blockers[wanted:]:
+            self.cancel(*gone)
+            del self._blockers[wanted:]
+
+    def urgent(self, nodes: int, *more: str, script: str = "exec sleep 100000") -> int:
+        """Submit a job that preempts; returns its id."""
+        words = ["sbatch", "--parsable", *URGENT, f"--nodes={nodes}", "--output=/dev/null", *more]
+        return int(self.sandbox.inside(*words, "--wrap", script, user=URGENT_USER).stdout.split(";")[0])
+
+    def cancel(self, *jobs: int) -> None:
+        """scancel, as root."""
+        self.sandbox.inside("scancel", *map(str, jobs))
+
+    def states(self) -> dict[int, str]:
+        """The state of each job that slurmctld knows."""
+        lines = self.sandbox.inside("squeue", "-h", "-t", "all", "-o", "%A %T").stdout.split("\n")
+        return {int(words[0]): words[1] for line in lines if (words := line.split())}
+
+    def wait_of_urgent(self, nodes: int) -> tuple[int, float]:
+        """Submit a job that preempts, and wait until it runs; its id, and seconds since before sbatch."""
+        mark = f"/home/{URGENT_USER}/began"
+        seen = self.sandbox.layout.tree / "home" / URGENT_USER / "began"
+        seen.unlink(missing_ok=True)
+        asked = time.clock_gettime(time.CLOCK_BOOTTIME)
+        script = f"cut -d' ' -f1 /proc/uptime >{mark}.new; mv {mark}.new {mark}; exec sleep 100000"
+        job = self.urgent(nodes, script=script)
+        await_(seen.exists, f"urgent job {job} did not start")
+        return job, float(seen.read_text()) - asked
+
+    def processes(self) -> list[Proc]:
+        """Agents and workers of this run, in this sandbox only."""
+        holder = self.sandbox.running().holder
+        assert holder is not None
+        own = _namespace(holder.pid)
+        return list(_processes(lambda pid: _namespace(pid) == own, self._inside))
+
+    def daemon(self, name: str) -> process.Identity:
+        """A daemon of the cluster: `slurmctld`, `slurmd-NODE`."""
+        return self.sandbox.running().processes[name]
+
+    def heal(self) -> None:
+        """Start again what does not run."""
+        _up(self.sandbox, self.most)
+
+    def kill_node(self, node: str) -> None:
+        """Everything on a node dies at once: slurmd, the steps' daemons, agents and workers."""
+        process.send(self.daemon(f"slurmd-{node}"), signal.SIGKILL)
+        holder = self.sandbox.running().holder
+        assert holder is not None
+        for pid in _on_node(node, _namespace(holder.pid)):
+            kill(pid)
+
+
+@contextmanager
+def cluster(least: int, most: int, environ: dict[str, str]) -> Iterator[Cluster]:
+    """A run on a cluster of its own; both end with the context."""
+    base = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
+    sandbox = Sandbox(base / "state")
+    try:
+        _up(sandbox, most)
+        yield Cluster(sandbox, least, most, environ)
+    finally:
+        down(sandbox)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _up(sandbox: Sandbox, nodes: int) -> None:
+    site = example_site()
+    if site is None:
+        raise RuntimeError("the example site is not there: run this from a checkout")
+    up(sandbox, site, nodes, lambda name, seconds: None)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal; one that has ended is no error."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _assignments(environ: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in environ.items()]
+
+
+def _processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
+    for pid in _pids():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            environ = _environ(pid)
+            agent = "--run-dir" in words and run_dir in words and "srun" not in Path(words[0]).name
+            worker = environ.get("HPCTOOLS_RUN_DIR") == run_dir and "HPCTOOLS_WORKER" in environ
+            if not (agent or worker) or not belongs(pid):
+                continue
+        except OSError:
+            continue
+        name = environ.get("HPCTOOLS_WORKER", "")
+        baseline = name.startswith("b") if worker else "baseline" in words
+        yield Proc(pid, "worker" if worker else "agent", environ.get("SLURMD_NODENAME", ""), baseline)
+
+
+def _on_node(node: str, namespace: str) -> Iterator[int]:
+    """Processes of jobs on a node: their environment names it; and their step daemons, which are parents."""
+    for pid in _pids():
+        try:
+            if _namespace(pid) == namespace and _environ(pid).get("SLURMD_NODENAME") == node:
+                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
+                    yield parent
+                yield pid
+        except OSError:
+            continue
+
+
+def _namespace(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/pid").readlink())
+
+
+def _pids() -> Sequence[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _environ(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return {name: value for name, _, value in (entry.partition("=") for entry in text.split("\0")) if name}

@@ -1,0 +1,212 @@
+"""What the step logs of a training say: pauses, rates, and whether each sample was seen once. Pure.
+
+The lines are those that `elastic_programs/model.py` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+NORMAL_STEPS = 5
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pause:
+    """One change of size.
+
+    Attributes:
+        seconds: that it held up the training beyond a normal step of the size after it.
+        at: when the first step after it ended.
+    """
+
+    before: int
+    after: int
+    seconds: float
+    at: float = 0.0
+
+    @property
+    def grows(self) -> bool:
+        """Whether workers joined."""
+        return self.after > self.before
+
+
+class Tail:
+    """The ends of steps as they come; each look reads only what is new.
+
+    Args:
+        logs: the folder of the step logs.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._places: dict[Path, int] = {}
+        self._known: list[Line] = []
+
+    def look(self) -> list[Line]:
+        """All ends until now, by time."""
+        new = [line for path in self._logs.glob("*.steps") for line in self._fresh(path)]
+        if new:
+            self._known = sorted([*self._known, *new], key=lambda line: float(line["at"]))
+        return self._known
+
+    def _fresh(self, path: Path) -> list[Line]:
+        with path.open("rb") as file:
+            file.seek(self._places.get(path, 0))
+            whole = file.read()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        self._places[path] = self._places.get(path, 0) + len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def read(logs: Path) -> list[Line]:
+    """The ends of all steps, by time."""
+    return Tail(logs).look()
+
+
+def ledger(logs: Path) -> Iterator[Line]:
+    """What all processes were fed and have committed, without lines that are torn because one was killed."""
+    for path in sorted(logs.glob("*.ledger")):
+        for line in path.read_text().splitlines():
+            if line.endswith("}"):
+                yield json.loads(line)
+
+
+def since(steps: Sequence[Line], moment: float) -> Sequence[Line]:
+    """The steps from the last one that had ended at a moment."""
+    earlier = sum(step["at"] <= moment for step in steps)
+    return steps[max(0, earlier - 1) :]
+
+
+def pauses(steps: Sequence[Line]) -> Iterator[Pause]:
+    """One for each change of size; there is more than one when workers came one after the other.
+
+    A normal step is the median of the next ones of the same size.
+    """
+    for place, (before, after) in enumerate(pairwise(steps), 1):
+        if before["world"] != after["world"]:
+            normal = _normal(steps[place:])
+            if normal is not None:
+                seconds = max(0.0, after["at"] - before["at"] - normal)
+                yield Pause(before["world"], after["world"], seconds, after["at"])
+
+
+def _normal(steps: Sequence[Line]) -> float | None:
+    """The median length of the steps after the first, as long as the size stays."""
+    same = []
+    for before, after in pairwise(steps[: NORMAL_STEPS + 1]):
+        if before["world"] != after["world"]:
+            break
+        same.append(after["at"] - before["at"])
+    return statistics.median(same) if same else None
+
+
+def longest_gap(steps: Sequence[Line], begin: float, end: float) -> float:
+    """Seconds for which no step ended in a span, at most, from the last end before it.
+
+    0 when the log ends before the span.
+    """
+    inside = [float(step["at"]) for step in since(steps, begin) if step["at"] <= end]
+    after = [float(step["at"]) for step in steps if step["at"] > end]
+    times = [*inside, *after[:1]]
+    return max((late - early for early, late in pairwise(times)), default=0.0)
+
+
+def normal_step(steps: Sequence[Line], begin: float, end: float) -> float:
+    """The median length of a step in a span.
+
+    Raises:
+        ValueError: fewer than two steps ended in it.
+    """
+    times = [float(step["at"]) for step in steps if begin <= step["at"] <= end]
+    if len(times) < 2:
+        raise ValueError(f"{len(times)} steps ended between {begin:.1f} and {end:.1f}")
+    return statistics.median(late - early for early, late in pairwise(times))
+
+
+def rates(steps: Sequence[Line]) -> dict[int, float]:
+    """Steps per second at each size, from the lengths of steps between two of that size (median)."""
+    lengths: dict[int, list[float]] = defaultdict(list)
+    for before, after in pairwise(steps):
+        if before["world"] == after["world"] and after["step"] == before["step"] + 1:
+            lengths[after["world"]].append(after["at"] - before["at"])
+    known = {world: each for world, each in lengths.items() if len(each) >= NORMAL_STEPS}
+    return {world: 1 / statistics.median(each) for world, each in known.items()}
+
+
+def completed(steps: Sequence[Line], begin: float, end: float) -> int:
+    """How many steps were newly completed in a span; one that comes again does not count again."""
+    before = max((step["step"] for step in steps if step["at"] <= begin), default=0)
+    until = max((step["step"] for step in steps if step["at"] <= end), default=0)
+    return max(0, until - before)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Whether every sample was seen exactly once.
+
+    Attributes:
+        steps: committed.
+        lost: samples of the planned order up to there that are in no committed step.
+        doubled: samples that are in committed steps more than once in an epoch, or where two workers tell
+            of different samples in the same step.
+        repeated: steps of which samples were fed more than once, because they were begun again.
+    """
+
+    steps: int
+    lost: int
+    doubled: int
+    repeated: tuple[int, ...]
+
+
+def audit(lines: Iterable[Line], samples: int, batch: int) -> Audit:
+    """Compare what was committed with what should have been.
+
+    Args:
+        samples: of an epoch, a multiple of `batch`.
+        batch: samples of a step.
+    """
+    committed: dict[int, tuple[int, ...]] = {}
+    fed: dict[int, Counter[int]] = defaultdict(Counter)
+    differing = 0
+    for line in lines:
+        indices = tuple(line["indices"])
+        if "fed" in line:
+            fed[line["fed"]].update(indices)
+        elif committed.setdefault(line["step"], indices) != indices:
+            differing += len(indices)
+    lost, doubled = _epochs(committed, samples // batch, batch)
+    repeated = tuple(sorted(step for step, count in fed.items() if max(count.values(), default=0) > 1))
+    return Audit(len(committed), lost, doubled + differing, repeated)
+
+
+def _epochs(committed: Mapping[int, tuple[int, ...]], steps: int, batch: int) -> tuple[int, int]:
+    """Samples that are missing, and that came more than once, in epochs of so many steps."""
+    last, lost, doubled = max(committed, default=0), 0, 0
+    for first in range(1, last + 1, steps):
+        planned = range(first, min(first + steps, last + 1))
+        seen = [index for step in planned for index in committed.get(step, ())]
+        distinct = len(set(seen))
+        lost += len(planned) * batch - distinct
+        doubled += len(seen) - distinct
+    return lost, doubled
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of them does not exceed.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
