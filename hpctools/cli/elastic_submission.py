@@ -7,55 +7,116 @@ import pwd
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+from hpctools.cli.connection import connect
 from hpctools.cli.output import show
-from hpctools.elastic.folder import runs_root, utc_now
+from hpctools.elastic.folder import ACTIVE_STATES, runs_root, utc_now
+from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.limits import Limits, read_limits
+from hpctools.slurm.sbatch_options import Option
 from hpctools.slurm.types import Partition
+from hpctools.submit.dependencies import replaced
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
+from hpctools.submit.policy_file import read_policy
 from hpctools.submit.render import elastic_json, elastic_text
+from hpctools.submit.runs import find_baselines, find_run
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def submit_elastic(intent: Intent, flags: frozenset[str], client: Callable[[], SlurmClient]) -> int:
-    """Plan an elastic run and submit it, or print it; return the exit code.
+AskLimits = Callable[[str], "Limits | None"]
+"""Asks what a user may have; None: that is not to be checked."""
+
+
+def submit_elastic(
+    intent: Intent,
+    flags: frozenset[str],
+    client: Callable[[], SlurmClient],
+    ask_limits: AskLimits = read_limits,
+) -> int:
+    """Plan an elastic run, or one for each index of an array; submit it or print it; return the exit code.
 
     Args:
         flags: hp-submit's own: `dry-run`, `json`, `debug`.
         client: makes the connection to Slurm.
     """
-    nodes = intent.nodes
-    if nodes is None:
-        raise SubmitError("no sizes", "give --nodes MIN:MAX")
+    intent = replace(intent, options=_without_runs(intent.options, client))
+    intent = replace(
+        intent,
+        directives=tuple(
+            replace(line, options=_without_runs(line.options, client)) for line in intent.directives
+        ),
+    )
     if "dry-run" in flags:
-        submission = plan_elastic(intent, nodes, _facts(_partitions_if_known(client)))
-        show(elastic_json(submission) if "json" in flags else elastic_text(submission))
+        known = _partitions_if_known(client)
+        submissions = plan_elastic(intent, _facts(intent, known, ask_limits))
+        _show_plan(submissions, flags)
         return 0
     slurm = client()
-    submission = plan_elastic(intent, nodes, _facts(tuple(slurm.partitions())))
+    submissions = plan_elastic(intent, _facts(intent, tuple(slurm.partitions()), ask_limits))
     with _ending_interrupts():
-        job_id = execute_elastic(submission, slurm)
-    _tell(intent, flags, submission, job_id)
+        job_ids = execute_elastic(submissions, slurm)
+    _tell(intent, flags, submissions, job_ids)
     return 0
 
 
-def _facts(partitions: tuple[Partition, ...] | None) -> Facts:
+def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) -> None:
+    if "json" in flags:
+        plans = [elastic_json(each) for each in submissions]
+        show(plans[0] if len(plans) == 1 else {"elastic": True, "runs": plans})
+    else:
+        show("\n".join(map(elastic_text, submissions)))
+
+
+def _without_runs(options: tuple[Option, ...], client: Callable[[], SlurmClient]) -> tuple[Option, ...]:
+    """Options whose dependencies name jobs where they named runs."""
+    return replaced(options, lambda word: find_baselines(word, runs_root().absolute(), client))
+
+
+def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits: AskLimits) -> Facts:
+    policy = intent.settings.get("elastic-policy")
+    user = _user()
     return Facts(
-        user=_user(),
+        user=user,
         python=_python(),
         runs_root=runs_root().absolute(),
         suffix=secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
+        limits=None if partitions is None else _limits_if_known(user, ask_limits),
+        policy=None if policy is None else read_policy(Path(policy)),
+        resumed_from=_resumed_from(intent.settings.get("resume")),
     )
+
+
+def _resumed_from(word: str | None) -> str:
+    """The folder of the run that shall go on, in which there has to be a checkpoint."""
+    if word is None:
+        return ""
+    folder = find_run(word, runs_root().absolute(), connect)
+    status = folder.status()
+    if status is not None and status.state in ACTIVE_STATES:
+        raise SubmitError(
+            f"run {folder.path.name} is {status.state}", f"end it first: hp-cancel {folder.path.name}"
+        )
+    return str(folder.path)
+
+
+def _limits_if_known(user: str, ask: AskLimits) -> Limits | None:
+    try:
+        return ask(user)
+    except (UnreachableError, CommandError) as error:
+        print(f"hp-submit: limits are not checked: {error}", file=sys.stderr)
+        return None
 
 
 def _user() -> str:
@@ -103,13 +164,28 @@ def _ending_interrupts() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _tell(intent: Intent, flags: frozenset[str], submission: ElasticSubmission, job_id: int) -> None:
-    spec = submission.spec
+def _tell(
+    intent: Intent, flags: frozenset[str], submissions: Sequence[ElasticSubmission], job_ids: Sequence[int]
+) -> None:
     given = {option.name for option in intent.all_options}
+    pairs = list(zip(submissions, job_ids, strict=True))
     if "json" in flags:
-        show({"elastic": True, "run": spec.id, "job_id": job_id, "folder": str(submission.folder)})
-    elif "parsable" in given:
-        print(job_id)
-    elif "quiet" not in given:
-        print(f"Submitted batch job {job_id}")
-        print(f"Elastic run {spec.id}: {spec.min_nodes} to {spec.max_nodes} nodes; see: hp-status {spec.id}")
+        runs = [
+            {"elastic": True, "run": each.spec.id, "job_id": job, "folder": str(each.folder)}
+            for each, job in pairs
+        ]
+        show(runs[0] if len(runs) == 1 else {"elastic": True, "runs": runs})
+        return
+    for each, job in pairs:
+        spec = each.spec
+        if "parsable" in given:
+            print(job)
+        elif "quiet" not in given:
+            print(f"Submitted batch job {job}")
+            print(f"Elastic run {spec.id}: {_sizes(spec)} nodes; see: hp-status {spec.id}")
+
+
+def _sizes(spec: RunSpec) -> str:
+    if not spec.sizes:
+        return f"{spec.min_nodes} to {spec.max_nodes}"
+    return f"{', '.join(map(str, spec.sizes[:-1]))} or {spec.sizes[-1]}"

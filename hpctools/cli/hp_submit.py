@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import hpctools
 from hpctools.cli.connection import connect
@@ -23,6 +23,7 @@ from hpctools.submit.plain import execute_plain, plan_plain
 
 if TYPE_CHECKING:
     from hpctools.slurm.client import SlurmClient
+    from hpctools.slurm.limits import Limits
 
 HELP = """\
 Usage: hp-submit [options] script [args...]
@@ -51,15 +52,31 @@ Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (int
 """
 
 
-def main(argv: Sequence[str] | None = None, *, client: Callable[[], SlurmClient] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    client: Callable[[], SlurmClient] | None = None,
+    limits: Callable[[str], Limits | None] | None = None,
+) -> int:
     """Run the command; return its exit code.
 
     Args:
         argv: the arguments; those of the process when None.
         client: makes the connection to Slurm that an elastic run is submitted with.
+        limits: asks what a user may have there; with a client of the caller's own, nobody when None.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    return run_command("hp-submit", lambda: _submit(words, client or connect), debug=_debugs(words))
+    slurm = _Slurm(client or connect, limits or (_no_limits if client else None))
+    return run_command("hp-submit", lambda: _submit(words, slurm), debug=_debugs(words))
+
+
+class _Slurm(NamedTuple):
+    connect: Callable[[], SlurmClient]
+    limits: Callable[[str], Limits | None] | None
+
+
+def _no_limits(user: str) -> None:
+    return None
 
 
 def _debugs(words: list[str]) -> bool:
@@ -70,7 +87,7 @@ def _debugs(words: list[str]) -> bool:
         return "--debug" in words
 
 
-def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
+def _submit(words: list[str], slurm: _Slurm) -> int:
     invocation = read_invocation(words)
     if "help" in invocation.flags:
         print(HELP, end="")
@@ -85,8 +102,9 @@ def _submit(words: list[str], client: Callable[[], SlurmClient]) -> int:
         _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags)
     from hpctools.cli.elastic_submission import submit_elastic
+    from hpctools.slurm.limits import read_limits
 
-    return submit_elastic(intent, invocation.flags, client)
+    return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
 
 
 def _warn_of_misplaced_range(intent: Intent) -> None:

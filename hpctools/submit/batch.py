@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hpctools.slurm.sbatch_options import Option, directive
 from hpctools.submit.nodes import NodeSizes
@@ -36,13 +36,21 @@ def wrapped(command: Sequence[str]) -> str:
     return f"#!/bin/bash\n# Written by hp-submit around the command.\nexec -- {words}\n"
 
 
-def baseline(run_id: str, folder: str, python: str, nodes: NodeSizes, options: Sequence[Option]) -> str:
+def baseline(
+    run_id: str,
+    folder: str,
+    python: str,
+    nodes: NodeSizes,
+    options: Sequence[Option],
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """The batch script of an elastic run's baseline job.
 
     Args:
         folder: absolute path of the run folder.
         python: the interpreter that has hpctools.
         options: what the user's script asked for in its #SBATCH lines.
+        environment: variables that the program shall find.
     """
     directives = "".join(f"{directive(option)}\n" for option in options)
     return f"""#!/bin/bash
@@ -54,7 +62,7 @@ python={quote(python)}
 # Away from the user's folder: its files must not take the place of Python's modules.
 cd -- "$run" || exit 1
 {_UNSET}
-
+{_exports(environment or {})}
 # With a trap, bash outlives the SIGTERM of a cancelled job until the replicas are cancelled too.
 trap : TERM
 srun --nodes={nodes.minimum} --ntasks={nodes.minimum} {_LAYOUT} \\
@@ -65,17 +73,21 @@ exit "$code"
 """
 
 
-def replica(run_id: str, folder: str, python: str) -> str:
-    """The batch script of each of an elastic run's replica jobs."""
+def replica(run_id: str, folder: str, python: str, environment: Mapping[str, str] | None = None) -> str:
+    """The batch script of each of an elastic run's replica jobs, on however many nodes it has."""
     return f"""#!/bin/bash
-# Replica job of the elastic run {run_id}: 1 node.
+# Replica job of the elastic run {run_id}.
 # Written by hp-submit.
 run={quote(folder)}
 python={quote(python)}
 
 cd -- "$run" || exit 1
 {_UNSET}
-
-exec srun --nodes=1 --ntasks=1 {_LAYOUT} \\
+{_exports(environment or {})}
+exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" {_LAYOUT} \\
     "$python" -m hpctools.elastic.agent --run-dir "$run" --role replica
 """
+
+
+def _exports(environment: Mapping[str, str]) -> str:
+    return "".join(f"export {name}={quote(value)}\n" for name, value in environment.items())

@@ -4,35 +4,47 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import HpctoolsError, SubmitError
 from hpctools.slurm.client import SlurmClient
+from hpctools.submit.dependencies import waiting_for
 from hpctools.submit.plan import BatchFile, ElasticSubmission, run_comment
 from hpctools.submit.queue import is_over
 
 
-def execute_elastic(submission: ElasticSubmission, client: SlurmClient) -> int:
-    """Make the run folder and submit the baseline job; return its id.
+def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClient) -> tuple[int, ...]:
+    """Make the run folders and submit their baseline jobs; return their ids. It is all of them or none.
 
     Raises:
-        SubmitError: the run folder cannot be written.
+        SubmitError: a run folder cannot be written.
         CommandError: sbatch refused.
         UnreachableError: the controller does not answer.
     """
-    # What cannot be looked at is no folder of ours either; making it says why.
-    if os.path.lexists(submission.folder):
-        raise SubmitError(f"{submission.folder} exists already", "submit again: the run gets another id")
+    for submission in submissions:
+        # What cannot be looked at is no folder of ours either; making it says why.
+        if os.path.lexists(submission.folder):
+            raise SubmitError(f"{submission.folder} exists already", "submit again: the run gets another id")
+    job_ids: dict[str, int] = {}
     try:
-        folder = RunFolder.create(submission.folder, submission.spec)
-        for file in submission.files:
-            _write(submission.folder, file)
-        job_id = client.submit(submission.options, submission.script)
-        folder.append_job("baseline", job_id)
+        for submission in submissions:
+            job_ids[submission.spec.id] = _submit(submission, client, job_ids)
     except BaseException:
-        _undo(submission, client)
+        _undo(submissions, client)
         raise
+    return tuple(job_ids.values())
+
+
+def _submit(submission: ElasticSubmission, client: SlurmClient, earlier: Mapping[str, int]) -> int:
+    folder = RunFolder.create(submission.folder, submission.spec)
+    for file in submission.files:
+        _write(submission.folder, file)
+    before = earlier.get(submission.follows)
+    options = submission.options if before is None else waiting_for(submission.options, str(before))
+    job_id = client.submit(options, submission.script)
+    folder.append_job("baseline", job_id)
     return job_id
 
 
@@ -49,16 +61,17 @@ def _write(folder: Path, file: BatchFile) -> None:
         ) from None
 
 
-def _undo(submission: ElasticSubmission, client: SlurmClient) -> None:
+def _undo(submissions: Sequence[ElasticSubmission], client: SlurmClient) -> None:
     # When we were interrupted in the middle, sbatch may have reached the controller all the same.
     try:
-        comment = run_comment(submission.spec.id)
-        queue = client.jobs(user=submission.spec.user)
-        orphans = [job.id for job in queue if job.comment == comment and not is_over(job)]
+        comments = {run_comment(submission.spec.id) for submission in submissions}
+        queue = client.jobs(user=submissions[0].spec.user)
+        orphans = [job.id for job in queue if job.comment in comments and not is_over(job)]
         if orphans:
             client.cancel(orphans)
     except HpctoolsError:
         # The controller does not answer. Without its folder the batch script ends at once by itself.
         pass
     finally:
-        shutil.rmtree(submission.folder, ignore_errors=True)
+        for submission in submissions:
+            shutil.rmtree(submission.folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from hpctools.errors import SubmitError
@@ -23,7 +24,6 @@ _REFUSED = {
     "gpus-per-task": _PER_NODE_GPUS,
     "gpus-per-socket": _PER_NODE_GPUS,
     "tres-per-task": _PER_NODE_GPUS,
-    "array": "submit one elastic run for each index",
     "clusters": "submit on a login node of the cluster that shall run it",
     "comment": "the run's jobs are found by their comment; put your words into --wckey or --job-name",
     "external": "an elastic run needs a script or a command",
@@ -38,8 +38,19 @@ _BASELINE_ONLY = """
     open-mode output priority reboot signal spread-job spread-segments consolidate-segments segment
     stepmgr switches time-min use-min-nodes wait-all-nodes
 """
-_NEITHER = ("parsable", "quiet", "verbose", "usage", "no-requeue", "nodes", "job-name", "wrap")
-_OTHER_FOR_REPLICAS = ("qos", "chdir")
+_NEITHER = ("array", "parsable", "quiet", "verbose", "usage", "no-requeue", "nodes", "job-name", "wrap")
+_OTHER_FOR_REPLICAS = ("qos", "chdir", "time")
+# Of the first baseline job only: the run has begun, and may not be bound to the node that it has lost.
+_ONLY_THE_FIRST = (
+    "begin",
+    "deadline",
+    "dependency",
+    "export-file",
+    "hold",
+    "nodefile",
+    "nodelist",
+    "time-min",
+)
 _NOT_FOR_REPLICAS = frozenset((*_BASELINE_ONLY.split(), *_NEITHER, *_OTHER_FOR_REPLICAS))
 
 
@@ -59,6 +70,12 @@ def check_options(intent: Intent) -> None:
                 "write the value as --option=value",
             )
     for option in intent.all_options:
+        if option.name == "array" and option.place.startswith("$"):
+            # sbatch would take it for the baseline job, too.
+            raise SubmitError(
+                f"{option.place}: --array from the environment is not for an elastic run",
+                f"unset {option.place[1:]} and give --array",
+            )
         if option.name in _REFUSED:
             raise SubmitError(
                 f"{option.place}: --{option.name} is not for an elastic run", _REFUSED[option.name]
@@ -79,6 +96,17 @@ def workers_per_node(intent: Intent) -> int:
     return int(value)
 
 
+def gpus_per_node(intent: Intent) -> int | None:
+    """How many GPUs each node gives, by `--gpus-per-node` or `--gres`; None when neither says it."""
+    asked = intent.effective("gpus-per-node")
+    generic = [
+        part for part in (intent.effective("gres") or "").split(",") if re.match(r"(gres[:/])?gpu(:|$)", part)
+    ]
+    parts = asked.split(",") if asked is not None else generic
+    counts = [re.search(r"(?:^|:)(\d+)$", part.partition("(")[0]) for part in parts]
+    return sum(int(found[1]) if found else 1 for found in counts) if parts else None
+
+
 def script_options(intent: Intent) -> tuple[Option, ...]:
     """Options of the user's #SBATCH lines, for the baseline's batch script."""
     return tuple(option for option in intent.script_options if option.name not in _NEITHER)
@@ -90,16 +118,38 @@ def baseline_options(intent: Intent, nodes: NodeSizes, name: str, comment: str) 
     return (*own, f"--nodes={nodes.minimum}", *_always(name, comment))
 
 
-def replica_options(intent: Intent, name: str, comment: str, workdir: str, log: str) -> tuple[str, ...]:
-    """Options of each replica job: one node, preemptible, and for the rest like the baseline.
+def next_baseline_options(
+    intent: Intent, nodes: NodeSizes, name: str, comment: str, workdir: str
+) -> tuple[str, ...]:
+    """All options of a baseline job that takes a lost one's place; its batch script has none.
+
+    Args:
+        workdir: absolute folder in which the job starts.
+    """
+    left_out = (*_NEITHER, *_ONLY_THE_FIRST, "chdir", "export")
+    return (
+        *(option.word for option in _strongest(intent.all_options) if option.name not in left_out),
+        f"--nodes={nodes.minimum}",
+        f"--chdir={workdir}",
+        # The environment of the step that submits it, which is one of the run's.
+        "--export=ALL",
+        *_always(name, comment),
+    )
+
+
+def replica_options(
+    intent: Intent, name: str, comment: str, workdir: str, log: str, minutes: int | None
+) -> tuple[str, ...]:
+    """Options of each replica job: preemptible, and for the rest like the baseline; its nodes come later.
 
     Args:
         workdir: absolute folder in which the job starts.
         log: sbatch's file name pattern of its output.
+        minutes: its longest time limit; None: the partition's.
     """
     return (
         *(option.word for option in _strongest(intent.all_options) if option.name not in _NOT_FOR_REPLICAS),
-        "--nodes=1",
+        *([f"--time={minutes}"] if minutes is not None else []),
         f"--qos={ELASTIC_QOS}",
         f"--chdir={workdir}",
         f"--output={log}",

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Any
 
-from hpctools.elastic.spec import RunSpec
-from hpctools.errors import SubmitError
+from hpctools.elastic.policy import ElasticPolicy
+from hpctools.elastic.spec import MODES, RunSpec
+from hpctools.errors import SubmitError, UsageError
+from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance
+from hpctools.submit.allowance import Request, check_allowance, replica_minutes
+from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.plain import command_name
+from hpctools.submit.policy_file import PolicyFile
 from hpctools.submit.script import command_launcher, launchers
+from hpctools.submit.times import minutes_of
+
+# Without the #SBATCH lines of the user's script, which may ask for what only the first job can have.
+_NEXT_BASELINE = "next-baseline.sh"
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class ElasticSubmission:
         files: the batch scripts in it, and a copy of the user's script.
         options: sbatch's, for the baseline job.
         script: path of the baseline job's batch script.
+        follows: of an array with a limit: id of the run that must have ended before; else empty.
     """
 
     spec: RunSpec
@@ -41,6 +52,7 @@ class ElasticSubmission:
     files: tuple[BatchFile, ...]
     options: tuple[str, ...]
     script: Path
+    follows: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,9 @@ class Facts:
         suffix: six hexadecimal digits that make the run's id unique.
         created: the present, ISO 8601, UTC.
         partitions: the cluster's; None when they are not known, and then not checked.
+        limits: what the user may have; None when that is not known, and then not checked.
+        policy: what the file of `--elastic-policy` says; None without one.
+        resumed_from: absolute path of the run folder that `--resume` names; empty without.
     """
 
     user: str
@@ -61,6 +76,9 @@ class Facts:
     suffix: str
     created: str
     partitions: tuple[Partition, ...] | None
+    limits: Limits | None = None
+    policy: PolicyFile | None = None
+    resumed_from: str = ""
 
 
 def run_comment(run_id: str) -> str:
@@ -68,47 +86,166 @@ def run_comment(run_id: str) -> str:
     return f"hp-run:{run_id}"
 
 
-def plan_elastic(intent: Intent, nodes: NodeSizes, facts: Facts) -> ElasticSubmission:
-    """The folder and the jobs of an elastic run of so many nodes.
+def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
+    """The folder and the jobs of an elastic run; of `--array`, one run for each index.
 
     Raises:
-        SubmitError: the intent cannot be elastic, or the cluster is too small for it.
+        SubmitError: the intent cannot be elastic, or the cluster does not allow it.
+        UsageError: two places say how large it is, or none.
     """
     inheritance.check_options(intent)
     _check_launchers(intent)
+    sizes = agreed_sizes(intent.nodes, facts.policy)
     if facts.partitions is not None:
-        _check_size(nodes, intent.effective("partition"), facts.partitions)
+        _check_size(sizes, intent.effective("partition"), facts.partitions)
+    if facts.limits is not None:
+        check_allowance(_request(intent, sizes, facts), facts.limits)
+    asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
+    if asked is None:
+        return (_run(intent, sizes, facts),)
+    array = parse_array(asked.value or "", asked.place)
+    return tuple(_run(intent, sizes, facts, array, place) for place in range(len(array.indices)))
+
+
+def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSizes:
+    """The sizes that `--nodes` and the policy file together ask for.
+
+    Raises:
+        UsageError: neither says any, or one contradicts the other.
+    """
+    stated = policy.sizes if policy else ()
+    place = policy.place("elasticPolicy") if policy else ""
+    if asked is None:
+        if not stated:
+            raise UsageError(
+                f"{place}: nothing says how many nodes the run may have",
+                "give minReplicas and maxReplicas there, or --nodes MIN:MAX",
+            )
+        return NodeSizes(stated, f"{stated[0]}:{stated[-1]}")
+    if stated and not set(asked.totals) <= set(stated):
+        allowed = ", ".join(map(str, stated))
+        raise UsageError(
+            f"--nodes {asked} does not fit {place}, which allows {allowed}",
+            "leave out --nodes, or take of these sizes",
+        )
+    return asked
+
+
+def _run(
+    intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None = None, place: int = 0
+) -> ElasticSubmission:
     name = intent.effective("job-name") or _default_name(intent)
-    run_id = f"{_id_stem(name)}-{facts.suffix}"
+    group = f"{_id_stem(name)}-{facts.suffix}"
+    run_id = f"{group}_{array.indices[place]}" if array else group
+    if array:
+        intent = _of_index(intent, array.indices[place])
     folder = facts.runs_root / run_id
-    spec = _spec(intent, nodes, facts, name, run_id)
+    spec = _spec(intent, sizes, facts, name, run_id)
+    environment = array.environment(place, group) if array else {}
+    before = array.before(place) if array else None
     return ElasticSubmission(
         spec=spec,
         folder=folder,
-        files=_files(intent, nodes, facts.python, spec, folder),
-        options=inheritance.baseline_options(intent, nodes, name, run_comment(run_id)),
+        files=_files(intent, sizes, facts.python, spec, folder, environment),
+        options=_baseline_options(intent, sizes, name, run_id, waits=before is not None),
         script=folder / "baseline.sh",
+        follows=f"{group}_{array.indices[before]}" if array and before is not None else "",
     )
 
 
-def _spec(intent: Intent, nodes: NodeSizes, facts: Facts, name: str, run_id: str) -> RunSpec:
+def _baseline_options(
+    intent: Intent, sizes: NodeSizes, name: str, run_id: str, *, waits: bool
+) -> tuple[str, ...]:
+    options = inheritance.baseline_options(intent, sizes, name, run_comment(run_id))
+    own = intent.effective("dependency") if waits else None
+    if own and "?" in own:
+        raise SubmitError(
+            f"--dependency={own} cannot be joined with the limit of --array, which is a dependency, too",
+            "separate with `,` instead of `?`, or leave out the limit (%N)",
+        )
+    # The command line takes the place of the script's line, so it has to say it again.
+    return (*options, f"--dependency={own}") if own else options
+
+
+def _of_index(intent: Intent, index: int) -> Intent:
+    directives = tuple(
+        replace(line, options=tuple(with_index(option, index) for option in line.options))
+        for line in intent.directives
+    )
+    return replace(
+        intent, options=tuple(with_index(each, index) for each in intent.options), directives=directives
+    )
+
+
+def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str) -> RunSpec:
     folder = facts.runs_root / run_id
     workdir = str(intent.cwd / (intent.effective("chdir") or ""))
     # In a file name pattern of Slurm, %% is a percent sign.
     log = str(folder / "logs").replace("%", "%%") + "/replica-%j.out"
+    comment = run_comment(run_id)
+    minutes = _minutes(intent)
+    longest = [each for each in (minutes, replica_minutes(facts.limits)) if each is not None]
+    policy = facts.policy.policy(sizes.totals) if facts.policy else ElasticPolicy(sizes.totals)
     return RunSpec(
         id=run_id,
         name=name,
         user=facts.user,
         cluster="",
-        min_nodes=nodes.minimum,
-        max_nodes=nodes.maximum,
+        min_nodes=sizes.minimum,
+        max_nodes=sizes.maximum,
         workers_per_node=inheritance.workers_per_node(intent),
         command=_command(intent, folder),
         workdir=workdir,
-        replica_options=inheritance.replica_options(intent, name, run_comment(run_id), workdir, log),
+        replica_options=inheritance.replica_options(
+            intent, name, comment, workdir, log, min(longest, default=None)
+        ),
         replica_script=str(folder / "replica.sh"),
         created=facts.created,
+        grace_seconds=_grace(policy, facts.limits),
+        sizes=() if sizes.are_all_between else sizes.totals,
+        mode=intent.settings.get("elastic-mode", MODES[0]),
+        policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),
+        recovery=dict(facts.policy.recovery) if facts.policy else {},
+        checkpoint=_checkpoint(facts),
+        baseline_options=inheritance.next_baseline_options(intent, sizes, name, comment, workdir),
+        baseline_script=str(
+            folder / (_NEXT_BASELINE if inheritance.script_options(intent) else "baseline.sh")
+        ),
+        time_limit_s=None if minutes is None else minutes * 60.0,
+        resumed_from=facts.resumed_from,
+    )
+
+
+def _minutes(intent: Intent) -> int | None:
+    asked = intent.effective("time")
+    return None if asked is None else minutes_of(asked)
+
+
+def _grace(policy: ElasticPolicy, limits: Limits | None) -> float:
+    """Seconds that those who leave have: what Slurm leaves them, or less if the policy says so."""
+    grace = RunSpec.grace_seconds if limits is None else float(limits.grace.get(inheritance.ELASTIC_QOS, 0))
+    return grace if policy.graceful_shutdown_s is None else min(grace, policy.graceful_shutdown_s)
+
+
+def _checkpoint(facts: Facts) -> dict[str, Any]:
+    stated = dict(facts.policy.checkpoint) if facts.policy else {}
+    return {**stated, "resumeFrom": facts.resumed_from} if facts.resumed_from else stated
+
+
+def _request(intent: Intent, sizes: NodeSizes, facts: Facts) -> Request:
+    asked = intent.effective("partition")
+    defaults = tuple(each.name for each in facts.partitions or () if each.is_default)
+    gpus = inheritance.gpus_per_node(intent)
+    policy = facts.policy
+    return Request(
+        sizes=sizes,
+        account=intent.effective("account"),
+        qos=intent.effective("qos"),
+        partitions=tuple(asked.split(",")) if asked else defaults,
+        per_node={} if gpus is None else {"gres/gpu": gpus},
+        minutes=_minutes(intent),
+        graceful_s=policy.settings.get("graceful_shutdown_s") if policy else None,
+        graceful_place=policy.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") if policy else "",
     )
 
 
@@ -122,14 +259,18 @@ def _command(intent: Intent, folder: Path) -> tuple[str, ...]:
 
 
 def _files(
-    intent: Intent, nodes: NodeSizes, python: str, spec: RunSpec, folder: Path
+    intent: Intent, sizes: NodeSizes, python: str, spec: RunSpec, folder: Path, environment: Mapping[str, str]
 ) -> tuple[BatchFile, ...]:
     options = inheritance.script_options(intent)
-    jobs = (
-        BatchFile("baseline.sh", batch.baseline(spec.id, str(folder), python, nodes, options)),
-        BatchFile("replica.sh", batch.replica(spec.id, str(folder), python)),
-    )
-    return (*jobs, BatchFile("script", intent.script.text)) if intent.script else jobs
+    path = str(folder)
+    files = [BatchFile("baseline.sh", batch.baseline(spec.id, path, python, sizes, options, environment))]
+    if options:
+        plain = batch.baseline(spec.id, path, python, sizes, (), environment)
+        files.append(BatchFile(_NEXT_BASELINE, plain))
+    files.append(BatchFile("replica.sh", batch.replica(spec.id, path, python, environment)))
+    if intent.script:
+        files.append(BatchFile("script", intent.script.text))
+    return tuple(files)
 
 
 def _check_launchers(intent: Intent) -> None:

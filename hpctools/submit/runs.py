@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,31 @@ def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFol
     if word.isdecimal():
         return _run_of_job(int(word), folders, client)
     raise _unknown(word, [folder.path.name for folder in folders])
+
+
+def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> tuple[int, ...]:
+    """The newest baseline job of a run, or of each run of an array that is named without an index.
+
+    Raises:
+        SubmitError: there is no such run, or it has no job.
+        UnreachableError: the controller does not answer.
+    """
+    folders = array_runs(word, root) or [find_run(word, root, client)]
+    newest = [[job.job_id for job in each.jobs() if job.role == "baseline"][-1:] for each in folders]
+    if not all(newest):
+        raise SubmitError(f"run {word} has no baseline job", "see hp-status --all")
+    return tuple(job for jobs in newest for job in jobs)
+
+
+def array_runs(word: str, root: Path) -> list[RunFolder]:
+    """The runs of an array that is named without an index, by index; none when there is no such array."""
+    pattern = re.compile(rf"{re.escape(word)}_(\d+)")
+    found = [
+        (int(each[1]), folder)
+        for folder in run_folders(root)
+        if (each := pattern.fullmatch(folder.path.name))
+    ]
+    return [folder for _, folder in sorted(found, key=lambda each: each[0])]
 
 
 def _run_of_job(job_id: int, folders: list[RunFolder], client: Callable[[], SlurmClient]) -> RunFolder:

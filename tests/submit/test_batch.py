@@ -94,10 +94,22 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
 
 def test_the_replica_becomes_its_srun(tmp_path, fake_programs):
     script = batch.replica("r-1", str(tmp_path), "/py")
-    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_JOB_NUM_NODES="3")
     assert done.returncode == 9
-    assert done.stdout.split(b"\0")[:5] == [b"srun", os.fsencode(tmp_path), b"", b"--nodes=1", b"--ntasks=1"]
+    assert done.stdout.split(b"\0")[:5] == [b"srun", os.fsencode(tmp_path), b"", b"--nodes=3", b"--ntasks=3"]
     assert done.stdout.split(b"\0")[-3:] == [b"--role", b"replica", b"\n"]
+
+
+@pytest.mark.parametrize("job", ["baseline", "replica"])
+def test_a_run_of_an_array_finds_its_index_in_the_environment(tmp_path, fake_programs, job):
+    (fake_programs / "srun").write_text('#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID $WHO"\n')
+    values = {"SLURM_ARRAY_TASK_ID": "7", "WHO": "it's $me"}
+    if job == "baseline":
+        script = batch.baseline("r-1", str(tmp_path), "/bin/true", NodeSizes.between(1, 2), (), values)
+    else:
+        script = batch.replica("r-1", str(tmp_path), "/bin/true", values)
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_JOB_NUM_NODES="1")
+    assert done.stdout == b"7 it's $me\n"
 
 
 def test_a_baseline_without_its_run_folder_ends_at_once(tmp_path, fake_programs):

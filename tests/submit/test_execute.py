@@ -46,7 +46,7 @@ def submission(tmp_path: Path) -> ElasticSubmission:
 
 def test_the_folder_is_private_and_complete_before_the_job_is_submitted(submission):
     slurm = FakeSlurm()
-    job_id = execute_elastic(submission, slurm)
+    (job_id,) = execute_elastic([submission], slurm)
     folder = RunFolder(submission.folder)
     assert folder.spec() == SPEC
     assert [(job.role, job.job_id) for job in folder.jobs()] == [("baseline", job_id)]
@@ -68,7 +68,7 @@ def test_the_folder_is_private_and_complete_before_the_job_is_submitted(submissi
 )
 def test_a_refused_submission_leaves_no_folder(submission, failure):
     with pytest.raises(HpctoolsError) as caught:
-        execute_elastic(submission, FakeSlurm(failure=failure))
+        execute_elastic([submission], FakeSlurm(failure=failure))
     assert caught.value is failure
     assert not submission.folder.exists()
 
@@ -79,7 +79,7 @@ def test_an_interrupt_after_sbatch_reached_the_controller_leaves_no_job_and_no_f
 
     slurm = FakeSlurm(on_submit=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        execute_elastic(submission, slurm)
+        execute_elastic([submission], slurm)
     assert [job.state for job in slurm.queue.values()] == ["CANCELLED"]
     assert not submission.folder.exists()
 
@@ -95,7 +95,7 @@ def test_an_interrupt_does_not_touch_other_jobs(submission):
 
     slurm.on_submit = interrupt
     with pytest.raises(KeyboardInterrupt):
-        execute_elastic(submission, slurm)
+        execute_elastic([submission], slurm)
     assert slurm.queue[other].state == "PENDING"
     assert slurm.cancelled == [mine_ended + 1]
 
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_nothing_and_says_what_to_do(submission, monkeypatch,
     with pytest.raises(
         (SubmitError, ElasticError), match="No space left on device; free space or quota there"
     ):
-        execute_elastic(submission, slurm)
+        execute_elastic([submission], slurm)
     assert not submission.folder.exists()
     assert not slurm.submitted
 
@@ -132,7 +132,7 @@ def test_a_folder_that_exists_already_is_left_alone(submission):
     submission.folder.mkdir(parents=True)
     (submission.folder / "precious").write_text("x")
     with pytest.raises(SubmitError, match="exists already"):
-        execute_elastic(submission, FakeSlurm())
+        execute_elastic([submission], FakeSlurm())
     assert (submission.folder / "precious").exists()
 
 
@@ -140,4 +140,32 @@ def test_a_root_that_cannot_be_written_is_named(submission, tmp_path):
     (tmp_path / "file").write_text("")
     blocked = replace(submission, folder=tmp_path / "file" / "runs" / SPEC.id)
     with pytest.raises(ElasticError, match=r"cannot write .*HPCTOOLS_RUNS"):
-        execute_elastic(blocked, FakeSlurm())
+        execute_elastic([blocked], FakeSlurm())
+
+
+def test_an_array_is_submitted_whole_and_each_run_over_its_limit_waits(submission, tmp_path):
+    slurm = FakeSlurm()
+    second = replace(
+        submission,
+        spec=replace(SPEC, id="train-3fa9c1_2"),
+        folder=submission.folder.with_name("train-3fa9c1_2"),
+        script=submission.folder.with_name("train-3fa9c1_2") / "baseline.sh",
+        options=("--nodes=2", "--dependency=afterok:7", "--comment=hp-run:train-3fa9c1_2"),
+        follows=SPEC.id,
+    )
+    first_job, second_job = execute_elastic([submission, second], slurm)
+    assert slurm.submitted[1].options == (*second.options, f"--dependency=afterok:7,afterany:{first_job}")
+    assert RunFolder(second.folder).jobs()[0].job_id == second_job
+
+
+def test_an_array_that_is_refused_in_its_middle_leaves_nothing(submission, tmp_path):
+    def refuse_next(job):
+        slurm.on_submit = None
+        second.folder.mkdir()
+
+    slurm = FakeSlurm(on_submit=refuse_next)
+    second = replace(submission, spec=replace(SPEC, id="x"), folder=submission.folder.with_name("x"))
+    with pytest.raises(ElasticError, match="exists already"):
+        execute_elastic([submission, second], slurm)
+    assert slurm.cancelled == [slurm.submitted[0].job_id]
+    assert not submission.folder.exists()

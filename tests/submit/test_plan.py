@@ -47,10 +47,9 @@ def plan(
     intent = read_intent(
         read_invocation(argv), environment=environment, cwd=tmp_path, standard_input=lambda: None
     )
-    assert intent.nodes is not None
-    submission = plan_elastic(replace(intent, cwd=Path("/home/nlp1/project")), intent.nodes, facts)
-    assert isinstance(submission, ElasticSubmission)
-    return submission
+    assert intent.is_elastic
+    submissions = plan_elastic(replace(intent, cwd=Path("/home/nlp1/project")), facts)
+    return submissions[0]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +69,11 @@ def test_the_json_holds_the_same_object(tmp_path):
     assert values["run"] == "my-train-3fa9c1"
     assert values["folder"] == "/home/nlp1/.hpctools/runs/my-train-3fa9c1"
     assert values["files"] == {file.name: file.text for file in submission.files}
-    assert list(values["files"]) == ["baseline.sh", "replica.sh", "script"]
+    assert list(values["files"]) == ["baseline.sh", "next-baseline.sh", "replica.sh", "script"]
     assert values["files"]["script"] == SCRIPT
-    assert values["commands"]["replica"][2:-1] == list(submission.spec.replica_options)
+    (replicas,) = values["commands"]["replicas"]
+    assert replicas["count"] == 4
+    assert replicas["command"][2:-1] == [*submission.spec.replica_options, "--nodes=1"]
     assert values["spec"]["command"] == ("/home/nlp1/.hpctools/runs/my-train-3fa9c1/script", "x")
 
 
@@ -137,7 +138,6 @@ def test_wrap_is_run_by_a_shell(tmp_path):
             "command line: --ntasks is not for an elastic run; say how many workers each",
         ),
         (["--gpus=8", "--", "x"], "--gpus is not for an elastic run; say how many GPUs each node gives"),
-        (["--array=1-3", "--", "x"], "--array is not for an elastic run"),
         (
             ["--wait", "--", "x"],
             "--wait is not for an elastic run; follow the run with: hp-status --watch RUN",

@@ -1,0 +1,225 @@
+"""What a user may have on a cluster: associations, QoS and partitions, asked together, read into records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from hpctools.errors import CommandError
+from hpctools.slurm import parse, run
+from hpctools.slurm.cli import told
+from hpctools.slurm.environment import asking
+
+ASK_SECONDS = 5.0
+_QOS = "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall"
+_QUESTIONS = {
+    "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
+    "associations": (
+        "sacctmgr",
+        "-nP",
+        "show",
+        "assoc",
+        "where",
+        "user={user}",
+        "format=Account,QOS,DefaultQOS",
+    ),
+    "limits": ("scontrol", "--oneliner", "show", "assoc_mgr", "users={user}", "flags=assoc"),
+    "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
+    "config": ("scontrol", "show", "config"),
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits of one association or one QoS; what is not limited is None, or not there.
+
+    Attributes:
+        of: whose, for messages.
+        group: TRES that all jobs may have together, by Slurm's name (`node`, `cpu`, `gres/gpu`).
+        job: TRES of one job.
+        user: TRES of one user's jobs together.
+        jobs, submitted: jobs of the user that may run, and that may be there at all.
+        group_jobs, group_submitted: the same for all users together.
+        minutes: longest time limit of a job.
+    """
+
+    of: str
+    group: Mapping[str, int] = field(default_factory=dict)
+    job: Mapping[str, int] = field(default_factory=dict)
+    user: Mapping[str, int] = field(default_factory=dict)
+    jobs: int | None = None
+    submitted: int | None = None
+    group_jobs: int | None = None
+    group_submitted: int | None = None
+    minutes: int | None = None
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account that the user may charge.
+
+    Attributes:
+        is_default: whether it is taken when none is named.
+        qos: which QoS its jobs may have; the default one first.
+        bounds: those of the user in it, of the account, and of the accounts above it.
+    """
+
+    name: str
+    is_default: bool
+    qos: tuple[str, ...]
+    bounds: tuple[Bounds, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartitionTimes:
+    """Time limits of a partition's jobs, in minutes; None: unlimited, or no default."""
+
+    default: int | None
+    longest: int | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a user may have.
+
+    Attributes:
+        enforced: what slurmctld enforces of it (AccountingStorageEnforce).
+        grace: seconds between SIGTERM and SIGKILL of a preempted job, by QoS.
+        qos: their limits, by name.
+    """
+
+    user: str
+    enforced: frozenset[str]
+    accounts: tuple[Account, ...]
+    qos: Mapping[str, Bounds]
+    grace: Mapping[str, int]
+    partitions: Mapping[str, PartitionTimes]
+
+    def account(self, name: str | None) -> Account | None:
+        """An account of the user by its name, or the default one; None when there is none."""
+        return next(
+            (each for each in self.accounts if each.name == name or (not name and each.is_default)), None
+        )
+
+
+def read_limits(user: str) -> Limits:
+    """Ask slurmctld and slurmdbd.
+
+    Raises:
+        UnreachableError, CommandError: one of them does not answer within a few seconds, or refuses.
+    """
+    with ThreadPoolExecutor(len(_QUESTIONS)) as pool:
+        asked = {what: pool.submit(_ask, words, user) for what, words in _QUESTIONS.items()}
+        return parse_limits(user, {what: answer.result() for what, answer in asked.items()})
+
+
+def _ask(words: tuple[str, ...], user: str) -> str:
+    try:
+        return run.run([word.format(user=user) for word in words], timeout=ASK_SECONDS, env=asking()).stdout
+    except CommandError as error:
+        raise told(error) from None
+
+
+def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
+    """Read what the commands of `read_limits` printed, by what was asked."""
+    rows = [line.split("|") for line in answers["qos"].splitlines() if line.count("|") >= 9]
+    config = parse.config(answers["config"])
+    return Limits(
+        user=user,
+        enforced=frozenset(config.get("AccountingStorageEnforce", "").lower().split(",")),
+        accounts=tuple(_accounts(user, answers["associations"], answers["limits"])),
+        qos={row[0]: _qos(row) for row in rows},
+        grace={row[0]: _seconds(row[1]) for row in rows},
+        partitions=dict(
+            _times(line) for line in answers["partitions"].splitlines() if "PartitionName=" in line
+        ),
+    )
+
+
+def _qos(row: list[str]) -> Bounds:
+    name, _, group, job, user, group_jobs, group_submitted, jobs, submitted, wall = row[:10]
+    return Bounds(
+        of=f"QoS {name}",
+        group=_tres(group),
+        job=_tres(job),
+        user=_tres(user),
+        jobs=_count(jobs),
+        submitted=_count(submitted),
+        group_jobs=_count(group_jobs),
+        group_submitted=_count(group_submitted),
+        minutes=parse.minutes(wall),
+    )
+
+
+def _accounts(user: str, associations: str, limits: str) -> list[Account]:
+    records = [
+        dict(re.findall(r"(\w+)=(\S*)", line)) for line in limits.splitlines() if "ClusterName=" in line
+    ]
+    own = {each["Account"]: each for each in records if each.get("UserName", "").startswith(f"{user}(")}
+    above = {each["Account"]: each for each in records if not each.get("UserName")}
+    found = []
+    for line in dict.fromkeys(associations.splitlines()):
+        name, allowed, default = [*line.split("|"), "", ""][:3]
+        record = own.get(name, {})
+        chain = [_bounds(f"user {user} in account {name}", record)] if record else []
+        qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
+        found.append(Account(name, record.get("DefAssoc") == "Yes", qos, (*chain, *_above(name, above))))
+    return found
+
+
+def _above(name: str, records: Mapping[str, Mapping[str, str]]) -> list[Bounds]:
+    """Group limits of an account and of those it belongs to; what is told of them for one user is in hers."""
+    found: list[Bounds] = []
+    while name in records and len(found) < len(records):
+        limits = _bounds(f"account {name}", records[name])
+        found.append(
+            Bounds(
+                limits.of,
+                group=limits.group,
+                group_jobs=limits.group_jobs,
+                group_submitted=limits.group_submitted,
+            )
+        )
+        name = records[name].get("ParentAccount", "").partition("(")[0]
+    return found
+
+
+def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
+    return Bounds(
+        of=of,
+        group=_tres(record.get("GrpTRES", "")),
+        job=_tres(record.get("MaxTRESPJ", "")),
+        jobs=_count(record.get("MaxJobs", "")),
+        submitted=_count(record.get("MaxSubmitJobs", "")),
+        group_jobs=_count(record.get("GrpJobs", "")),
+        group_submitted=_count(record.get("GrpSubmitJobs", "")),
+        minutes=_count(record.get("MaxWallPJ", "")),
+    )
+
+
+def _tres(text: str) -> dict[str, int]:
+    """`cpu=640(0),mem=N(0),gres/gpu=48` as numbers; what has no number has no limit."""
+    found = re.findall(r"([^,=]+)=(\d+)(?:\(\d+\))?(?=,|$)", text)
+    return {name: int(value) for name, value in found}
+
+
+def _count(text: str) -> int | None:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None
+
+
+def _seconds(text: str) -> int:
+    """`[days-]hours:minutes:seconds` in seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if not found:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _times(line: str) -> tuple[str, PartitionTimes]:
+    fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
+    times = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
+    return fields["PartitionName"], PartitionTimes(*times)

@@ -1,0 +1,192 @@
+"""Whether the cluster allows what an elastic run asks for, before anything is submitted: pure.
+
+What would only wait (others use the nodes now) is no reason to refuse; what could never be is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hpctools.errors import SubmitError
+from hpctools.slurm.limits import Account, Bounds, Limits
+from hpctools.submit.inheritance import ELASTIC_QOS
+from hpctools.submit.nodes import NodeSizes
+
+_WORDS = {"node": "nodes", "cpu": "CPUs", "gres/gpu": "GPUs"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run asks of the cluster.
+
+    Attributes:
+        account, qos: as asked for; None: the user's default.
+        partitions: as asked for, or the default one.
+        per_node: TRES that each node gives, where that is known.
+        minutes: the time limit; None when none was asked for.
+        graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
+            as long as they get.
+    """
+
+    sizes: NodeSizes
+    account: str | None = None
+    qos: str | None = None
+    partitions: tuple[str, ...] = ()
+    per_node: Mapping[str, int] | None = None
+    minutes: int | None = None
+    graceful_s: float | None = None
+    graceful_place: str = ""
+
+    @property
+    def said(self) -> str:
+        """How to name the request in a message."""
+        return f"--nodes {self.sizes}"
+
+
+def check_allowance(request: Request, limits: Limits) -> None:
+    """Refuse what the cluster would never allow.
+
+    Raises:
+        SubmitError: says whose limit it is, and what to ask for instead.
+    """
+    account = limits.account(request.account) if "associations" in limits.enforced else None
+    if len(request.sizes.totals) > 1:
+        _check_elastic_qos(limits, account)
+        _check_grace(request, limits.grace.get(ELASTIC_QOS, 0))
+    if "limits" not in limits.enforced:
+        return
+    qos = limits.qos.get(request.qos or (account.qos[0] if account and account.qos else ""))
+    bounds = account.bounds if account else ()
+    _check_tres(request, bounds, qos, limits.qos.get(ELASTIC_QOS))
+    _check_jobs(request, bounds, limits.qos.get(ELASTIC_QOS))
+    _check_time(request, limits, [*bounds, *([qos] if qos else [])])
+
+
+def replica_minutes(limits: Limits | None) -> int | None:
+    """The longest time limit that a replica job may have by its QoS; None: no such limit, or not known."""
+    bounds = limits.qos.get(ELASTIC_QOS) if limits and "limits" in limits.enforced else None
+    return bounds.minutes if bounds else None
+
+
+def _check_elastic_qos(limits: Limits, account: Account | None) -> None:
+    if ELASTIC_QOS not in limits.qos:
+        raise SubmitError(
+            f"this cluster has no QoS {ELASTIC_QOS}, with which replica jobs run",
+            f"ask its operators for a tier {ELASTIC_QOS} (docs/elastic.md), or fix the size: --nodes N:N",
+        )
+    if account and "qos" in limits.enforced and ELASTIC_QOS not in account.qos:
+        raise SubmitError(
+            f"account {account.name} may not use the QoS {ELASTIC_QOS}, with which replica jobs run",
+            "charge another account (--account), ask for it, or fix the size: --nodes N:N",
+        )
+
+
+def _check_grace(request: Request, grace: int) -> None:
+    if request.graceful_s is not None and request.graceful_s > grace:
+        raise SubmitError(
+            f"{request.graceful_place}: gracefulShutdownTimeoutInSeconds is {request.graceful_s:g}, and "
+            f"Slurm leaves a preempted job {grace} s (GraceTime of the QoS {ELASTIC_QOS})",
+            f"give {grace} or less, or ask for a longer GraceTime",
+        )
+
+
+def _check_tres(
+    request: Request, bounds: tuple[Bounds, ...], qos: Bounds | None, elastic: Bounds | None
+) -> None:
+    sizes = request.sizes
+    for name, per_node in {"node": 1, **(request.per_node or {})}.items():
+        for owner, kind, limit, needed in _demands(sizes, bounds, qos, elastic, name):
+            if limit is not None and needed(sizes.totals) * per_node > limit:
+                allowed = [
+                    size
+                    for at, size in enumerate(sizes.totals)
+                    if needed(sizes.totals[: at + 1]) * per_node <= limit
+                ]
+                _refuse(request, owner, kind, (name, needed(sizes.totals) * per_node, limit), allowed)
+
+
+_Needed = Callable[[tuple[int, ...]], int]
+
+
+def _demands(
+    sizes: NodeSizes, bounds: tuple[Bounds, ...], qos: Bounds | None, elastic: Bounds | None, tres: str
+) -> Iterator[tuple[str, str, int | None, _Needed]]:
+    """Each limit on a TRES, and how many nodes a run of some sizes has of what it limits."""
+    for each in bounds:
+        yield each.of, "GrpTRES", each.group.get(tres), _largest
+        yield each.of, "MaxTRES", each.job.get(tres), _largest_job
+    if qos is not None:
+        for kind, limit in (("GrpTRES", qos.group), ("MaxTRESPU", qos.user), ("MaxTRES", qos.job)):
+            yield qos.of, kind, limit.get(tres), _smallest
+    if elastic is not None:
+        yield elastic.of, "GrpTRES", elastic.group.get(tres), _replicas
+        yield elastic.of, "MaxTRESPU", elastic.user.get(tres), _replicas
+        yield elastic.of, "MaxTRES", elastic.job.get(tres), _largest_replica
+
+
+def _smallest(totals: tuple[int, ...]) -> int:
+    return totals[0]
+
+
+def _largest(totals: tuple[int, ...]) -> int:
+    return totals[-1]
+
+
+def _replicas(totals: tuple[int, ...]) -> int:
+    return totals[-1] - totals[0]
+
+
+def _largest_replica(totals: tuple[int, ...]) -> int:
+    return max((high - low for low, high in pairwise(totals)), default=0)
+
+
+def _largest_job(totals: tuple[int, ...]) -> int:
+    return max(totals[0], _largest_replica(totals))
+
+
+def _refuse(
+    request: Request, owner: str, kind: str, figures: tuple[str, int, int], allowed: list[int]
+) -> None:
+    name, needed, limit = figures
+    words = _WORDS.get(name, name)
+    remedy = (
+        f"ask for at most {allowed[-1]} nodes"
+        if allowed
+        else "ask for a smaller minimum, or for a higher limit"
+    )
+    raise SubmitError(
+        f"{request.said} takes up to {needed} {words} and {owner} may have {limit} ({kind} {name})", remedy
+    )
+
+
+def _check_jobs(request: Request, bounds: tuple[Bounds, ...], elastic: Bounds | None) -> None:
+    replicas = len(request.sizes.totals) - 1
+    limits = [(each, replicas + 1) for each in bounds] + ([(elastic, replicas)] if elastic else [])
+    for each, needed in limits:
+        for kind in ("jobs", "submitted", "group_jobs", "group_submitted"):
+            limit = getattr(each, kind)
+            if limit is not None and needed > limit:
+                raise SubmitError(
+                    f"{request.said} makes {replicas + 1} jobs, {replicas} of them replicas, and {each.of} "
+                    f"may have {limit}",
+                    "take larger steps: --nodes MIN:MAX:STEP",
+                )
+
+
+def _check_time(request: Request, limits: Limits, bounds: list[Bounds]) -> None:
+    if request.minutes is None:
+        return
+    times = [limits.partitions[name].longest for name in request.partitions if name in limits.partitions]
+    if times and None not in times and request.minutes > (longest := max(time or 0 for time in times)):
+        _refuse_time(request.minutes, f"partition {','.join(request.partitions)}", longest)
+    for each in bounds:
+        if each.minutes is not None and request.minutes > each.minutes:
+            _refuse_time(request.minutes, each.of, each.minutes)
+
+
+def _refuse_time(minutes: int, owner: str, longest: int) -> None:
+    raise SubmitError(
+        f"--time asks for {minutes} minutes and {owner} allows {longest}", f"give --time {longest} or less"
+    )

@@ -1,0 +1,62 @@
+"""`--dependency` on elastic runs: `afterok:RUN` is the run's baseline job, whose exit code is the run's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from hpctools.slurm.sbatch_options import Option
+
+# after:id, afterok:id:id, after:id+minutes; several with , (all) or ? (any); singleton is another.
+_CLAUSE = re.compile(r"(after\w*):(.+)")
+_JOB = re.compile(r"\d+(_(\d+|\*))?(\+\d+)?")
+_OPTION = "--dependency="
+
+
+def names_runs(value: str) -> bool:
+    """Whether a dependency names something that is no job id."""
+    return any(not _JOB.fullmatch(word) for words in map(_words, re.split("[,?]", value)) for word in words)
+
+
+def with_jobs(value: str, jobs_of: Callable[[str], Sequence[int]]) -> str:
+    """A dependency with the job ids of the runs in it.
+
+    Args:
+        jobs_of: the baseline jobs of a run, or of all runs of an array; raises when there is none.
+    """
+    return "".join(
+        part if part in (",", "?") else _clause(part, jobs_of) for part in re.split("([,?])", value)
+    )
+
+
+def replaced(options: Sequence[Option], jobs_of: Callable[[str], Sequence[int]]) -> tuple[Option, ...]:
+    """Options with the runs in their dependencies replaced by job ids."""
+    return tuple(
+        Option(each.name, with_jobs(each.value, jobs_of), each.place, each.index)
+        if each.name == "dependency" and each.value and names_runs(each.value)
+        else each
+        for each in options
+    )
+
+
+def waiting_for(options: Sequence[str], job: str) -> tuple[str, ...]:
+    """sbatch's options, with which the job waits also until another one has ended."""
+    own = next((word.partition("=")[2] for word in reversed(options) if word.startswith(_OPTION)), "")
+    return (*options, f"{_OPTION}{own + ',' if own else ''}afterany:{job}")
+
+
+def _words(clause: str) -> list[str]:
+    found = _CLAUSE.fullmatch(clause)
+    return found[2].split(":") if found else []
+
+
+def _clause(clause: str, jobs_of: Callable[[str], Sequence[int]]) -> str:
+    found = _CLAUSE.fullmatch(clause)
+    if not found:
+        return clause
+    words = []
+    for word in found[2].split(":"):
+        run, plus, minutes = word.partition("+")
+        known = [run] if _JOB.fullmatch(word) else [str(job) for job in jobs_of(run)]
+        words += [f"{job}{plus}{minutes}" for job in known]
+    return f"{found[1]}:{':'.join(words)}"
