@@ -1,0 +1,170 @@
+"""The coordinator's part of restart mode: hears agents, carries out what `Generations` decides."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.peers import Agent, Outcome, write
+from hpctools.elastic.protocol import Message
+from hpctools.elastic.restart.effects import (
+    Broken,
+    Crashed,
+    Finished,
+    Formed,
+    Note,
+    Release,
+    Resized,
+    Tell,
+)
+from hpctools.elastic.restart.generations import Generations
+from hpctools.elastic.restart.limits import Limits, departure_seconds
+
+TAKEOVER_SECONDS = 5.0
+
+
+class RestartRun:
+    """One coordinator of a run in restart mode.
+
+    Args:
+        takes_over: whether another coordinator was there before us, and ranks may be running.
+    """
+
+    def __init__(self, run: RunContext, *, takes_over: bool) -> None:
+        self._run = run
+        self._spec = run.spec
+        wait = time.monotonic() + TAKEOVER_SECONDS if takes_over else 0.0
+        self._generations = Generations(Limits.of(run.spec), not_before=wait)
+        self._nodes: tuple[str, ...] = ()
+
+    # What happens
+
+    def joined(self, agent: Agent, hello: Message) -> None:
+        """An agent was admitted."""
+        self._generations.joined(agent.name, agent.order, time.monotonic(), hello.get("ranks"))
+        if agent.leaving:
+            self.leaving(agent)
+        self._carry_out()
+
+    def gone(self, agent: Agent) -> None:
+        """An agent's connection broke, or it fell silent."""
+        self._generations.gone(agent.name, time.monotonic())
+        self._carry_out()
+
+    def leaving(self, agent: Agent, seconds: float | None = None) -> None:
+        """A node has to go.
+
+        Args:
+            seconds: until it is gone; None: Slurm's grace time.
+        """
+        grace = self._spec.grace_seconds if seconds is None else seconds
+        now = time.monotonic()
+        self._generations.leaving(agent.name, now + departure_seconds(grace), now)
+        self._carry_out()
+
+    def heard(self, agent: Agent, message: Message) -> None:
+        """An agent tells of its ranks (`kind` is `ranks`)."""
+        of, generation, now = message["of"], int(message["generation"]), time.monotonic()
+        machine, name = self._generations, agent.name
+        if of == "offered":
+            machine.offered(name, generation, message["host"], message["port"], now)
+        elif of == "began":
+            machine.began(name, generation, now)
+        elif of == "counted":
+            machine.counted(name, generation, message["counts"], now)
+        elif of == "answered":
+            bound, calls = bool(message["bound"]), int(message["calls"])
+            machine.answered(name, generation, int(message["call"]), now, bound=bound, calls=calls)
+        elif of == "ended":
+            local, code, told = (int(message[key]) for key in ("local", "code", "told"))
+            machine.ended(name, generation, local, code, told, list(message["said"]), now)
+        self._carry_out()
+
+    def act(self, action: Action) -> None:
+        """What somebody that watches the run asks for; a single rank cannot be restarted alone."""
+        if isinstance(action, Fail):
+            self._run.fail(action.reason, action.code)
+        elif isinstance(action, (Depart, ReplaceNode)):
+            seconds = action.seconds if isinstance(action, Depart) else None
+            for agent in self._run.roster.agents_on(action.node):
+                agent.leaving, agent.reason = True, "preempted" if isinstance(action, Depart) else "failed"
+                self.leaving(agent, seconds)
+        else:
+            self._generations.restart(action.reason, time.monotonic())
+            self._carry_out()
+
+    def tick(self, now: float) -> None:
+        """Some time has passed."""
+        self._generations.tick(now)
+        self._carry_out()
+        if self._generations.step > self._run.journal.status.step:
+            self._run.journal.change(step=self._generations.step)
+
+    # What follows
+
+    def _carry_out(self) -> None:
+        effects, self._generations.effects = self._generations.effects, []
+        for effect in effects:
+            if isinstance(effect, Tell):
+                self._tell(effect)
+            elif isinstance(effect, Release):
+                self._release(effect.agent)
+            elif isinstance(effect, Finished):
+                self._run.end(Outcome("finished"))
+            elif isinstance(effect, Broken):
+                self._run.fail(effect.reason)
+            else:
+                self._record(effect)
+
+    def _record(self, effect: Formed | Resized | Crashed | Note) -> None:
+        journal = self._run.journal
+        if isinstance(effect, Formed):
+            self._formed(effect)
+        elif isinstance(effect, Resized):
+            values = _resize_event(effect)
+            journal.event("resize", **values)
+            journal.change(last_resize=values)
+        elif isinstance(effect, Crashed):
+            worker, node = f"{effect.agent}.{effect.local}", self._node_of(effect.agent)
+            detail: dict[str, Any] = {"worker": worker, "rank": effect.rank, "node": node}
+            journal.event("crashed", **detail, code=effect.code, stderr=list(effect.said))
+        else:
+            journal.event(effect.event, **effect.detail)
+
+    def _formed(self, formed: Formed) -> None:
+        journal, per_node = self._run.journal, self._spec.workers_per_node
+        nodes = tuple(self._node_of(agent) for agent in formed.members)
+        size = len(formed.members) * per_node
+        journal.change(state="running", generation=formed.generation, world_size=size, nodes=nodes)
+        for agent, node in zip(formed.members, nodes, strict=True):
+            if agent not in formed.before:
+                journal.event("joined", worker=agent, node=node, generation=formed.generation)
+
+    def _tell(self, effect: Tell) -> None:
+        agent = self._run.roster.agents.get(effect.agent)
+        if agent is not None:
+            write(agent.writer, **effect.message)
+
+    def _release(self, name: str) -> None:
+        agent = self._run.roster.agents.get(name)
+        if agent is not None:
+            write(agent.writer, "shutdown", code=0)
+
+    def _node_of(self, name: str) -> str:
+        agent = self._run.roster.agents.get(name)
+        return agent.node if agent is not None else "?"
+
+
+def _resize_event(resized: Resized) -> dict[str, Any]:
+    return {
+        "from": resized.before,
+        "to": resized.after,
+        "generation": resized.generation,
+        "step": resized.step,
+        "recovered": resized.recovered,
+        "pause_s": round(resized.pause, 4),
+        "normal_step_s": round(resized.normal_step, 4),
+        "phases": {name: round(seconds, 4) for name, seconds in resized.phases.items()},
+    }

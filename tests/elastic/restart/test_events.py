@@ -1,0 +1,170 @@
+"""`elastic_event_detected` in real processes: what a call costs, who counts, and what SIGTERM does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpctools.elastic.restart.environment import SHIM
+from hpctools.elastic.restart.events import VARIABLE, Slot
+
+ASKS = "from hpctools.elastic.restart.events import elastic_event_detected as asks\n"
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Iterator[Slot]:
+    made = Slot.create(tmp_path / "slot")
+    yield made
+    made.close()
+
+
+def start(code: str, tmp_path: Path, **environ: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, VARIABLE: str(tmp_path / "slot"), **environ}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    STARTED.append(process)
+    return process
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def cleaned() -> Iterator[None]:
+    """No process and no pipe is left behind."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_without_restart_mode_there_is_never_an_event(tmp_path: Path) -> None:
+    code = ASKS + "print([asks() for _ in range(3)])"
+    for environ in ({VARIABLE: ""}, {VARIABLE: str(tmp_path / "gone")}):
+        process = start(code, tmp_path, **environ)
+        assert process.communicate(timeout=20)[0] == "[False, False, False]\n"
+
+
+def test_a_process_is_told_at_the_call_that_was_agreed_and_afterwards(slot: Slot, tmp_path: Path) -> None:
+    assert slot.propose(3)
+    process = start(ASKS + "print([asks() for _ in range(5)])", tmp_path)
+    deadline = time.monotonic() + 20
+    while slot.count().calls < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert process.poll() is None, "it waits for the decision"
+    slot.commit(3)
+    assert process.communicate(timeout=20)[0] == "[False, False, True, True, True]\n"
+    assert (slot.count().calls, slot.count().told) == (5, 3)
+
+
+def test_hyperpods_import_path_needs_no_hpctools(slot: Slot, tmp_path: Path) -> None:
+    """The user's interpreter may be another one: `-I -S` hides our packages from this one."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(SHIM)!r}); import signal\n"
+        "from hyperpod_elastic_agent.elastic_event_handler import elastic_event_detected as asks\n"
+        "try:\n    import hpctools.errors\nexcept ImportError: print('alone')\n"
+        "print([asks(), asks(signal.SIGTERM), asks(sig=signal.SIGUSR1), asks()])"
+    )
+    slot.propose(2)
+    slot.commit(2)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code],
+        env={VARIABLE: str(tmp_path / "slot")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.communicate(timeout=20)[0] == "alone\n[False, False, True, True]\n"
+    assert slot.count().calls == 3, "another signal's event is no call"
+
+
+def test_both_import_paths_are_one_function(slot: Slot, tmp_path: Path) -> None:
+    code = (
+        "from hyperpod_elastic_agent.elastic_event_handler import elastic_event_detected as one\n"
+        "from hpctools.elastic import elastic_event_detected as other\n"
+        "assert one is other; one(); other()"
+    )
+    process = start(code, tmp_path, PYTHONPATH=str(SHIM))
+    assert process.wait(20) == 0
+    assert slot.count().calls == 2
+
+
+def test_only_the_training_process_counts(slot: Slot, tmp_path: Path) -> None:
+    """A forked loader worker and a process that the training starts are not ranks."""
+    code = (
+        ASKS + "asks()\nimport os, subprocess, sys\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n    os._exit(asks())\n"
+        "os.waitpid(pid, 0)\n"
+        f"subprocess.run([sys.executable, '-c', {ASKS + 'asks()'!r}], check=True)\n"
+        "asks()"
+    )
+    process = start(code, tmp_path)
+    assert process.wait(30) == 0
+    assert slot.count().calls == 2
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_slurms_sigterm_leaves_the_script_time_and_ours_ends_it(
+    ours: bool, slot: Slot, tmp_path: Path
+) -> None:
+    code = (
+        ASKS + "import time\nprint('ready', flush=True)\nfor _ in range(1000):\n    asks(); time.sleep(0.01)"
+    )
+    process = start(code, tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    if ours:
+        slot.end()
+    process.send_signal(signal.SIGTERM)
+    before = slot.count().calls
+    if ours:
+        assert process.wait(10) == -signal.SIGTERM
+        return
+    deadline = time.monotonic() + 10
+    while slot.count().calls < before + 20:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    slot.end()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+
+
+def test_a_stopped_process_does_not_stop_its_agent(slot: Slot, tmp_path: Path) -> None:
+    """Wherever SIGSTOP hits it, also with the slot's lock in its hands."""
+    process = start(ASKS + "print('ready', flush=True)\nwhile True: asks()", tmp_path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    for _ in range(30):
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        slot.propose(slot.count().calls + 1_000_000)
+        assert time.monotonic() - began < 1.0
+        process.send_signal(signal.SIGCONT)
+    slot.withdraw()
+    process.kill()
+    process.wait(10)
+
+
+def test_a_call_costs_microseconds(slot: Slot, tmp_path: Path) -> None:
+    """HyperPod's all_reduce and `.item()` each step cost some hundred of them on one node already."""
+    code = (
+        ASKS + "import time\nbest = 1.0\n"
+        "for _ in range(20):\n"
+        "    began = time.perf_counter()\n"
+        "    for _ in range(500): asks()\n"
+        "    best = min(best, (time.perf_counter() - began) / 500)\n"
+        "print(best)"
+    )
+    process = start(code, tmp_path)
+    assert float(process.communicate(timeout=60)[0]) < 100e-6
