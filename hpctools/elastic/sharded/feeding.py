@@ -1,0 +1,122 @@
+"""What every rank is fed in a step, and how loss and buffers come together; gradients are FSDP's part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+from hpctools.elastic.exchange import Exchanged
+from hpctools.elastic.gradients import FlatGradients, Totals
+from hpctools.elastic.group import Group
+from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
+from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.sharded.process_group import ShardGroup
+from hpctools.elastic.summing import Backward, ExactSum
+
+
+def in_step(sampling: Sampling) -> Cut:
+    """A worker's virtual shards, and practice until it has as many passes as every other worker.
+
+    Every pass gathers the parameters from all ranks, so all have to do the same number of them.
+    """
+    by_shard = by_shards(sampling)
+
+    def cut(cursor: Cursor, rank: int, world: int) -> list[Piece]:
+        shards = sampling.shards_of(cursor)
+        pieces, passes = by_shard(cursor, rank, world), -(-shards // world)
+        fillers = range(passes - len(pieces))
+        return [*pieces, *(practice(sampling, cursor, shards + place) for place in fillers)]
+
+    return cut
+
+
+class _Buffers(nn.Module):
+    """Only the buffers of a model, and one more: whether somebody wants the state saved after this step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = [model]
+        self.vote = torch.zeros(1)
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return iter(())
+
+    def buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
+        yield from self._model[0].buffers()
+        yield self.vote
+
+
+class ShardedSum:
+    """Adds up loss and buffers over all virtual shards, in the fixed tree; see `summing.Summing`.
+
+    Args:
+        wish: whether this rank wants the state saved after the step; rank 0 is asked.
+
+    Attributes:
+        agreed: what rank 0 wished in the step that is complete.
+        in_step: whether the model's parameters are those of before the step.
+    """
+
+    def __init__(self, model: nn.Module, group: ShardGroup, wish: Callable[[], bool]) -> None:
+        self._buffers = _Buffers(model)
+        self._sum = ExactSum(FlatGradients(self._buffers))
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._shard_group = group
+        self._wish = wish
+        self._rank = 0
+        self.agreed = False
+        self.in_step = True
+
+    def begin(self, step: Step, group: Group) -> None:
+        """A step begins, or begins again."""
+        self._rank, self.in_step = group.rank, True
+        self._buffers.vote.zero_()
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._sum.begin(step, group)
+
+    def begin_piece(self) -> None:
+        """Every shard begins with the buffers of before the step."""
+        self._sum.begin_piece()
+
+    def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
+        """A shard's backward pass, in which FSDP adds up the gradients of all ranks."""
+        if self._rank == 0 and self._wish():
+            self._buffers.vote.fill_(1)
+        self._sum.add(piece, loss, _skipped if self._is_lost() else backward, ready_for)
+
+    def add_nothing(self, piece: Piece) -> None:
+        """A shard without samples adds nothing."""
+        self._sum.add_nothing(piece)
+
+    def set_back(self) -> None:
+        """Drop what the last shard did to the buffers."""
+        self._sum.set_back()
+
+    def exchange(self, group: Group, ready_for: int) -> Exchanged:
+        """Finish the tree with the others.
+
+        Raises:
+            RuntimeError: a peer is gone, or was gone in one of the passes.
+        """
+        if self._shard_group.void:
+            raise self._shard_group.error or RuntimeError("called away in a pass")
+        return self._sum.exchange(group, ready_for)
+
+    def apply(self, exchanged: Exchanged) -> Totals:
+        """Give the model its buffers; the gradients are there."""
+        totals = self._sum.apply(exchanged)
+        self.agreed = bool(self._buffers.vote.item() > 0)
+        self._buffers.vote.zero_()
+        self.in_step = False
+        return totals
+
+    def _is_lost(self) -> bool:
+        """Whether the pass was done with zeros, so that its gradients mean nothing."""
+        return self._shard_group.void and not self._shard_group.pretended
+
+
+def _skipped(_: float) -> None:
+    """A backward pass that is not worth its time."""

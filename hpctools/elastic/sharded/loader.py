@@ -1,0 +1,186 @@
+"""The surface that a sharded training uses: `Loader` for a model that no worker holds as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import default_collate
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.group import Group
+from hpctools.elastic.loader import Loader
+from hpctools.elastic.session import RUN_DIR, Runner
+from hpctools.elastic.sharded.feeding import ShardedSum, in_step
+from hpctools.elastic.sharded.shards import Setting, Shards
+from hpctools.elastic.sharded.trained import Build
+from hpctools.elastic.training import MapDataset, Stateful
+from hpctools.errors import ElasticError
+
+
+class ShardedLoader(Loader):
+    """Batches for a training whose model is sharded with FSDP2's `fully_shard` over workers that come and go.
+
+        def build(mesh):
+            model = Transformer(config)
+            for layer in model.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            return model, torch.optim.AdamW(model.parameters(), lr=3e-4)
+
+        loader = elastic.ShardedLoader(build, dataset, batch_size=48, epochs=2, seed=1)
+        for epoch in range(2):
+            for inputs, targets in loader:
+                loss = F.cross_entropy(loader.model(inputs), targets)
+                if not loader.backward(loss):
+                    continue
+                loader.optimizer.step()
+                loader.optimizer.zero_grad()
+
+    `build` is called once before the first step and again at each resize: its model must be the same at
+    each call, on every worker. Its first random values come from `seed`, so they do not depend on the number of
+    workers. At a resize its values are not used: shards and optimizer state move between the workers,
+    each byte once, and `torch.nn.init` is left out. `loader.optimizer` stays the same object (a scheduler
+    over it goes on); `loader.model` is a new one after each resize, so take it from the loader in each step.
+
+    Sampling, virtual shards, `backward`, `step`, `loss` and `indices` are as in `elastic.Loader`. Gradients are added
+    up by FSDP in the order of the ranks, so the result is that of a lone run up to rounding, not to the
+    bit; losses and buffers are added up in the fixed order of the virtual shards. Every worker does the same
+    number of passes a step; one that has fewer virtual shards is fed some without effect.
+
+    torch's default process group is made by the loader, anew at each resize.
+
+    Args:
+        build: makes the model, shards it over the mesh that it is given (one dimension, all workers), and makes
+            the optimizer over its parameters.
+        dataset, batch_size, epochs, seed, shards, state, collate, threads: as in `elastic.Loader`.
+        mode: only `fast`.
+        device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
+
+    Raises:
+        ElasticError: as `elastic.Loader` does; or `build` returned no sharded model, or mode is `exact`.
+        UnreachableError: the run's coordinator does not answer.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        dataset: MapDataset,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int = 0,
+        shards: int = 12,
+        state: Mapping[str, Stateful] | None = None,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        mode: str = "fast",
+        device: str = "cpu",
+        threads: int | None = 1,
+    ) -> None:
+        _check_mode(mode)
+        super().__init__(
+            nn.Module(),
+            torch.optim.SGD([torch.zeros(1)]),
+            dataset,
+            batch_size=batch_size,
+            epochs=epochs,
+            seed=seed,
+            shards=shards,
+            collate=collate,
+            threads=threads,
+        )
+        self._keeper = None
+        self._stateful = {f"state {name}": value for name, value in (state or {}).items()}
+        self._cut = in_step(self._sampling)
+        spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
+        setting = Setting(
+            build,
+            seed,
+            device,
+            self._run,
+            workers_per_node=1 if spec is None else spec.workers_per_node,
+            folder=None if spec is None else RunFolder(os.environ[RUN_DIR]).path,
+        )
+        self._shards = Shards(setting, self)
+        if spec is None:
+            self._shards.begin_alone()
+        else:
+            self._shards.pretend(spec.min_nodes * spec.workers_per_node)
+        self._renew()
+
+    @property
+    def model(self) -> nn.Module:
+        """The sharded model of the present generation; another object after each resize."""
+        return self._shards.trained.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer; the same object for the whole training."""
+        return self._shards.trained.optimizer
+
+    def track(self, name: str, state: Stateful) -> None:
+        """Move a further object with the state, for example a scheduler over `loader.optimizer`.
+
+        Raises:
+            ElasticError: the training has begun, or the name is taken.
+        """
+        if self._entered or f"state {name}" in self._stateful:
+            raise ElasticError(
+                f"loader.track({name!r}) comes too late or twice", "call it once, before the first batch"
+            )
+        self._stateful[f"state {name}"] = state
+
+    # For the session
+
+    def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
+        """See `session.Resharding`."""
+        self._shards.torn |= self._group_broke_between_steps()
+        moved = self._shards.move(old, new, run)
+        if moved and new is not None:
+            self._renew()
+        return moved
+
+    def begin(self) -> None:
+        """The shards were begun already."""
+
+    def capture_rest(self) -> Mapping[str, Any]:
+        """All state but model and optimizer."""
+        return self.capture()
+
+    def load_rest(self, state: Mapping[str, Any]) -> None:
+        """Become what another worker captured."""
+        self._become(state)
+
+    def _run(self, work: Callable[[Group], None]) -> bool:
+        def done(group: Group) -> bool:
+            work(group)
+            return True
+
+        return self._session.collective(done) is not None
+
+    def _group_broke_between_steps(self) -> bool:
+        """Whether collectives failed after the gradients were complete: the weights may be wrong then."""
+        group = self._shards.group
+        return group.void and not group.pretended and not self._sharded_sum.in_step
+
+    def _renew(self) -> None:
+        trained = self._shards.trained
+        self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, lambda: False)
+
+    def _combine(self) -> bool:
+        complete = super()._combine()
+        if complete:
+            self._shards.settled()
+        return complete
+
+
+def _check_mode(mode: str) -> None:
+    if mode != "fast":
+        raise ElasticError(
+            f"elastic.ShardedLoader: mode is {mode!r}",
+            "only 'fast': FSDP adds up gradients rank by rank, so their rounding depends on how many there "
+            "are; for the same bits on any number of workers use elastic.Loader, which holds the whole model",
+        )

@@ -1,0 +1,218 @@
+"""torch's default process group of one generation: what FSDP, DTensor and the training's own calls go through.
+
+A rank that waits for a frozen or dead peer must be called away, and the training's code is in the middle of a
+forward or backward pass then. So a collective that cannot be done does not raise: the group is *void* from then on,
+every collective of it returns zeros at once, the pass runs through, and the loader begins the step again (torchft
+does the same). Nothing of such a step reaches the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+import torch.distributed
+from torch.distributed.device_mesh import DeviceMesh
+
+from hpctools.elastic.group import Group
+from hpctools.elastic.sharded import collectives
+from hpctools.errors import ElasticError
+
+# torch.distributed does not type what it exports from C++.
+_c10d: Any = torch.distributed
+BACKEND = "hpctools"
+DIMENSION = "shard"
+
+Run = Callable[[Callable[[Group], None]], bool]
+"""Does the work in the group's thread; False: we were called away. RuntimeError: the group broke."""
+
+
+class Reduce(Protocol):
+    """How a reduce-scatter adds up: (group, into, inputs)."""
+
+    def __call__(self, group: Group, into: torch.Tensor, inputs: torch.Tensor, /) -> None:
+        """Blocks; raises RuntimeError when a peer is gone."""
+        ...
+
+
+class _Done(_c10d.Work):  # type: ignore[misc]
+    """Work that was done before it was returned."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout: object = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
+class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
+    """A process group over a generation's `Group`; CUDA tensors go through the CPU.
+
+    Args:
+        rank, world: our place; may be a pretended one, then the group is void.
+        run: None for a group that is void from the beginning, as for practice.
+
+    Attributes:
+        error: why it is void; None when it is not, or when we were called away.
+        void: whether collectives give zeros.
+        pretended: whether it is void from the beginning.
+        reduce: how gradients are added up.
+    """
+
+    def __init__(self, rank: int, world: int, run: Run | None) -> None:
+        super().__init__(rank, world)
+        self._world = world
+        self._run = run
+        self._retired = False
+        self.pretended = self.void = run is None
+        self.error: RuntimeError | None = None
+        self.reduce: Reduce = collectives.reduce_scatter
+
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._world
+
+    @property
+    def group_name(self) -> str:
+        """The name under which torch knows it."""
+        name: str = torch.distributed.distributed_c10d._world.pg_names[self]
+        return name
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch calls it so
+        """Our name among torch's backends."""
+        return BACKEND
+
+    # What FSDP calls, under the names of torch up to 2.12 and from 2.13 on
+
+    def all_gather_single(self, output: torch.Tensor, own: torch.Tensor, options: Any = None) -> Any:
+        """Everyone's tensor."""
+        return self._do(output, own, collectives.all_gather)
+
+    def reduce_scatter_single(self, output: torch.Tensor, inputs: torch.Tensor, options: Any = None) -> Any:
+        """The sum of our part.
+
+        Raises:
+            NotImplementedError: not a sum is asked for.
+        """
+        _only_sums(options)
+        return self._do(output, inputs, self.reduce)
+
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+
+    # What DTensor and trainings call: norms of gradients, metrics
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
+        """Sums, products, means and extremes over all ranks, in place."""
+        operation = "SUM" if options is None else _name(options.reduceOp)
+        for tensor in tensors:
+            self._do(tensor, tensor.clone(), partial(collectives.all_reduce, operation=operation))
+        return _Done(tensors)
+
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:
+        """The root's tensors into everybody's."""
+        for tensor in tensors:
+            self._do(tensor, tensor, partial(collectives.broadcast, root=int(options.rootRank)))
+        return _Done(tensors)
+
+    def allgather(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any = None
+    ) -> Any:
+        """Everyone's tensor as a list."""
+        for into, own in zip(outputs, inputs, strict=True):
+            gathered = own.new_zeros((self._world, *own.shape))
+            self._do(gathered, own, collectives.all_gather)
+            for target, part in zip(into, gathered, strict=True):
+                target.copy_(part)
+        return _Done(outputs)
+
+    def barrier(self, options: Any = None) -> Any:
+        """Wait for everybody."""
+        return self.allreduce([torch.zeros(1)])
+
+    def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:
+        if self._retired:
+            raise ElasticError(
+                "the training uses a model of before a resize",
+                "take loader.model anew in every step, do not keep it in a variable outside the loop",
+            )
+        if not self.void:
+            into, own = _on_cpu(output), _on_cpu(inputs)
+            self._attempt(lambda group: work(group, into, own))
+            if into is not output and not self.void:
+                output.copy_(into.view(output.shape))
+        if self.void:
+            output.zero_()
+        return _Done(output)
+
+    def _attempt(self, work: Callable[[Group], None]) -> None:
+        assert self._run is not None  # noqa: S101
+        try:
+            self.void = not self._run(work)
+        except RuntimeError as error:
+            self.void, self.error = True, error
+
+    def retire(self) -> None:
+        """A later generation is in force: whoever still uses this one is told so."""
+        self._retired = True
+
+
+def install(group: ShardGroup, device: str) -> DeviceMesh:
+    """Make it torch's default group, in place of the one before; local, no message is sent.
+
+    Args:
+        device: `cpu` or `cuda`.
+
+    Returns:
+        The mesh of all ranks, with one dimension, named `shard`.
+    """
+    uninstall()
+    _c10d.Backend.register_backend(BACKEND, lambda *_: _INSTALLED[-1], devices=["cpu", "cuda"])
+    _INSTALLED.append(group)
+    _c10d.init_process_group(BACKEND, store=_c10d.HashStore(), rank=group.rank(), world_size=group.size())
+    return DeviceMesh.from_group(group, device, mesh_dim_names=(DIMENSION,))
+
+
+def uninstall() -> None:
+    """Withdraw our group from torch, if it is there.
+
+    Raises:
+        ElasticError: the training has made a default process group of its own.
+    """
+    if not _INSTALLED:
+        if _c10d.is_initialized():
+            raise ElasticError(
+                "the training has called torch.distributed.init_process_group",
+                "leave it out: elastic.ShardedLoader makes the default group, anew at each resize",
+            )
+        return
+    _INSTALLED.pop().retire()
+    _c10d.destroy_process_group()
+
+
+_INSTALLED: list[ShardGroup] = []
+
+
+def _only_sums(options: Any) -> None:
+    operation = None if options is None else options.reduceOp
+    if operation is not None and _name(operation) != "SUM":
+        raise NotImplementedError(f"reduce-scatter with {_name(operation)}; only sums are made")
+
+
+def _name(operation: Any) -> str:
+    return str(getattr(operation, "op", operation)).rpartition(".")[2]
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().contiguous()

@@ -1,0 +1,174 @@
+"""Where the old parts of a state wait while the new ones come: in memory, on a local disk, in the shared folder.
+
+Both must be there for a moment. What memory is free is asked of the kernel and of the job's cgroups; when it is
+not enough for the new parts, the old ones are moved to files that stay mapped into memory, so that what sends
+them does not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hpctools.errors import ElasticError
+
+MEMORY, LOCAL, SHARED = "memory", "local disk", "shared folder"
+MARGIN = 1.25
+"""Room is wanted for so many times the new parts: receive buffers, and the training's own work."""
+IN_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder that parts may wait in.
+
+    Attributes:
+        kind: LOCAL or SHARED.
+        free: bytes.
+    """
+
+    kind: str
+    folder: Path
+    free: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Where the old parts wait.
+
+    Attributes:
+        medium: MEMORY, LOCAL or SHARED.
+        folder: None in memory.
+    """
+
+    medium: str
+    folder: Path | None = None
+
+
+def choose(new_bytes: int, old_bytes: int, free_memory: int, places: Sequence[Place]) -> Waiting:
+    """Where the old parts wait; pure.
+
+    Args:
+        new_bytes: of the parts that are to come, of all workers of this node that share the memory.
+        old_bytes: of the old ones.
+        places: in the order in which they are preferred.
+
+    Raises:
+        ElasticError: there is room nowhere.
+    """
+    if free_memory >= MARGIN * new_bytes:
+        return Waiting(MEMORY)
+    for place in places:
+        if place.free >= old_bytes and free_memory + old_bytes >= MARGIN * new_bytes:
+            return Waiting(place.kind, place.folder)
+    found = "".join(f", {each.free >> 20} MiB in {each.folder}" for each in places)
+    raise ElasticError(
+        f"a resize needs room for {old_bytes >> 20} MiB of old and {new_bytes >> 20} MiB of new shards; there "
+        f"are {free_memory >> 20} MiB of memory{found}",
+        "ask for more memory or more nodes, or set SLURM_TMPDIR to a disk with room",
+    )
+
+
+def free_memory() -> int:
+    """Bytes that this process may still use: of the node's, and of its cgroups'."""
+    return min([_available(Path("/proc/meminfo")), *_of_cgroups(Path("/proc/self/cgroup"))])
+
+
+def places(shared: Path | None, environ: Mapping[str, str] = os.environ) -> list[Place]:
+    """Folders that parts may wait in: the job's local one, that for temporary files, the run's own."""
+    local = dict.fromkeys([environ.get("SLURM_TMPDIR", ""), environ.get("TMPDIR", ""), tempfile.gettempdir()])
+    found = [_place(LOCAL, Path(each)) for each in local if each]
+    found += [_place(SHARED, shared)] if shared is not None else []
+    return [each for each in found if each is not None]
+
+
+def moved_out(tensors: Mapping[str, torch.Tensor], folder: Path) -> dict[str, torch.Tensor]:
+    """The tensors in a file that is mapped; their own memory is given back.
+
+    The file has no name any more, so that it goes when the tensors do, or with the process.
+
+    Raises:
+        ElasticError: it cannot be written.
+    """
+    sizes = [-(-each.numel() * each.itemsize // ALIGNMENT) * ALIGNMENT for each in tensors.values()]
+    try:
+        handle, name = tempfile.mkstemp(prefix="hpctools-shards-", dir=folder)
+        try:
+            os.posix_fallocate(handle, 0, max(1, sum(sizes)))
+            mapped = torch.from_file(name, shared=True, size=max(1, sum(sizes)), dtype=torch.uint8)
+        finally:
+            os.close(handle)
+            Path(name).unlink()
+    except (OSError, RuntimeError) as error:
+        raise ElasticError(
+            f"cannot move shards to {folder}: {error}", "free space or quota there, or ask for more memory"
+        ) from None
+    return dict(_refilled(tensors, mapped.split(sizes)))
+
+
+def _refilled(
+    tensors: Mapping[str, torch.Tensor], rooms: Sequence[torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for (name, tensor), room in zip(tensors.items(), rooms, strict=True):
+        moved = room[: tensor.numel() * tensor.itemsize].view(tensor.dtype).view(tensor.shape)
+        moved.copy_(tensor)
+        yield name, moved
+
+
+def _available(path: Path) -> int:
+    for line in path.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) << 10
+    raise ElasticError(f"{path} does not tell how much memory is available")
+
+
+def _of_cgroups(path: Path) -> Iterator[int]:
+    """What each limit above us leaves, in versions 1 and 2 of cgroups."""
+    for line in path.read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            yield from _left(Path("/sys/fs/cgroup"), group, "memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root = Path("/sys/fs/cgroup/memory")
+            yield from _left(root, group, "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _left(root: Path, group: str, limit: str, usage: str) -> Iterator[int]:
+    folder = root / group.lstrip("/")
+    for each in (folder, *folder.parents):
+        if not each.is_relative_to(root):
+            return
+        try:
+            most, used = (each / limit).read_text().strip(), int((each / usage).read_text())
+        except (OSError, ValueError):
+            continue  # the root has none, and a container may not see those above it
+        if most != "max":
+            yield max(0, int(most) - used)
+
+
+def _place(kind: str, folder: Path) -> Place | None:
+    try:
+        usage = os.statvfs(folder)
+    except OSError:
+        return None
+    if kind == LOCAL and _file_system(folder) in IN_MEMORY_FILE_SYSTEMS:
+        return None
+    return Place(kind, folder, usage.f_bavail * usage.f_frsize)
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that a folder is on."""
+    path, best, kind = str(folder.resolve()), "", ""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, where, what, *_ = line.split(" ")
+        inside = path == where or path.startswith(where.rstrip("/") + "/")
+        if inside and len(where) >= len(best):
+            best, kind = where, what
+    return kind

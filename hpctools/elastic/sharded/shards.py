@@ -1,0 +1,273 @@
+"""One worker's part of a sharded training, and how it becomes its part in the next generation.
+
+In a planned change the old parts travel straight to those that want them: over the old group when workers
+leave (they are not in the new one), over the new group when workers join (they are not in the old one). After a
+loss the furthest state of which nothing is missing is put together from what is left (`layout.furthest_whole`),
+or read from a checkpoint. Nothing of the old state is given up before a step of the next generation is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch.distributed.tensor import DTensor
+
+from hpctools.elastic.group import Group
+from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.session import LONE, Runner
+from hpctools.elastic.sharded import moving, room
+from hpctools.elastic.sharded.layout import Part, Version
+from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
+from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
+from hpctools.elastic.sharded.trained import (
+    Build,
+    Trained,
+    built,
+    local,
+    make_room,
+    part_of,
+    plain_state,
+    put_together,
+    sharded_tensors,
+)
+
+
+class Rest(Protocol):
+    """What moves besides model and optimizer: the cursor, schedulers, ..."""
+
+    @property
+    def completed(self) -> int:
+        """How many steps the state is the result of."""
+        ...
+
+    def capture_rest(self) -> Mapping[str, Any]:
+        """All of it."""
+        ...
+
+    def load_rest(self, state: Mapping[str, Any]) -> None:
+        """Become what another worker captured."""
+        ...
+
+
+class Saved(Protocol):
+    """Checkpoints of a sharded training."""
+
+    def newest(self) -> int:
+        """Step of the newest whole one; -1: there is none."""
+        ...
+
+    def examples(self, step: int) -> Mapping[str, Part]:
+        """An example part of each of its tensors."""
+        ...
+
+    def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
+        """Fill our parts; returns the unsharded state."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same for a worker's whole life.
+
+    Attributes:
+        build: the user's function.
+        seed: of the parameters' first values.
+        device: of the mesh, `cpu` or `cuda`.
+        run: does FSDP's collectives.
+        workers_per_node: that share this node's memory.
+        folder: that all nodes share; None without a run.
+        saved: None when there are no checkpoints.
+    """
+
+    build: Build
+    seed: int
+    device: str
+    run: Run
+    workers_per_node: int = 1
+    folder: Path | None = None
+    saved: Saved | None = None
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The model of the next generation, on its mesh, with or without values."""
+
+    group: ShardGroup
+    trained: Trained
+    rooms: Mapping[str, DTensor] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> Wanted:
+        parts = {name: part_of(each) for name, each in self.rooms.items()}
+        return Wanted(parts, {name: local(each) for name, each in self.rooms.items()})
+
+
+class Shards:
+    """The parts that this worker holds.
+
+    Attributes:
+        torn: the present parts are not to be trusted, because the group broke while they were changed.
+        copies: further sets of parts that we hold.
+        detail: how the last move was done.
+    """
+
+    def __init__(self, setting: Setting, rest: Rest) -> None:
+        self._setting = setting
+        self._rest = rest
+        self._group: ShardGroup | None = None
+        self._trained: Trained | None = None
+        self._origin: int | None = None
+        self._before: tuple[PartSet, ...] = ()
+        self.torn = False
+        self.copies: tuple[PartSet, ...] = ()
+        self.detail: dict[str, Any] = {}
+
+    @property
+    def trained(self) -> Trained:
+        """Model and optimizer as they are now."""
+        assert self._trained is not None  # noqa: S101 - the loader pretends or begins first
+        return self._trained
+
+    @property
+    def group(self) -> ShardGroup:
+        """torch's default group."""
+        assert self._group is not None  # noqa: S101
+        return self._group
+
+    def pretend(self, world: int) -> None:
+        """Build as one of so many ranks, with collectives that do nothing: for practice before we join."""
+        fresh = self._built(ShardGroup(0, world, None), with_values=True)
+        self._group, self._trained = fresh.group, fresh.trained
+
+    def begin_alone(self) -> None:
+        """Build as the only rank, or go on from the newest checkpoint."""
+        self._reshard(LONE, LONE, lambda _, work: work(), [])
+
+    def settled(self) -> None:
+        """A step of the present generation is complete: what was before it is not needed any more."""
+        self._before = ()
+
+    # What we hold
+
+    def living(self) -> PartSet | None:
+        """The present state, in the tensors that the training changes; None: we have none to be trusted."""
+        if self._origin is None or self.torn:
+            return None
+        tensors = sharded_tensors(self.trained)
+        return PartSet(
+            Version(self._rest.completed, self._origin),
+            {name: part_of(each) for name, each in tensors.items()},
+            {name: local(each) for name, each in tensors.items()},
+            {"trained": plain_state(self.trained), "rest": self._rest.capture_rest()},
+        )
+
+    def _held(self) -> list[PartSet]:
+        living = self.living()
+        return [*([living] if living is not None else []), *self._before, *self.copies]
+
+    # From one generation to the next
+
+    def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
+        """Bring the state to the next generation; see `session.Resharding`."""
+        if old is None:
+            return new is not None and self._reshard(new, new, run, [])
+        change = run(old, lambda: moving.census(old, new))
+        if change is None:
+            return False
+        if not change.leaving:
+            return new is not None and self._reshard(new, new, run, [])
+        if not change.joiners:
+            return self._reshard(old, new, run, [])
+        living = self.living()
+        assert living is not None  # noqa: S101 - whoever is in a group that works has a state
+        relayed = run(old, lambda: moving.relay(old, change, living))
+        if relayed is None or new is None:
+            return relayed is not None
+        return self._reshard(new, new, run, relayed)
+
+    def _reshard(self, over: Group, new: Group | None, run: Runner, relayed: Sequence[PartSet]) -> bool:
+        """Move everything over one group to those of its members that go on."""
+        held = [*self._held(), *relayed]
+        newest = self._newest_saved(over, new, held)
+        surveys = run(over, lambda: moving.survey(over, held, newest))
+        if surveys is None:
+            return False
+        source = moving.choose_source(surveys)
+        held, medium = self._with_space(source, held, new)
+        fresh = None if new is None else self._prepared(source, new)
+        wanted = Wanted({}, {}) if fresh is None else fresh.wanted
+        carried = run(over, lambda: moving.carry(over, surveys, source, held, wanted))
+        if carried is None:
+            return False
+        if fresh is not None and new is not None:
+            self._put_in_force(fresh, source, held, carried)
+            self._origin, self.torn = new.number, False
+            self._before = tuple(each for each in held if each.version == source.version)
+        self.detail = {"medium": medium, "received_bytes": carried.moved.received}
+        return True
+
+    def _newest_saved(self, over: Group, new: Group | None, held: Sequence[PartSet]) -> int:
+        """Rank 0 looks for a checkpoint when the state may have to come from one."""
+        saved, is_sure = self._setting.saved, bool(held) and held[0].version.step == self._rest.completed
+        looks = saved is not None and over is new and over.rank == 0 and not is_sure
+        return saved.newest() if looks and saved is not None else -1
+
+    def _with_space(
+        self, source: Source, held: list[PartSet], new: Group | None
+    ) -> tuple[list[PartSet], str]:
+        """Have room for the new parts next to the old ones."""
+        old_bytes = sum(each.bytes for each in held)
+        if new is None or not old_bytes:
+            return held, room.MEMORY
+        new_bytes = source.holders.bytes // new.world * self._setting.workers_per_node
+        waiting = room.choose(new_bytes, old_bytes, room.free_memory(), room.places(self._setting.folder))
+        if waiting.folder is None:
+            return held, waiting.medium
+        return [_moved_out(each, waiting.folder) for each in held], waiting.medium
+
+    def _prepared(self, source: Source, new: Group) -> _Next:
+        """The model of the next generation, with room for what comes."""
+        from_beginning = source.version is None and source.checkpoint < 0
+        group = ShardGroup(new.rank, new.world, self._setting.run)
+        fresh = self._built(group, with_values=from_beginning)
+        if from_beginning:
+            return fresh
+        examples = source.holders.examples
+        if source.version is None and self._setting.saved is not None:
+            examples = dict(self._setting.saved.examples(source.checkpoint))
+        return _Next(group, fresh.trained, make_room(fresh.trained, examples))
+
+    def _built(self, group: ShardGroup, *, with_values: bool) -> _Next:
+        draw_from(self._setting.seed, "build")
+        mesh = install(group, self._setting.device)
+        return _Next(group, built(self._setting.build, mesh, with_values=with_values))
+
+    def _put_in_force(self, fresh: _Next, source: Source, held: Sequence[PartSet], carried: Carried) -> None:
+        """The new model takes the place of the old one, and everything unsharded comes to it."""
+        optimizer = fresh.trained.optimizer if self._trained is None else self._trained.optimizer
+        plain: Mapping[str, Any] | None = carried.plain
+        if source.version is None and source.checkpoint < 0:
+            state = plain_state(fresh.trained)
+            if self._trained is not None:  # a scheduler may have changed the groups already
+                state["groups"] = plain_state(self._trained)["groups"]
+        else:
+            if source.version is None and self._setting.saved is not None:
+                plain = self._setting.saved.read(source.checkpoint, fresh.wanted)
+            elif plain is None and source.version is not None:
+                plain = moving.plain_of(source.version, held)
+            assert plain is not None  # noqa: S101
+            state = plain["trained"]
+            if source.step != self._rest.completed or self._origin is None:
+                self._rest.load_rest(plain["rest"])
+        self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
+        self._group = fresh.group
+
+
+def _moved_out(held: PartSet, folder: Path) -> PartSet:
+    moved = room.moved_out(held.tensors, folder)
+    for tensor in held.tensors.values():
+        tensor.untyped_storage().resize_(0)
+    return PartSet(held.version, held.parts, moved, held.plain)

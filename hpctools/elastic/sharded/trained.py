@@ -1,0 +1,223 @@
+"""A sharded model and its optimizer: built on a mesh, taken apart into named parts, put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import empty as empty_dtensor
+
+from hpctools.elastic.sharded.layout import Part
+from hpctools.errors import ElasticError
+
+Build = Callable[[DeviceMesh], tuple[nn.Module, torch.optim.Optimizer]]
+"""The user's function: makes the model, shards it over the mesh with `fully_shard`, makes the optimizer."""
+
+MODEL, OPTIMIZER = "model", "optimizer"
+_RANDOM = ("uniform_", "normal_", "trunc_normal_", "kaiming_", "xavier_", "orthogonal_", "sparse_")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model on a mesh.
+
+    Attributes:
+        parameters: by name, as they are between two steps; sharded ones are DTensors.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    mesh: DeviceMesh
+    parameters: Mapping[str, nn.Parameter]
+
+
+def built(build: Build, mesh: DeviceMesh, *, with_values: bool) -> Trained:
+    """Call the user's function.
+
+    Args:
+        with_values: whether parameters need their first values; else they come from elsewhere, and
+            `torch.nn.init` draws no random numbers for them.
+
+    Raises:
+        ElasticError: what it made is not a sharded model whose gradients we can add up.
+    """
+    with _drawing(with_values):
+        model, optimizer = build(mesh)
+    trained = Trained(model, optimizer, mesh, dict(model.named_parameters()))
+    _check(trained)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # The loss is weighted with the share of the samples, so the gradient is the sum over the ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    return trained
+
+
+def sharded_tensors(trained: Trained) -> dict[str, DTensor]:
+    """All that is sharded: parameters, and what the optimizer keeps for each."""
+    tensors = {f"{MODEL} {name}": _as_dtensor(each) for name, each in _sharded(trained)}
+    for name, parameter in _sharded(trained):
+        for key, value in trained.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, DTensor):
+                tensors[f"{OPTIMIZER} {key} {name}"] = value
+    return tensors
+
+
+def local(tensor: DTensor) -> torch.Tensor:
+    """Our part of it, sharing its memory."""
+    part: torch.Tensor = tensor._local_tensor
+    return part.detach()
+
+
+def part_of(tensor: DTensor) -> Part:
+    """Which part ours is, as torch Distributed Checkpoint sees it."""
+    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Part(tuple(tensor.shape), dtype, tuple(chunk.offsets), tuple(chunk.sizes))
+
+
+def make_room(trained: Trained, examples: Mapping[str, Part]) -> dict[str, DTensor]:
+    """Tensors of a mesh for parts with these names; parameters are there, what the optimizer keeps is made.
+
+    Args:
+        examples: by name, any part of the tensor.
+
+    Raises:
+        ElasticError: a parameter is missing or of another shape.
+    """
+    tensors = {f"{MODEL} {name}": _as_dtensor(each) for name, each in _sharded(trained)}
+    parameters = {name for name in examples if name.startswith(f"{MODEL} ")}
+    if parameters != set(tensors):
+        odd = sorted(parameters ^ set(tensors))[0].removeprefix(f"{MODEL} ")
+        raise ElasticError(
+            f"build(mesh) made another model than before: parameter {odd}",
+            "build the same model at every call, on every worker",
+        )
+    for name, example in examples.items():
+        if name.startswith(f"{MODEL} "):
+            _check_shape(name, tensors[name], example)
+        else:
+            tensors[name] = _room_for(trained, name, example)
+    return tensors
+
+
+def plain_state(trained: Trained) -> dict[str, Any]:
+    """All that is not sharded: buffers, unsharded parameters, and the rest of the optimizer's state."""
+    names = {id(each): name for name, each in trained.parameters.items()}
+    return {
+        "buffers": dict(trained.model.named_buffers()),
+        "parameters": {n: p.data for n, p in trained.parameters.items() if not isinstance(p, DTensor)},
+        "kept": {
+            names[id(parameter)]: {
+                key: value for key, value in kept.items() if not isinstance(value, DTensor)
+            }
+            for parameter, kept in trained.optimizer.state.items()
+        },
+        "groups": [
+            {**group, "params": [names[id(each)] for each in group["params"]]}
+            for group in trained.optimizer.param_groups
+        ],
+    }
+
+
+def put_together(
+    trained: Trained,
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, DTensor],
+    plain: Mapping[str, Any],
+) -> Trained:
+    """Give a newly built model its unsharded state, and an optimizer its parameters and what it keeps.
+
+    Args:
+        optimizer: the one that the training (and its scheduler) knows; it goes on with the new parameters.
+        tensors: what `make_room` made, filled.
+        plain: what `plain_state` gave.
+    """
+    with torch.no_grad():
+        for name, buffer in trained.model.named_buffers():
+            buffer.copy_(plain["buffers"][name])
+        for name, value in plain["parameters"].items():
+            trained.parameters[name].data.copy_(value)
+    for group, kept in zip(optimizer.param_groups, plain["groups"], strict=True):
+        group.update({key: value for key, value in kept.items() if key != "params"})
+        group["params"] = [trained.parameters[name] for name in kept["params"]]
+    optimizer.state.clear()
+    for name, kept in plain["kept"].items():
+        optimizer.state[trained.parameters[name]] = dict(kept)
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(" ")
+        if kind == OPTIMIZER:
+            key, _, parameter = rest.partition(" ")
+            optimizer.state[trained.parameters[parameter]][key] = tensor
+    return Trained(trained.model, optimizer, trained.mesh, trained.parameters)
+
+
+def _sharded(trained: Trained) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, each) for name, each in trained.parameters.items() if isinstance(each, DTensor))
+
+
+def _as_dtensor(parameter: nn.Parameter) -> DTensor:
+    assert isinstance(parameter, DTensor)  # noqa: S101
+    return parameter
+
+
+def _room_for(trained: Trained, name: str, example: Part) -> DTensor:
+    dtype: torch.dtype = getattr(torch, example.dtype)
+    parameter = trained.parameters[name.split(" ", 2)[2]]
+    assert isinstance(parameter, DTensor)  # noqa: S101
+    if tuple(parameter.shape) == example.shape:
+        made = torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+        assert isinstance(made, DTensor)  # noqa: S101
+        return made
+    return empty_dtensor(example.shape, dtype=dtype, device_mesh=trained.mesh, placements=[Shard(0)])
+
+
+def _check(trained: Trained) -> None:
+    if not any(isinstance(module, FSDPModule) for module in trained.model.modules()):
+        raise ElasticError(
+            "build(mesh) returned a model that is not sharded",
+            "call torch.distributed.fsdp.fully_shard(model, mesh=mesh) in it, or use elastic.Loader",
+        )
+    for name, parameter in trained.parameters.items():
+        if parameter.requires_grad and not isinstance(parameter, DTensor):
+            raise ElasticError(
+                f"parameter {name} is trained but not sharded, so nobody would add up its gradients",
+                "wrap the whole model as well: fully_shard(model, mesh=mesh), after its layers",
+            )
+        if isinstance(parameter, DTensor) and parameter.device_mesh != trained.mesh:
+            raise ElasticError(
+                f"parameter {name} is sharded over another mesh than the one that build was given",
+                "pass mesh=mesh to every fully_shard; two-dimensional meshes are not supported",
+            )
+
+
+def _check_shape(name: str, tensor: DTensor, example: Part) -> None:
+    if tuple(tensor.shape) != example.shape or str(tensor.dtype) != f"torch.{example.dtype}":
+        raise ElasticError(
+            f"build(mesh) made {name.replace(' ', ' ', 1)} of shape {tuple(tensor.shape)} and "
+            f"{tensor.dtype}; before it had {example.shape} and torch.{example.dtype}",
+            "build the same model at every call, on every worker",
+        )
+
+
+@contextmanager
+def _drawing(wanted: bool) -> Iterator[None]:
+    """Without the drawing, filling memory that is overwritten next takes most of the time of a build."""
+    if wanted:
+        yield
+        return
+    original = {name: each for name, each in vars(nn.init).items() if name.startswith(_RANDOM)}
+    try:
+        for name in original:
+            setattr(nn.init, name, lambda tensor, *_, **__: tensor)
+        yield
+    finally:
+        for name, each in original.items():
+            setattr(nn.init, name, each)
