@@ -52,8 +52,12 @@ class Cluster:
     def job(self, job_id: int, user: str) -> Job:
         """One job; when slurmctld does not know it, the failure has what its log says of jobs."""
         found = [job for job in self.jobs(user) if job.id == job_id]
-        assert found, f"slurmctld knows no job {job_id}:\n{self._said_of_jobs()}"
+        assert found, f"slurmctld knows no job {job_id}:\n{self._accounted(job_id)}\n{self._said_of_jobs()}"
         return found[0]
+
+    def _accounted(self, job_id: int) -> str:
+        columns = "--format=JobID,State,ExitCode,Start,End,NodeList,Reason"
+        return self.inside("sacct", "--duplicates", "-XP", f"--jobs={job_id}", columns, check=False).stdout
 
     def _said_of_jobs(self) -> str:
         log = self.sandbox.layout.logs / "slurmctld.log"
