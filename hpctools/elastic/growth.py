@@ -95,7 +95,8 @@ class Facts:
         tenures: of replicas' workers, those that are there included.
         rates: by number of workers.
         growths: when the run grew and when that was undone by a loss; None: not yet. Oldest first.
-        lost_work: seconds of work that the loss of a replica costs besides the pause.
+        lost_work: seconds of work that the loss of a replica costs besides the pause; none in living
+            processes, what was done since the last checkpoint in restart mode.
         remaining: seconds that the run has left; None: unknown.
         retry: no growth before, because the last attempt failed.
     """

@@ -25,7 +25,6 @@ class GrowthHistory:
         self._rates: dict[int, Rate] = {}
         self._last: tuple[float, int, int] | None = None
         self._restarted = NEVER
-        self._lost_work: deque[float] = deque(maxlen=PAUSES)
 
     def arrived(self, node: str, now: float) -> None:
         """A replica's node can take part from now on."""
@@ -56,10 +55,6 @@ class GrowthHistory:
         """The pause of a resize was measured."""
         self._pauses.append(pause_s)
 
-    def lost(self, seconds: float) -> None:
-        """So much work had to be done again because of a loss."""
-        self._lost_work.append(seconds)
-
     def progressed(self, now: float, world: int, samples: int) -> None:
         """So many samples since the training began, at the present size."""
         last, self._last = self._last, (now, world, samples)
@@ -79,14 +74,12 @@ class GrowthHistory:
     def facts(self, now: float, **more: Any) -> Facts:
         """What is known; `more`: the fields of `Facts` that are not noted here."""
         present = (Tenure(now - since, False, now) for since in self._since.values())
-        lost = self._lost_work
         return Facts(
             restarted=self._restarted,
             pauses=tuple(self._pauses),
             tenures=(*self._tenures, *present),
             rates=dict(self._rates),
             growths=tuple(self._growths),
-            lost_work=sum(lost) / len(lost) if lost else 0.0,
             **more,
         )
 
