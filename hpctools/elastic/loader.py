@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.utils.data import default_collate
 
+from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.attach import keeper_of
-from hpctools.elastic.fast import FastSum
-from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.gradients import FlatGradients
-from hpctools.elastic.pieces import Cut, Piece, Step, by_blocks, by_shards, practice
-from hpctools.elastic.randomness import draw_from
-from hpctools.elastic.sampling import Cursor, Sampling
-from hpctools.elastic.session import LONE, RUN_DIR, session_from
-from hpctools.elastic.summing import ExactSum, Summing, backward_of
-from hpctools.elastic.training import MapDataset, Stateful
+from hpctools.elastic.exchange import Exchanged
+from hpctools.elastic.gradients import Totals
+from hpctools.elastic.group import Group
+from hpctools.elastic.held import Held
+from hpctools.elastic.metrics import Metrics
+from hpctools.elastic.options import check_run, plain_model, sampling_for, source_for, summing_for
+from hpctools.elastic.pieces import Piece, Step
+from hpctools.elastic.session import LONE, session_from
+from hpctools.elastic.summing import backward_of
+from hpctools.elastic.training import MapDataset, Stateful, StreamDataset
 from hpctools.errors import ElasticError
 
 
-class Loader:
+class Loader(Held):
     """Batches for a training whose workers come and go, and the gradients of all of them.
 
     Takes the place of torch.utils.data.DataLoader in an ordinary training loop:
@@ -50,9 +52,12 @@ class Loader:
     Parameters that no shard used get a gradient of zeros.
 
     Args:
-        model: on every worker of the same shape; its values come from the first worker.
+        model: on every worker of the same shape; its values come from the first worker. Without
+            DistributedDataParallel, which this replaces; over one process it is switched off.
         optimizer: built over the model's parameters.
-        dataset: map-style, the same on every worker.
+        dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one stream
+            for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable, which
+            then every shard reads as a whole to take its own samples of it.
         batch_size: samples in a global batch.
         epochs: passes over the data set.
         seed: of the order of samples, and of the random numbers that each shard's forward pass draws.
@@ -60,6 +65,8 @@ class Loader:
         scheduler: moves with the state when given.
         state: further objects that move with the state, by name.
         collate: makes a batch of a list of samples.
+        num_workers: processes that load ahead of the loop; 0: loading is done in the loop. The batches are
+            the same. They are forked here: make the loader before threads, and before CUDA is used.
         mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
             are all-reduced beside the backward pass. Also right to the sample on any number of workers,
             but rounded differently on each.
@@ -70,7 +77,7 @@ class Loader:
 
     Raises:
         ElasticError: the data set is empty, a number makes no sense, the run may get more workers than there
-            are shards, or the run has ended.
+            are shards, the model is wrapped for several processes, or the run has ended.
         UnreachableError: the run's coordinator does not answer.
 
     In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by
@@ -81,7 +88,7 @@ class Loader:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        dataset: MapDataset,
+        dataset: MapDataset | StreamDataset | Any,
         *,
         batch_size: int,
         epochs: int,
@@ -90,6 +97,7 @@ class Loader:
         scheduler: Stateful | None = None,
         state: Mapping[str, Stateful] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
+        num_workers: int = 0,
         mode: Literal["exact", "fast"] = "exact",
         microbatch: int | None = None,
         checkpoint: Checkpoint | None = None,
@@ -97,25 +105,27 @@ class Loader:
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self._sampling = _checked(Sampling(len(dataset), batch_size, shards, epochs, seed))
-        self._dataset = dataset
-        self._collate = collate
-        self._stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
-        self._stateful |= {"scheduler": scheduler} if scheduler is not None else {}
-        self._stateful |= {f"state {name}": value for name, value in (state or {}).items()}
-        self._sum, self._cut = _parts_of(mode, model, self._sampling, microbatch)
+        model = plain_model(model)
+        self._sampling = sampling_for(dataset, batch_size, shards, epochs, seed)
+        folder = check_run(shards)
+        self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch)
+        source = source_for(dataset, collate, self._sampling)
+        stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
+        stateful |= {"scheduler": scheduler} if scheduler is not None else {}
+        stateful |= {f"state {name}": value for name, value in (state or {}).items()}
+        super().__init__(
+            stateful, Batches(self._sampling, source, lambda *place: self._cut(*place), num_workers)
+        )
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
+        self._fed_at = 0.0
         self._entered = False
         self._passes = 0
-        self._cursor = Cursor()
-        self._permuted: tuple[int, torch.Tensor] | None = None
-        self._samples_done = 0
-        self._skipped: frozenset[int] = frozenset()
-        self.loss = float("nan")
+        self._metrics = Metrics()
         self.indices: list[int] = []
+        self._spec = folder.spec() if folder is not None else None
         self._session = session_from(os.environ, self, self._progress)
-        folder = RunFolder(os.environ[RUN_DIR]) if RUN_DIR in os.environ else None
         self._keeper = keeper_of(folder, self._session, checkpoint, self.capture, self._described)
 
     # For the training
@@ -123,11 +133,11 @@ class Loader:
     @property
     def step(self) -> int:
         """Completed steps (global batches) since the beginning of the training."""
-        return self._cursor.step
+        return self._batches.cursor.step
 
     @property
-    def total_steps(self) -> int:
-        """Steps of the whole training."""
+    def total_steps(self) -> int | None:
+        """Steps of the whole training; None when the data set has no length."""
         return self._sampling.total_steps
 
     @property
@@ -145,9 +155,36 @@ class Loader:
         """Number of the present membership; 0 without an elastic run."""
         return self._session.group.number
 
+    @property
+    def scale_config(self) -> Mapping[str, Any]:
+        """What the run's policy says for its present number of nodes; empty when it says nothing."""
+        if self._spec is None:
+            return {}
+        return self._spec.elastic_policy.config(self.world_size // self._spec.workers_per_node)
+
+    def report(self, **numbers: float) -> None:
+        """Tell the run numbers of your own, for its status and the recovery policy's rules.
+
+        Each is told once, from this worker; of two with one name before the next sign of life (a quarter of a
+        second), the later one. `loss`, step times and the gradients' norm are told without it.
+
+        Raises:
+            ElasticError: one of them is no number.
+        """
+        try:
+            self._metrics.report(**numbers)
+        except (TypeError, ValueError):
+            raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
+
     def __len__(self) -> int:
-        """Steps of an epoch."""
-        return self._sampling.total_steps // self._sampling.epochs
+        """Steps of an epoch.
+
+        Raises:
+            TypeError: the data set has no length.
+        """
+        if self.total_steps is None:
+            raise TypeError("a data set that is read in order has no length")
+        return self.total_steps // self._sampling.epochs
 
     def __iter__(self) -> Iterator[Any]:
         """Our shards of the rest of one epoch; the first call serves the first epoch, and so on.
@@ -170,16 +207,18 @@ class Loader:
             self._plan_step()
         while (piece := self._next_piece(epoch)) is not None:
             yield from self._feed(piece)
-        if self._sampling.is_over(self._cursor) and epoch == self._sampling.epochs - 1:
+        if self._batches.is_over and epoch == self._sampling.epochs - 1:
             self._session.finish()
             if self._keeper is not None:
                 self._keeper.close(finished=True)
 
-    def backward(self, loss: torch.Tensor) -> bool:
+    def backward(self, loss: torch.Tensor, scaler: torch.amp.GradScaler | None = None) -> bool:
         """The backward pass of one batch; call it in place of `loss.backward()`.
 
         Args:
             loss: the mean loss over the batch's samples, a scalar.
+            scaler: makes the gradients larger when given; then `scaler.step(optimizer)` comes, as always.
+                It moves with the state when the loader has it: `state={"scaler": scaler}`.
 
         Returns:
             Whether the global batch is complete: the gradients of all its shards are in the parameters,
@@ -192,83 +231,32 @@ class Loader:
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
         piece, self._fed = self._fed, None
-        self._sum.add(piece, loss, backward_of(loss, None), self._session.ready_for)
+        self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)
         if not self._entered:
             self._sum.set_back()
             return False
+        self._metrics.piece(time.monotonic() - self._fed_at)
         self._todo.popleft()
+        self._pass_unfed()
         return not self._todo and self._combine()
 
     # For the session
 
-    @property
-    def completed(self) -> int:
-        """How many steps the state is the result of."""
-        return self._cursor.step
-
-    def capture(self) -> Mapping[str, Any]:
-        """The whole state of the training."""
-        parts = {name: part.state_dict() for name, part in self._stateful.items()}
-        counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
-        return {**parts, **counts, "cursor": asdict(self._cursor)}
-
     def load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
-        if self._keeper is not None:
-            self._keeper.forget()
-        self._become(state)
-
-    def _become(self, state: Mapping[str, Any]) -> None:
-        for name, part in self._stateful.items():
-            part.load_state_dict(state[name])
-        self._cursor = Cursor(**state["cursor"])
-        self.loss = state["loss"]
-        self._samples_done = state["samples"]
-        self._skipped |= frozenset(state["skipped"])
-
-    def begin(self) -> None:
-        """No worker has a state: become that of the newest whole checkpoint, or stay as built.
-
-        Raises:
-            ElasticError: the place of the checkpoints cannot be read, or a checkpoint does not fit; or the
-                training was rolled back and no state from before is left.
-        """
-        restored = self._keeper.begin() if self._keeper is not None else None
-        if restored is not None:
-            try:
-                self._become(restored)
-            except (RuntimeError, ValueError, KeyError) as error:
-                raise ElasticError(
-                    f"the newest checkpoint does not fit this training: {error}",
-                    "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
-                ) from None
-
-    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
-        """Become what the state was after at most `to_step` steps; leave out the batches of steps `skip`."""
-        earlier = self._keeper.roll_back(to_step, self.completed) if self._keeper is not None else None
-        if earlier is not None:
-            self._become(earlier)
-        self._skipped |= frozenset(skip)
-        return self.completed <= to_step
-
-    def save_as_ordered(self) -> None:
-        """Save if it is ordered, or time."""
-        if self._keeper is not None:
-            self._keeper.boundary(self.completed)
+        self._metrics.forget()
+        super().load(state)
 
     def _described(self) -> Mapping[str, Any]:
         """What a checkpoint's manifest tells about the training."""
-        return {"world_size": self.world_size, "cursor": asdict(self._cursor), **asdict(self._sampling)}
+        return {"world_size": self.world_size, **super()._described()}
 
     def _progress(self) -> Mapping[str, Any]:
-        if not self._entered or self._cursor.step == 0:
-            return {"total_steps": self.total_steps}
-        return {
-            "step": self._cursor.step,
-            "total_steps": self.total_steps,
-            "loss": self.loss,
-            "samples": self._samples_done,
-        }
+        total = {"total_steps": self.total_steps}
+        if not self._entered or self.step == 0:
+            return total
+        counts = {"step": self.step, "loss": self.loss, "samples": self._samples_done}
+        return {**total, **counts, "metrics": self._metrics.take()}
 
     # One step
 
@@ -276,7 +264,7 @@ class Loader:
         """One batch for practice, so that whatever is slow or fails the first time does so before we join."""
         if not self._session.is_lone:
             self._sum.begin(Step(0, 1, 1, ()), LONE)
-            yield from self._feed(practice(self._sampling, self._cursor, 0))
+            yield from self._offer(*self._batches.rehearsal())
 
     def _next_piece(self, epoch: int) -> Piece | None:
         """The next piece to feed; None when the epoch is over."""
@@ -285,34 +273,35 @@ class Loader:
             if self._session.recover():
                 self._plan_step()
         if not self._todo:
-            if self._cursor.epoch > epoch or self._sampling.is_over(self._cursor):
+            if self._batches.cursor.epoch > epoch or self._batches.is_over:
                 return None
             self.save_as_ordered()
             self._session.boundary()
             self._plan_step()
-        return self._todo[0] if self._cursor.epoch <= epoch else None
+        return self._todo[0] if self._todo and self._batches.cursor.epoch <= epoch else None
 
     def _plan_step(self) -> None:
         """Find out which pieces of the next step are ours."""
         self._todo.clear()
-        if self._keeper is not None:
-            self._keeper.settled(self.completed)
-        while self._cursor.step + 1 in self._skipped and not self._sampling.is_over(self._cursor):
-            self._cursor = self._sampling.after(self._cursor)
-        if self._sampling.is_over(self._cursor):
-            return
-        group = self._session.group
-        low, high = self._sampling.batch(self._cursor)
-        shards = self._sampling.shards_of(self._cursor)
-        pieces = self._cut(self._cursor, group.rank, group.world)
-        self._todo.extend(pieces)
-        self._sum.begin(Step(self.completed, shards, high - low, tuple(pieces)), group)
+        self._settle()
+        if not self._batches.is_over:
+            group = self._session.group
+            step = self._batches.plan(group)
+            self._todo.extend(step.pieces)
+            self._sum.begin(step, group)
+            self._pass_unfed()
+
+    def _pass_unfed(self) -> None:
+        while self._todo and not self._todo[0].is_fed:
+            self._sum.add_nothing(self._todo.popleft())
 
     def _feed(self, piece: Piece) -> Iterator[Any]:
+        yield from self._offer(piece, self._batches.batch(piece))
+
+    def _offer(self, piece: Piece, batch: Any) -> Iterator[Any]:
         self._sum.begin_piece()
-        batch = self._load(piece)
-        draw_from(self._sampling.seed, "shard", piece.cursor.step, piece.number)
-        self._fed = piece
+        self._batches.draw(piece.number)
+        self._fed, self._fed_at = piece, time.monotonic()
         yield batch
         if self._fed is not None:
             raise ElasticError(
@@ -320,63 +309,35 @@ class Loader:
                 "call loader.backward(loss) once for each batch, in place of loss.backward()",
             )
 
-    def _load(self, piece: Piece) -> Any:
-        samples = []
-        for index in self._order()[piece.low : piece.high].tolist():
-            draw_from(self._sampling.seed, "sample", piece.cursor.epoch, index)
-            samples.append(self._dataset[index])
-        return self._collate(samples)
-
     def _combine(self) -> bool:
-        """Add up the pieces of all workers; False: a worker was lost, and the step begins again."""
+        """Add up the pieces of all workers; False: a worker was lost, or there was nothing to add up."""
         self._sum.set_back()
         ready_for = self._session.ready_for
-        exchanged = self._session.exchange(lambda group: self._sum.exchange(group, ready_for))
+
+        def work(group: Group) -> Exchanged:
+            exchanged = self._sum.exchange(group, ready_for)
+            self._batches.tell(group, exchanged.agreed)
+            return exchanged
+
+        exchanged = self._session.exchange(work)
         if exchanged is None:
+            self._metrics.forget()
             self._plan_step()
             return False
-        self.loss = self._sum.apply(exchanged).loss
-        low, high = self._sampling.batch(self._cursor)
-        self.indices = self._order()[low:high].tolist()
-        draw_from(self._sampling.seed, "shard", self._cursor.step, self._sampling.shards_of(self._cursor))
-        self._samples_done += high - low
-        self._cursor = self._sampling.after(self._cursor)
+        totals = self._sum.apply(exchanged)
+        if totals.samples == 0:
+            self._batches.passed(0)
+            return False
+        self._complete(totals)
         return True
 
-    def _order(self) -> torch.Tensor:
-        epoch = min(self._cursor.epoch, self._sampling.epochs - 1)
-        if self._permuted is None or self._permuted[0] != epoch:
-            self._permuted = (epoch, self._sampling.permutation(epoch))
-        return self._permuted[1]
+    def _complete(self, totals: Totals) -> None:
+        self.loss, self.indices = totals.loss, self._batches.indices()
+        self._batches.draw(self._sampling.shards_of(self._batches.cursor))
+        self._samples_done += totals.samples
+        self._batches.passed(totals.samples)
+        self._metrics.step(self.step, self.loss, self._norm)
 
-
-def _parts_of(mode: str, model: nn.Module, sampling: Sampling, microbatch: int | None) -> tuple[Summing, Cut]:
-    if mode == "exact" and microbatch is None:
-        return ExactSum(FlatGradients(model)), by_shards(sampling)
-    if mode == "fast" and (microbatch is None or microbatch >= 1):
-        return FastSum(model), by_blocks(sampling, microbatch)
-    raise ElasticError(
-        f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",
-        "mode is 'exact' or 'fast'; microbatch is 1 or more and for fast mode: exact feeds virtual shards",
-    )
-
-
-def _checked(sampling: Sampling) -> Sampling:
-    values: Sequence[tuple[str, int]] = (
-        ("the data set's length", sampling.samples),
-        ("batch_size", sampling.batch_size),
-        ("epochs", sampling.epochs),
-        ("shards", sampling.shards),
-    )
-    for name, value in values:
-        if value < 1:
-            raise ElasticError(f"elastic.Loader: {name} is {value}", "it has to be 1 or more")
-    if RUN_DIR in os.environ:
-        spec = RunFolder(os.environ[RUN_DIR]).spec()
-        largest = spec.max_nodes * spec.workers_per_node
-        if largest > sampling.shards:
-            raise ElasticError(
-                f"elastic.Loader: up to {largest} workers cannot share {sampling.shards} virtual shards",
-                f"give shards={largest} or more, the same at every start of this training",
-            )
-    return sampling
+    def _norm(self) -> float:
+        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        return float(torch.stack([gradient.norm().float().cpu() for gradient in gradients]).norm())
