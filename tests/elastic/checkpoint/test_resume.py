@@ -1,0 +1,190 @@
+"""A training by itself that is interrupted, begins again from its checkpoint, or is rolled back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hpctools import elastic
+from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.errors import ElasticError
+
+SAMPLES, BATCH, EPOCHS, SEED = 45, 8, 3, 5
+STEPS = EPOCHS * 6  # the last batch of an epoch has 5 samples
+
+
+class Points:
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.sin(torch.arange(6) * (index + 1.0))
+        return inputs, inputs[:2].sum().reshape(1)
+
+
+class Training:
+    """One process's training, as a script has it."""
+
+    def __init__(self, checkpoint: elastic.Checkpoint | None, seed: int = 0, **options: Any) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.Linear(12, 1))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.95)
+        self.losses: dict[int, str] = {}
+        self.loader = elastic.Loader(
+            self.model,
+            self.optimizer,
+            Points(),
+            **{"batch_size": BATCH, "epochs": EPOCHS, "seed": SEED, "shards": 2, **options},
+            scheduler=self.scheduler,
+            checkpoint=checkpoint,
+        )
+
+    def run(self, until: int | None = None, on_step: Any = lambda step: None) -> Training:
+        """Train; `until` so many steps, as if the process was killed then."""
+        loader = self.loader
+        for _ in range(EPOCHS):
+            for inputs, targets in loader:
+                loss = nn.functional.mse_loss(self.model(inputs), targets)
+                if not loader.backward(loss):
+                    continue
+                self.optimizer.step()
+                self.scheduler.step()
+                self.optimizer.zero_grad()
+                self.losses[loader.step] = loader.loss.hex()
+                on_step(loader.step)
+                if loader._keeper is not None:
+                    assert loader._keeper._saver.wait(30), "so that each save is begun"
+                if loader.step == until:
+                    return self
+        return self
+
+    def same_as(self, other: Training) -> bool:
+        mine, others = self.model.state_dict(), other.model.state_dict()
+        exact = all(torch.equal(mine[name], others[name]) for name in others)
+        return exact and self.scheduler.get_last_lr() == other.scheduler.get_last_lr()
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Training:
+    return Training(None).run()
+
+
+@pytest.mark.parametrize("until", [4, 6, 7, 13, 17])
+def test_interrupted_training_ends_with_the_same_bits(
+    tmp_path: Path, undisturbed: Training, until: int
+) -> None:
+    """In the middle and at the ends of epochs; what begins again has other random weights at first."""
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=3)
+    Training(settings).run(until)
+    resumed = Training(settings, seed=until).run()
+    first = min(resumed.losses)
+    assert until == 1 or 1 < first <= until
+    assert (
+        resumed.losses == {step: undisturbed.losses[step] for step in range(first, STEPS + 1)} or until == 1
+    )
+    assert resumed.same_as(undisturbed) or until == 1
+
+
+def test_interrupted_again_and_again(tmp_path: Path, undisturbed: Training) -> None:
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=1, keep=1)
+    losses: dict[int, str] = {}
+    for life in range(1, STEPS + 1):
+        training = Training(settings, seed=life if life > 1 else 0)
+        losses |= training.run(min(life * 2, STEPS)).losses
+    assert losses == undisturbed.losses
+    assert training.same_as(undisturbed)
+
+
+def test_new_folder_from_an_old_one(tmp_path: Path, undisturbed: Training) -> None:
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    Training(elastic.Checkpoint(folder=old, every_seconds=0, every_steps=4)).run(9)
+    settings = elastic.Checkpoint(folder=new, every_seconds=0, every_steps=4, resume_from=old)
+    resumed = Training(settings, seed=3).run()
+    assert min(resumed.losses) == 9
+    assert resumed.same_as(undisturbed)
+    assert sorted(path.name for path in Path(old).iterdir()) == ["step-000000004", "step-000000008"]
+
+
+def test_checkpoint_of_another_model_is_said(tmp_path: Path) -> None:
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=1)
+    training = Training(settings)
+    training.run(3)
+    training.model[0] = nn.Linear(6, 13)
+    with pytest.raises(ElasticError, match=r"the newest checkpoint does not fit this training: .*size mism"):
+        Training.run(training_with(training.model, settings), 1)
+
+
+def training_with(model: nn.Module, settings: elastic.Checkpoint) -> Training:
+    training = Training(settings)
+    training.loader._stateful["model"] = model
+    return training
+
+
+def test_rolled_back_training_is_one_that_never_saw_the_batch(tmp_path: Path) -> None:
+    """At step 11 all go back to at most step 9, that is to the snapshot of step 8, and leave out step 10."""
+
+    def go_back(step: int) -> None:
+        if step == 11 and not rolled.loader._skipped:
+            assert rolled.loader.roll_back(9, [10])
+            assert rolled.loader.step == 8
+
+    settings = elastic.Checkpoint(snapshots=2, snapshot_steps=4, every_seconds=0)
+    rolled = Training(settings)
+    rolled.run(on_step=go_back)
+    without = Training(None)
+    without.loader._skipped = frozenset({10})
+    without.run()
+    assert list(rolled.losses) == [*range(1, STEPS + 1)]
+    assert list(without.losses) == [*range(1, 10), *range(11, STEPS + 1)]
+    assert {step: loss for step, loss in rolled.losses.items() if step != 10} == without.losses
+    assert rolled.same_as(without)
+    assert rolled.loader._samples_done == without.loader._samples_done == SAMPLES * EPOCHS - BATCH
+
+
+def test_skipped_batch_is_the_one_that_the_step_would_have_taken() -> None:
+    """By a plain loop over the same order that leaves steps 2, 6 (an epoch's last) and 18 (the last) out."""
+    skipped = {2, 6, STEPS}
+    torch.manual_seed(0)
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, Points(), batch_size=BATCH, epochs=EPOCHS, seed=SEED, shards=1)
+    loader._skipped = frozenset(skipped)
+    seen = []
+    for _ in range(EPOCHS):
+        for inputs, targets in loader:
+            if loader.backward(nn.functional.mse_loss(model(inputs), targets)):
+                optimizer.step()
+                optimizer.zero_grad()
+                seen.append(loader.indices)
+    sampling, cursor = Sampling(SAMPLES, BATCH, 1, EPOCHS, SEED), Cursor()
+    torch.manual_seed(0)
+    plain = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    expected = []
+    while not sampling.is_over(cursor):
+        if cursor.step + 1 not in skipped:
+            low, high = sampling.batch(cursor)
+            expected.append(sampling.permutation(cursor.epoch)[low:high].tolist())
+            pairs = [Points()[index] for index in expected[-1]]
+            inputs, targets = (torch.stack(each) for each in zip(*pairs, strict=True))
+            nn.functional.mse_loss(plain(inputs), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        cursor = sampling.after(cursor)
+    assert seen == expected
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def test_skipped_steps_are_in_the_checkpoint(tmp_path: Path) -> None:
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=1)
+    training = Training(settings)
+    training.loader._skipped = frozenset({9})
+    training.run(5)
+    resumed = Training(settings, seed=2).run()
+    assert 9 not in resumed.losses
+    assert 10 in resumed.losses
