@@ -295,3 +295,20 @@ def _pids() -> Sequence[int]:
 def _environ(pid: int) -> dict[str, str]:
     text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     return {name: value for name, _, value in (entry.partition("=") for entry in text.split("\0")) if name}
+
+
+def listening(pid: int) -> set[int]:
+    """TCP ports on which a process listens (proc(5))."""
+    sockets = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            sockets.add(str(entry.readlink()))
+        except OSError:
+            continue
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                ports.add(int(words[1].rpartition(":")[2], 16))
+    return ports

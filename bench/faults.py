@@ -1,0 +1,327 @@
+"""What faults cost a training: how long it stands still, what it does again, and what throughput is left.
+
+    ./dev bench faults [--quick] [--check] [--rig cluster|local] [--minutes M] [--only PART]
+
+Three parts. `each`: kill -9 of a worker, an agent, a slurmd, the node that coordinates (slurmd, step daemons
+and all processes at once), and of all nodes of the baseline; after each the run comes back to its full size
+before the next. `storm`: 62 faults in 30 minutes at random replicas; fewer minutes have as many fewer.
+`around`: slurmctld stopped while a resize is on its way, and a shared file system that stands still.
+The stop is the longest time without the end of a step after a fault, beyond a normal step. Of every sample is
+known by which steps it was fed and committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from bench import rigs, steps
+from bench.report import Goal, report
+from hpctools.sandbox import process
+
+LEAST, MOST = 2, 8
+ENVIRON = {"BENCH_WIDTH": "64", "BENCH_SAMPLE_SECONDS": "0.04"}
+SAMPLES, BATCH = 24 * 400, 24  # of an epoch and of a step; as in elastic_programs/model.py
+STORM_FAULTS, STORM_MINUTES, KEPT = 62, 30.0, 0.95
+QUICK_MINUTES = 3.0
+CALM_SECONDS = 15.0
+WATCH_SECONDS = 12.0
+LIMITS = {"worker": 3.0, "agent": 3.0, "slurmd": 3.0, "coordinator's node": 10.0, "baseline": 10.0}
+PARTS = ("each", "storm", "around")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault and what followed.
+
+    Attributes:
+        stop: seconds for which no step ended, beyond a normal one.
+        whole: seconds until the run had its full size again; None when it did not come back.
+    """
+
+    kind: str
+    stop: float
+    whole: float | None
+
+
+@dataclass
+class Found:
+    """What was measured.
+
+    Attributes:
+        kept: of the throughput of calm times, in the storm; None when there was none.
+        storm: faults in it.
+        around: seconds of the stop, by what stood still.
+        audits: of each run, with the number of faults in it.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
+    kept: float | None = None
+    storm: int = 0
+    minutes: float = 0.0
+    around: dict[str, float] = field(default_factory=dict)
+    audits: list[tuple[steps.Audit, int]] = field(default_factory=list)
+
+
+def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
+    """One fault after the other, of each kind."""
+    for kind in kinds:
+        _await_whole(rig)
+        time.sleep(CALM_SECONDS / 3)
+        begin = time.monotonic()
+        KINDS[kind](rig)
+        struck = time.monotonic()
+        time.sleep(WATCH_SECONDS)
+        ends = steps.read(rig.logs)
+        normal = steps.normal_step(ends, begin - CALM_SECONDS / 3, begin)
+        stop = max(0.0, steps.longest_gap(ends, begin, struck + WATCH_SECONDS) - normal)
+        _heal(rig)
+        fault = Fault(kind, stop, _seconds_until_whole(rig, begin))
+        found.faults.append(fault)
+        say(f"{kind}: {stop:.2f} s without a step, whole again after {fault.whole} s")
+    found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), len(kinds)))
+
+
+def storm(rig: rigs.Rig, minutes: float, found: Found) -> None:
+    """Faults at random replicas, at the rate of 62 in 30 minutes."""
+    _await_whole(rig)
+    count = max(1, round(STORM_FAULTS * minutes / STORM_MINUTES))
+    calm = time.monotonic()
+    time.sleep(CALM_SECONDS)
+    begin, draw = time.monotonic(), random.Random(1)  # noqa: S311
+    for moment in moments(count, 60 * minutes, draw):
+        time.sleep(max(0.0, begin + moment - time.monotonic()))
+        _strike(rig, draw)
+    time.sleep(max(0.0, begin + 60 * minutes - time.monotonic()))
+    end = time.monotonic()
+    ends = steps.read(rig.logs)
+    rate = 1 / steps.normal_step(ends, calm, begin)
+    found.kept = steps.completed(ends, begin, end) / (rate * (end - begin))
+    found.storm, found.minutes = count, minutes
+    found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), count))
+
+
+def moments(count: int, seconds: float, draw: random.Random) -> list[float]:
+    """When faults happen: one in each of as many equal spans, at a random time of its first half."""
+    span = seconds / count
+    return [span * (place + draw.random() / 2) for place in range(count)]
+
+
+def _strike(rig: rigs.Rig, draw: random.Random) -> None:
+    """kill -9 of a replica's worker, or of all of a replica."""
+    victims = [each for each in rig.processes() if not each.baseline]
+    if victims:
+        victim = draw.choice(sorted(victims, key=lambda each: (each.kind, each.node)))
+        say(f"kill -9 of the {victim.kind} on {victim.node}")
+        rigs.kill(victim.pid)
+
+
+def around(rig: rigs.Cluster, found: Found) -> None:
+    """slurmctld stands still while the run grows: what Slurm has started joins all the same."""
+    rig.room(0)
+    rigs.await_size(rig.logs, rig.least, time.monotonic())
+    begin = time.monotonic()
+    rig.room(rig.most - rig.least)
+    rigs.await_(lambda: _agents(rig) == rig.most, "replicas did not start")
+    controller = rig.daemon("slurmctld")
+    process.send(controller, signal.SIGSTOP)
+    try:
+        rigs.await_size(rig.logs, rig.most, begin)
+        time.sleep(3)
+    finally:
+        process.send(controller, signal.SIGCONT)
+    ends = steps.read(rig.logs)
+    last = ends[-1]["at"]
+    normal = 1 / steps.rates(ends)[rig.least]
+    found.around["slurmctld stopped in a resize"] = max(0.0, steps.longest_gap(ends, begin, last) - normal)
+
+
+def _agents(rig: rigs.Rig) -> int:
+    return sum(each.kind == "agent" for each in rig.processes())
+
+
+def _await_whole(rig: rigs.Rig) -> None:
+    rig.room(rig.most - rig.least)
+    rigs.await_size(rig.logs, rig.most, time.monotonic())
+
+
+def _seconds_until_whole(rig: rigs.Rig, begin: float) -> float | None:
+    """From a fault until a step of all nodes after it."""
+    tail = steps.Tail(rig.logs)
+
+    def again() -> float | None:
+        """The first step of full size after the last of another one."""
+        after = [step for step in tail.look() if step["at"] > begin]
+        small = max((step["at"] for step in after if step["world"] < rig.most), default=begin)
+        whole = [step["at"] for step in after if step["world"] == rig.most and step["at"] > small]
+        return whole[0] - begin if len(whole) > steps.NORMAL_STEPS else None
+
+    try:
+        rigs.await_(lambda: again() is not None, "full size")
+    except TimeoutError:
+        return None
+    return again()
+
+
+def _heal(rig: rigs.Rig) -> None:
+    if isinstance(rig, rigs.Cluster):
+        rig.heal()
+
+
+def _kill_worker(rig: rigs.Rig) -> None:
+    rigs.kill(next(each.pid for each in rig.processes() if each.kind == "worker" and not each.baseline))
+
+
+def _kill_agent(rig: rigs.Rig) -> None:
+    rigs.kill(next(each.pid for each in rig.processes() if each.kind == "agent" and not each.baseline))
+
+
+def _kill_slurmd(rig: rigs.Rig) -> None:
+    """That of a replica's node: its job goes on under its step's daemon."""
+    assert isinstance(rig, rigs.Cluster)
+    node = next(each.node for each in rig.processes() if each.kind == "agent" and not each.baseline)
+    process.send(rig.daemon(f"slurmd-{node}"), signal.SIGKILL)
+
+
+def _kill_coordinator(rig: rigs.Rig) -> None:
+    """The node whose agent is the coordinator dies as a whole."""
+    address = rig.folder.coordinator()
+    assert address is not None
+    agents = [each for each in rig.processes() if each.kind == "agent"]
+    chosen = next((each for each in agents if _listens(each.pid, address.port)), agents[0])
+    if isinstance(rig, rigs.Cluster):
+        rig.kill_node(chosen.node)
+    else:
+        rigs.kill(chosen.pid)
+
+
+def _kill_baseline(rig: rigs.Rig) -> None:
+    """All nodes of the baseline die at once."""
+    nodes = {each.node for each in rig.processes() if each.baseline}
+    for node in nodes:
+        if isinstance(rig, rigs.Cluster):
+            rig.kill_node(node)
+    for each in rig.processes():
+        if each.baseline:
+            rigs.kill(each.pid)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether a process has a listening TCP socket at a port (proc(5), /proc/PID/net/tcp)."""
+    return port in rigs.listening(pid)
+
+
+KINDS: dict[str, Callable[[rigs.Rig], None]] = {
+    "worker": _kill_worker,
+    "agent": _kill_agent,
+    "slurmd": _kill_slurmd,
+    "coordinator's node": _kill_coordinator,
+    "baseline": _kill_baseline,
+}
+
+
+def rows(found: Found) -> Iterator[dict[str, object]]:
+    """A line for each kind of fault."""
+    for kind in dict.fromkeys(fault.kind for fault in found.faults):
+        stops = [fault.stop for fault in found.faults if fault.kind == kind]
+        whole = [fault.whole for fault in found.faults if fault.kind == kind and fault.whole is not None]
+        back = statistics.median(whole) if whole else float("nan")
+        yield _row(f"kill -9 of {kind}", len(stops), statistics.median(stops), max(stops), back)
+    for what, stop in found.around.items():
+        yield _row(what, 1, stop, stop, float("nan"))
+    if found.kept is not None:
+        yield {**_row("storm", found.storm, float("nan"), float("nan"), float("nan")), "kept": found.kept}
+
+
+def _row(fault: str, count: int, median: float, most: float, whole: float) -> dict[str, object]:
+    return {
+        "fault": fault,
+        "count": count,
+        "stop p50 s": median,
+        "stop max s": most,
+        "whole s": whole,
+        "kept": "",
+    }
+
+
+def goals(found: Found) -> list[Goal]:
+    """What was promised."""
+    promised = []
+    for kind in dict.fromkeys(fault.kind for fault in found.faults):
+        longest = max(fault.stop for fault in found.faults if fault.kind == kind)
+        promised.append(Goal(f"training again after kill -9 of {kind}", longest, "s", "<=", LIMITS[kind]))
+        lame = sum(fault.kind == kind and fault.whole is None for fault in found.faults)
+        promised.append(
+            Goal(f"runs that did not come back to their size after {kind}", lame, "runs", "<=", 0)
+        )
+    for what, stop in found.around.items():
+        promised.append(Goal(f"stop: {what}", stop, "s", "<=", LIMITS["worker"]))
+    if found.kept is not None:
+        name = f"throughput kept in {found.storm} faults in {found.minutes:g} minutes"
+        promised.append(Goal(name, found.kept, "", ">=", KEPT))
+    for audit, faults in found.audits:
+        promised.append(Goal("samples lost", audit.lost, "samples", "<=", 0))
+        promised.append(Goal("samples doubled", audit.doubled, "samples", "<=", 0))
+        promised.append(
+            Goal(f"steps repeated in {faults} faults", len(audit.repeated), "steps", "<=", faults)
+        )
+    return promised
+
+
+def start(rig: str) -> AbstractContextManager[rigs.Rig]:
+    """A run on the cluster, or of bare processes."""
+    chosen = rigs.cluster if rig == "cluster" else rigs.local
+    return chosen(LEAST, MOST, ENVIRON)
+
+
+def measure(rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> Found:
+    """Each part on a run of its own."""
+    found = Found()
+    kinds = [kind for kind in KINDS if rig_name == "cluster" or kind != "slurmd"]
+    if "each" in parts:
+        with start(rig_name) as rig:
+            each(rig, kinds * repeats, found)
+    if "storm" in parts:
+        with start(rig_name) as rig:
+            storm(rig, minutes, found)
+    if "around" in parts and rig_name == "cluster":
+        with rigs.cluster(LEAST, MOST, ENVIRON) as cluster:
+            around(cluster, found)
+    return found
+
+
+def say(text: str) -> None:
+    """Progress, beside the report."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Measure, report, and return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"each fault once, {QUICK_MINUTES:g} minutes of storm"
+    )
+    parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
+    parser.add_argument(
+        "--rig", choices=("cluster", "local"), default="cluster", help="real Slurm, or processes"
+    )
+    parser.add_argument("--minutes", type=float, help=f"of the storm (default: {STORM_MINUTES:g})")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    given = parser.parse_args()
+    minutes = given.minutes or (QUICK_MINUTES if given.quick else STORM_MINUTES)
+    parts = (given.only,) if given.only else PARTS
+    found = measure(given.rig, parts, 1 if given.quick else 3, minutes)
+    return report("faults", list(rows(found)), goals(found), check=given.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
