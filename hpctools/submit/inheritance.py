@@ -83,12 +83,12 @@ def check_options(intent: Intent) -> None:
 
 
 def workers_per_node(intent: Intent) -> int:
-    """How many workers the agent starts on each node: `--ntasks-per-node`, or 1.
+    """How many workers the agent starts on each node: torchrun's number, `--ntasks-per-node`, or 1.
 
     Raises:
         SubmitError: it is no positive number.
     """
-    value = intent.effective("ntasks-per-node")
+    value = intent.settings.get("workers-per-node") or intent.effective("ntasks-per-node")
     if value is None:
         return 1
     if not value.isdecimal() or int(value) < 1:

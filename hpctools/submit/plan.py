@@ -13,7 +13,7 @@ from hpctools.elastic.spec import MODES, RunSpec
 from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
-from hpctools.submit import batch, inheritance
+from hpctools.submit import batch, inheritance, torchrun
 from hpctools.submit.allowance import Request, check_allowance, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.intent import Intent
@@ -94,6 +94,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
         UsageError: two places say how large it is, or none.
     """
     inheritance.check_options(intent)
+    intent = torchrun.unwrapped(intent)
     _check_launchers(intent)
     sizes = agreed_sizes(intent.nodes, facts.policy)
     if facts.partitions is not None:
@@ -205,7 +206,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         sizes=() if sizes.are_all_between else sizes.totals,
         mode=intent.settings.get("elastic-mode", MODES[0]),
         policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),
-        recovery=dict(facts.policy.recovery) if facts.policy else {},
+        recovery=torchrun.with_restarts(intent, facts.policy.recovery if facts.policy else {}),
         checkpoint=_checkpoint(facts),
         baseline_options=inheritance.next_baseline_options(intent, sizes, name, comment, workdir),
         baseline_script=str(
@@ -274,7 +275,10 @@ def _files(
 
 
 def _check_launchers(intent: Intent) -> None:
-    remedy = "the agent starts your program once per worker, so start the program itself"
+    remedy = (
+        "the agent starts your program once per worker, so start the program itself; a script for torchrun "
+        "runs in restart mode: hp-submit --nodes MIN:MAX -- torchrun SCRIPT"
+    )
     wrap = intent.effective("wrap")
     found = command_launcher(_command(intent, Path())) if intent.command or wrap is not None else None
     if found:

@@ -7,8 +7,10 @@ and of `hyperpodrun`, HyperPod's variant; what they ask for is done by the run, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from hpctools.errors import SubmitError
 from hpctools.submit import inheritance
@@ -67,6 +69,16 @@ def unwrapped(intent: Intent) -> Intent:
     if launch.restarts:
         settings[RESTARTS] = _number(RESTARTS, launch.restarts)
     return replace(intent, command=launch.command, settings=settings)
+
+
+def with_restarts(intent: Intent, recovery: Mapping[str, Any]) -> dict[str, Any]:
+    """The policy's recovery sections, with torchrun's `--max-restarts` where they leave it open."""
+    if RESTARTS not in intent.settings:
+        return dict(recovery)
+    policy = dict(recovery.get("runPolicy") or {})
+    stated = policy.get("restartPolicy") or {}
+    policy["restartPolicy"] = {"maxFullJobRestarts": int(intent.settings[RESTARTS]), **stated}
+    return {**recovery, "runPolicy": policy}
 
 
 def _launch(words: tuple[str, ...]) -> Launch | None:

@@ -146,7 +146,7 @@ def test_wrap_is_run_by_a_shell(tmp_path):
         (["--comment=mine", "--", "x"], "--comment is not for an elastic run"),
         (["-n", "8", ":", "-n", "9", "--", "x"], "heterogeneous"),
         (["--ntasks-per-node=0", "--", "x"], "--ntasks-per-node=0 is no number of workers"),
-        (["--", "torchrun", "x.py"], "torchrun starts processes itself"),
+        (["--elastic-mode=live", "--", "torchrun", "x.py"], "torchrun starts processes itself"),
         (["--wrap", "a; srun b"], "srun starts processes itself"),
         (["-p", "nope", "--", "x"], "there is no partition nope; this cluster has: big, gpu, small"),
         (["-p", "small", "--", "x"], "--nodes 2:6: partition small has only 2 nodes; ask for at most 2"),

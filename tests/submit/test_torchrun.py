@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpctools.errors import SubmitError
 from hpctools.submit.intent import Intent, read_intent, read_invocation
-from hpctools.submit.torchrun import unwrapped
+from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
+from hpctools.submit.torchrun import unwrapped, with_restarts
 
 
 def intent(*words: str) -> Intent:
@@ -80,3 +82,38 @@ def test_workers_are_counted_by_the_gpus_of_a_node() -> None:
 def test_what_cannot_be_done_is_refused(words: str, error: str) -> None:
     with pytest.raises(SubmitError, match=error):
         unwrapped(intent(*words.split()))
+
+
+def planned(*words: str) -> ElasticSubmission:
+    facts = Facts("nlp1", "/usr/bin/python3", Path("/home/nlp1/runs"), "0a1b2c", "2026-01-01T00:00:00", None)
+    (submission,) = plan_elastic(intent(*words), facts)
+    return submission
+
+
+def test_a_run_that_starts_torchrun_is_planned_in_restart_mode() -> None:
+    words = "--cpus-per-task=8 -- torchrun --nproc-per-node=4 --max-restarts=7 train.py"
+    submission = planned(*words.split())
+    spec = submission.spec
+    assert (spec.id, spec.mode, spec.workers_per_node) == ("train-0a1b2c", "restart", 4)
+    assert spec.command == ("python", "train.py")
+    assert spec.recovery == {"runPolicy": {"restartPolicy": {"maxFullJobRestarts": 7}}}
+    assert not any("ntasks" in option for option in submission.options), "the workers share one task's CPUs"
+
+
+def test_restart_mode_of_a_script_that_needs_no_launcher() -> None:
+    spec = planned("--elastic-mode=restart", "--ntasks-per-node=2", "--", "python", "train.py").spec
+    assert (spec.mode, spec.workers_per_node, spec.command) == ("restart", 2, ("python", "train.py"))
+    assert planned("--", "python", "train.py").spec.mode == "live"
+
+
+def test_the_policy_wins_over_torchruns_restarts() -> None:
+    asked = unwrapped(intent("--", "torchrun", "--max-restarts=7", "train.py"))
+    stated: dict[str, Any] = {
+        "runPolicy": {"jobMaxRetryCount": 2, "restartPolicy": {"maxFullJobRestarts": 1}},
+        "metrics": [],
+    }
+    assert with_restarts(asked, stated) == stated
+    stated["runPolicy"].pop("restartPolicy")
+    merged = with_restarts(asked, stated)
+    assert merged["runPolicy"] == {"jobMaxRetryCount": 2, "restartPolicy": {"maxFullJobRestarts": 7}}
+    assert "restartPolicy" not in stated["runPolicy"], "what was read is left as it was"
