@@ -142,7 +142,7 @@ class FastSum:
 
     def begin(self, step: Step, group: Group) -> None:
         """No gradients yet, and the buffers as they are."""
-        self._step, self._group, self._left = step, group, len(step.pieces)
+        self._step, self._group, self._left = step, group, sum(each.is_fed for each in step.pieces)
         self._in_flight, self._is_armed = None, False
         # A new one: a group that was given up may still write to that of the step before.
         self._tail = torch.zeros(self._changing + TAIL + HEADER * group.world, dtype=self._dtype)

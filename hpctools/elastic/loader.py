@@ -55,9 +55,9 @@ class Loader(Held):
         model: on every worker of the same shape; its values come from the first worker. Without
             DistributedDataParallel, which this replaces; over one process it is switched off.
         optimizer: built over the model's parameters.
-        dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one stream
-            for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable, which
-            then every shard reads as a whole to take its own samples of it.
+        dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one
+            stream for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable,
+            which then every shard reads as a whole to take its own samples of it.
         batch_size: samples in a global batch.
         epochs: passes over the data set.
         seed: of the order of samples, and of the random numbers that each shard's forward pass draws.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hpctools.elastic.reduction import block
-from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Piece:
         cursor: the step that it belongs to.
         number: names it within the step, and with it its random numbers.
         low, high: the places within the epoch's order that it takes.
-        samples: how many of them count; 0 for a piece that is fed to stay in step with the others.
+        samples: how many of them count.
+        is_practice: it is fed without effect, to stay in step with the others.
     """
 
     cursor: Cursor
@@ -29,13 +30,19 @@ class Piece:
     low: int
     high: int
     samples: int
+    is_practice: bool = False
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the loop sees it; not when its stream had no samples left."""
+        return self.samples > 0 or self.is_practice
 
 
 Cut = Callable[[Cursor, int, int], list[Piece]]
 """Cuts a step into the pieces of one worker: cursor, rank, world. Never empty."""
 
 
-def by_shards(sampling: Sampling) -> Cut:
+def by_shards(sampling: Sampling | StreamSampling) -> Cut:
     """A worker's virtual shards, one by one."""
 
     def cut(cursor: Cursor, rank: int, world: int) -> list[Piece]:
@@ -64,13 +71,13 @@ def by_blocks(sampling: Sampling, microbatch: int | None) -> Cut:
     return cut
 
 
-def practice(sampling: Sampling, cursor: Cursor, number: int) -> Piece:
+def practice(sampling: Sampling | StreamSampling, cursor: Cursor, number: int) -> Piece:
     """A piece without effect, of the size of the step's last shard."""
     low, high = sampling.slice_of(cursor, sampling.shards_of(cursor) - 1)
-    return Piece(cursor, number, low, high, 0)
+    return Piece(cursor, number, low, high, 0, is_practice=True)
 
 
-def _shard(sampling: Sampling, cursor: Cursor, shard: int) -> Piece:
+def _shard(sampling: Sampling | StreamSampling, cursor: Cursor, shard: int) -> Piece:
     low, high = sampling.slice_of(cursor, shard)
     return Piece(cursor, shard, low, high, high - low)
 

@@ -15,6 +15,7 @@ import torch
 from hpctools.elastic.group import Group, await_all
 
 SIZES, STRUCTURE, SMALL, LARGE = 11, 12, 13, 14
+NOTE_SIZE, NOTE = 15, 16
 LARGE_BYTES = 1 << 20
 ALIGNMENT = 64
 
@@ -50,7 +51,7 @@ def receive_state(group: Group, sender: int) -> Any:
     await_all([group.receive(sizes, sender, SIZES)])
     structure, packed = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
     await_all([group.receive(structure, sender, STRUCTURE), group.receive(packed, sender, SMALL)])
-    skeleton = torch.load(io.BytesIO(structure.numpy().tobytes()), weights_only=True)
+    skeleton = _read(structure)
     tensors: list[torch.Tensor] = [
         torch.empty(shape, dtype=dtype) for shape, dtype in _specifications(skeleton)
     ]
@@ -58,6 +59,27 @@ def receive_state(group: Group, sender: int) -> Any:
     await_all([group.receive(_raw(tensor), sender, LARGE) for tensor in large])
     _unpack(packed, small)
     return _with_tensors(skeleton, iter(tensors))
+
+
+def share(group: Group, note: Any) -> dict[int, Any]:
+    """Give all ranks a small note, and get theirs, by rank: plain values, containers and tensors; blocks.
+
+    Raises:
+        RuntimeError: a peer is gone.
+    """
+    ours = _bytes_of(note)
+    size = torch.tensor([ours.numel()], dtype=torch.int64)
+    sizes = {rank: torch.empty_like(size) for rank in group.others}
+    works = [group.receive(each, rank, NOTE_SIZE) for rank, each in sizes.items()]
+    await_all(works + [group.send(size, rank, NOTE_SIZE) for rank in group.others])
+    notes = {rank: torch.empty(int(each), dtype=torch.uint8) for rank, each in sizes.items()}
+    works = [group.receive(each, rank, NOTE) for rank, each in notes.items()]
+    await_all(works + [group.send(ours, rank, NOTE) for rank in group.others])
+    return {rank: _read(each) for rank, each in notes.items()}
+
+
+def _read(structure: torch.Tensor) -> Any:
+    return torch.load(io.BytesIO(structure.numpy().tobytes()), weights_only=True)
 
 
 # A tensor's place in the structure is held by (_PLACE, shape, dtype).

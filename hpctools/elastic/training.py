@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 
@@ -26,4 +27,28 @@ class MapDataset(Protocol):
 
     def __getitem__(self, index: int, /) -> Any:
         """One sample; the same at every call, but for random numbers drawn from torch, random or numpy."""
+        ...
+
+
+class Stream(Protocol):
+    """One stream of samples: that of one virtual shard, over one epoch.
+
+    It may also have `set_epoch(epoch: int)`, called before it is iterated or restored; and `state_dict` and
+    `load_state_dict`, as torchdata's stateful data sets: its place after the samples that were taken.
+    Without the latter a stream that moves to another worker is read again from its beginning.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        """The samples from the stream's place on; the same ones whenever the place is the same."""
+        ...
+
+
+class StreamDataset(Protocol):
+    """A data set that is read in order: one stream for each virtual shard."""
+
+    def shard(self, index: int, of: int, /) -> Stream:
+        """Stream number `index` of `of`; each sample is in exactly one of them.
+
+        Called again wherever the stream is to be read: the streams must share nothing that one moves.
+        """
         ...

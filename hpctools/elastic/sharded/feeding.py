@@ -11,12 +11,12 @@ from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
-from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.sharded.process_group import ShardGroup
 from hpctools.elastic.summing import Backward, ExactSum
 
 
-def in_step(sampling: Sampling) -> Cut:
+def in_step(sampling: Sampling | StreamSampling) -> Cut:
     """A worker's virtual shards, and practice until it has as many passes as every other worker.
 
     Every pass gathers the parameters from all ranks, so all have to do the same number of them.

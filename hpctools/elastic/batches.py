@@ -1,0 +1,181 @@
+"""Where the training is in its data, and the batches that come next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, astuple, replace
+from typing import Any
+
+from hpctools.elastic.group import Group
+from hpctools.elastic.indexed import Indexed
+from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
+from hpctools.elastic.pieces import Cut, Piece, Step, practice
+from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
+from hpctools.elastic.session import LONE
+from hpctools.elastic.state import share
+from hpctools.elastic.streams import Streams
+from hpctools.errors import ElasticError
+
+MARK_STEPS = 64
+"""Every so many steps all workers tell each other where their streams stand."""
+
+
+class Batches:
+    """The cursor, and the pieces and batches of each step.
+
+    Args:
+        cut: which pieces of a step are a worker's.
+        num_workers: loading processes; 0: batches are made here when they are wanted.
+
+    Attributes:
+        cursor: the next step's place.
+    """
+
+    def __init__(
+        self, sampling: Sampling | StreamSampling, source: Indexed | Streams, cut: Cut, num_workers: int
+    ) -> None:
+        self.sampling = sampling
+        self.cursor = Cursor()
+        self._source = source
+        self._cut = cut
+        self._group = LONE
+        self._ready: dict[Piece, Any] = {}
+        self._practice: Any = None
+        self._marks: dict[int, Mark] = {}
+        self._coming: dict[int, Mark] = {}
+        self._loading: Loading = (
+            LoadingProcesses(source, self._ahead, num_workers)
+            if num_workers
+            else LoadingHere(source, self._ahead)
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last epoch has ended."""
+        return self.sampling.is_over(self.cursor)
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges of all workers that lie behind."""
+        return self.sampling.rounds(self.cursor)
+
+    def skip(self) -> None:
+        """Pass over the next step."""
+        self.cursor = self.sampling.after(self.cursor)
+
+    def rehearsal(self) -> tuple[Piece, Any]:
+        """A piece for practice, and its batch.
+
+        Raises:
+            ElasticError: all streams are empty.
+        """
+        if isinstance(self.sampling, Sampling):
+            piece = practice(self.sampling, self.cursor, 0)
+            return piece, self._loading.load(piece).batch
+        for shard in range(self.sampling.shards):
+            low, high = self.sampling.slice_of(self.cursor, shard)
+            piece = Piece(self.cursor, shard, low, high, 0, is_practice=True)
+            self._practice = self._loading.load(piece).batch
+            if self._practice is not None:
+                return piece, self._practice
+        raise ElasticError("elastic.Loader: the data set's streams are all empty", "give it samples")
+
+    def plan(self, group: Group) -> Step:
+        """A worker's part of the next step, or, when it is begun again, of the same one.
+
+        With streams their samples are read now, as only then it is known how many there are; one process
+        by itself that finds none goes on with the next epoch (`cursor`), and the step has no pieces.
+        """
+        if group is not self._group:
+            self._group = group
+            self._loading.forget()
+        self._ready.clear()
+        self._coming.clear()
+        pieces = self._cut(self.cursor, group.rank, group.world)
+        if isinstance(self.sampling, StreamSampling):
+            pieces = self._read(pieces)
+            if not any(piece.is_fed for piece in pieces):
+                if group.world == 1:
+                    self.passed(0)
+                    return Step(self.rounds, 1, 1, ())
+                pieces.append(replace(pieces[0], samples=0, is_practice=True))
+                self._ready[pieces[-1]] = self._practice
+        low, high = self.sampling.batch(self.cursor)
+        return Step(self.rounds, self.sampling.shards_of(self.cursor), high - low, tuple(pieces))
+
+    def batch(self, piece: Piece) -> Any:
+        """What the loop is fed for a piece."""
+        return self._ready.pop(piece) if piece in self._ready else self._loading.load(piece).batch
+
+    def draw(self, shard: int) -> None:
+        """Let the random numbers be those of one shard's forward pass."""
+        draw_from(self.sampling.seed, "shard", self.cursor.step, shard)
+
+    def indices(self) -> list[int]:
+        """The samples of the next step's global batch, in order; empty for streams."""
+        if isinstance(self._source, Streams):
+            return []
+        return self._source.indices(self.cursor.epoch, *self.sampling.batch(self.cursor))
+
+    def passed(self, samples: int) -> None:
+        """The next step is done with so many samples; none: all streams have ended."""
+        self._marks |= self._coming
+        if samples == 0 and isinstance(self.sampling, StreamSampling):
+            self.cursor = self.sampling.after_epoch(self.cursor)
+        else:
+            self.cursor = self.sampling.after(self.cursor)
+
+    def tell(self, group: Group, agreed: int) -> None:
+        """Tell all ranks where our streams will stand after this step, if it is time; in the group's thread.
+
+        It is before a planned change, so that those who take over need not read anything again, and every
+        MARK_STEPS steps, for those who take over from one that dies.
+
+        Raises:
+            RuntimeError: a peer is gone.
+        """
+        due = agreed > group.number or (self.cursor.step + 1) % MARK_STEPS == 0
+        if isinstance(self.sampling, Sampling) or group.world == 1 or not due:
+            return
+        ours = {shard: astuple(mark) for shard, mark in self._coming.items()}
+        for marks in share(group, ours).values():
+            self._coming |= {shard: Mark(*mark) for shard, mark in marks.items()}
+
+    def capture(self) -> Mapping[str, Any]:
+        """The place in the data, for another worker."""
+        marks = {shard: astuple(mark) for shard, mark in self._marks.items()}
+        return {"cursor": asdict(self.cursor), "streams": marks}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from another worker's place."""
+        self.cursor = Cursor(**state["cursor"])
+        self._marks = {shard: Mark(*mark) for shard, mark in state["streams"].items()}
+        self._loading.forget()
+
+    def _read(self, pieces: list[Piece]) -> list[Piece]:
+        """Read the streams; the pieces with as many samples as there were."""
+        found = []
+        for piece in pieces:
+            loaded = self._loading.load(piece)
+            found.append(replace(piece, samples=loaded.samples))
+            self._ready[found[-1]] = loaded.batch
+            if loaded.mark is not None:
+                self._coming[piece.number] = loaded.mark
+        return found
+
+    def _ahead(self, piece: Piece) -> Iterator[tuple[Piece, Mark | None]]:
+        """The piece, and those that will be wanted after it if nothing changes."""
+        marks = dict(self._marks)
+        yield piece, marks.pop(piece.number, None)
+        place = (self._group.rank, self._group.world)
+        ours = self._cut(piece.cursor, *place)
+        coming = ours[ours.index(piece) + 1 :] if piece in ours else []
+        cursor = piece.cursor
+        while True:
+            for each in coming:
+                yield each, marks.pop(each.number, None)
+            cursor = self.sampling.after(cursor)
+            if piece.is_practice or self.sampling.is_over(cursor):
+                return
+            coming = self._cut(cursor, *place)

@@ -1,0 +1,93 @@
+"""The state of a training: what moves to workers that join, what is saved, and what it may become again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hpctools.elastic.batches import Batches
+from hpctools.elastic.checkpoint.keeper import Keeper
+from hpctools.elastic.training import Stateful
+from hpctools.errors import ElasticError
+
+
+class Held:
+    """Model, optimizer, scheduler and whatever else is stateful, and the place in the data.
+
+    The states of random generators are not among it: they are functions of the place (see `randomness`).
+    """
+
+    def __init__(self, stateful: Mapping[str, Stateful], batches: Batches) -> None:
+        self._stateful = dict(stateful)
+        self._batches = batches
+        self._keeper: Keeper | None = None
+        self._samples_done = 0
+        self._skipped: frozenset[int] = frozenset()
+        self.loss = float("nan")
+
+    @property
+    def completed(self) -> int:
+        """How many rounds of all workers the state is the result of."""
+        return self._batches.rounds
+
+    def capture(self) -> Mapping[str, Any]:
+        """The whole state of the training."""
+        parts = {name: part.state_dict() for name, part in self._stateful.items()}
+        counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
+        return {**parts, **counts, **self._batches.capture()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Become what another worker captured."""
+        if self._keeper is not None:
+            self._keeper.forget()
+        self._become(state)
+
+    def begin(self) -> None:
+        """No worker has a state: become that of the newest whole checkpoint, or stay as built.
+
+        Raises:
+            ElasticError: the place of the checkpoints cannot be read, or a checkpoint does not fit; or the
+                training was rolled back and no state from before is left.
+        """
+        restored = self._keeper.begin() if self._keeper is not None else None
+        if restored is not None:
+            try:
+                self._become(restored)
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise ElasticError(
+                    f"the newest checkpoint does not fit this training: {error}",
+                    "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
+                ) from None
+
+    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """Become what the state was after at most `to_step` steps; leave out the batches of steps `skip`."""
+        earlier = self._keeper.roll_back(to_step, self.completed) if self._keeper is not None else None
+        if earlier is not None:
+            self._become(earlier)
+        self._skipped |= frozenset(skip)
+        return self.completed <= to_step
+
+    def save_as_ordered(self) -> None:
+        """Save if it is ordered, or time."""
+        if self._keeper is not None:
+            self._keeper.boundary(self.completed)
+
+    def _settle(self) -> None:
+        """The state is that of between two steps; pass over the steps that are to be left out."""
+        if self._keeper is not None:
+            self._keeper.settled(self.completed)
+        while self._batches.cursor.step + 1 in self._skipped and not self._batches.is_over:
+            self._batches.skip()
+
+    def _become(self, state: Mapping[str, Any]) -> None:
+        for name, part in self._stateful.items():
+            part.load_state_dict(state[name])
+        self._batches.load(state)
+        self.loss = state["loss"]
+        self._samples_done = state["samples"]
+        self._skipped |= frozenset(state["skipped"])
+
+    def _described(self) -> Mapping[str, Any]:
+        """What a checkpoint's manifest tells about the place in the data."""
+        return {"cursor": asdict(self._batches.cursor), **asdict(self._batches.sampling)}

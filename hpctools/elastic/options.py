@@ -1,0 +1,121 @@
+"""What a training asks of the loader, checked and made into parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hpctools.elastic.fast import FastSum
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.gradients import FlatGradients
+from hpctools.elastic.indexed import Indexed
+from hpctools.elastic.pieces import Cut, by_blocks, by_shards
+from hpctools.elastic.sampling import Sampling, StreamSampling
+from hpctools.elastic.session import RUN_DIR
+from hpctools.elastic.streams import Streams, as_streams
+from hpctools.elastic.summing import ExactSum, Summing
+from hpctools.errors import ElasticError
+
+
+def plain_model(model: nn.Module) -> nn.Module:
+    """The model itself, also when it is wrapped in DistributedDataParallel.
+
+    A wrapper over one process is switched off: the loader adds up the gradients.
+
+    Raises:
+        ElasticError: it is wrapped for several processes, which would add up gradients a second time.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        return model
+    world = model.process_group.size()
+    if world > 1:
+        raise ElasticError(
+            f"elastic.Loader: the model is wrapped in DistributedDataParallel over {world} processes",
+            "leave out init_process_group and DistributedDataParallel: the loader adds up the gradients of "
+            "all workers, and gives all of them the first one's weights",
+        )
+    model.require_backward_grad_sync = False
+    model.require_forward_param_sync = False
+    inner: nn.Module = model.module
+    return inner
+
+
+def sampling_for(
+    dataset: Any, batch_size: int, shards: int, epochs: int, seed: int
+) -> Sampling | StreamSampling:
+    """The order of samples, as the data set admits it.
+
+    Raises:
+        ElasticError: a number makes no sense, or it is no data set.
+    """
+    streams = as_streams(dataset)
+    samples = {"the data set's length": len(dataset)} if streams is None else {}
+    numbers = {**samples, "batch_size": batch_size, "epochs": epochs, "shards": shards}
+    for name, value in numbers.items():
+        if value < 1:
+            raise ElasticError(f"elastic.Loader: {name} is {value}", "it has to be 1 or more")
+    if streams is None:
+        return Sampling(len(dataset), batch_size, shards, epochs, seed)
+    if shards > batch_size:
+        raise ElasticError(
+            f"elastic.Loader: {shards} shards cannot share batches of {batch_size} samples",
+            f"give shards={batch_size} or fewer: each shard has a stream of its own",
+        )
+    return StreamSampling(batch_size, shards, epochs, seed)
+
+
+def source_for(
+    dataset: Any,
+    collate: Callable[[list[Any]], Any],
+    sampling: Sampling | StreamSampling,
+) -> Indexed | Streams:
+    """What makes batches of the data set."""
+    if isinstance(sampling, Sampling):
+        return Indexed(dataset, collate, sampling)
+    streams = as_streams(dataset)
+    assert streams is not None  # noqa: S101 - the sampling was chosen by it
+    return Streams(streams, collate, sampling)
+
+
+def summing_for(
+    mode: str, model: nn.Module, sampling: Sampling | StreamSampling, microbatch: int | None
+) -> tuple[Summing, Cut]:
+    """How gradients are added up, and what the loop sees at a time.
+
+    Raises:
+        ElasticError: there is no such mode, or `microbatch` does not go with it.
+    """
+    if mode == "exact" and microbatch is None:
+        return ExactSum(FlatGradients(model)), by_shards(sampling)
+    if mode == "fast" and microbatch is None and isinstance(sampling, StreamSampling):
+        return FastSum(model), by_shards(sampling)
+    if mode == "fast" and (microbatch is None or microbatch >= 1) and isinstance(sampling, Sampling):
+        return FastSum(model), by_blocks(sampling, microbatch)
+    raise ElasticError(
+        f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",
+        "mode is 'exact' or 'fast'; microbatch is 1 or more and for fast mode with a map-style data set: "
+        "else the loop sees one virtual shard at a time",
+    )
+
+
+def check_run(shards: int) -> RunFolder | None:
+    """The folder of the run that this process is a worker of; None: of none.
+
+    Raises:
+        ElasticError: the run may get more workers than there are shards.
+    """
+    if RUN_DIR not in os.environ:
+        return None
+    folder = RunFolder(os.environ[RUN_DIR])
+    spec = folder.spec()
+    largest = spec.max_nodes * spec.workers_per_node
+    if largest > shards:
+        raise ElasticError(
+            f"elastic.Loader: up to {largest} workers cannot share {shards} virtual shards",
+            f"give shards={largest} or more, the same at every start of this training",
+        )
+    return folder

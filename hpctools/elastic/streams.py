@@ -1,0 +1,143 @@
+"""Batches of a data set that is read in order: one stream for each virtual shard, wherever that shard is.
+
+The place of a stream is a function of the cursor: after k steps of an epoch, k times the shard's samples were
+taken. A worker that takes a stream over opens it, restores the last place before that is known, and reads
+forward to the cursor's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from hpctools.elastic.loading import Loaded, Mark
+from hpctools.elastic.pieces import Piece
+from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.sampling import StreamSampling
+from hpctools.elastic.training import Stream, StreamDataset
+from hpctools.errors import ElasticError
+
+
+class Streams:
+    """Reads a piece's samples from the stream of its virtual shard."""
+
+    is_sticky = True
+
+    def __init__(
+        self, dataset: StreamDataset, collate: Callable[[list[Any]], Any], sampling: StreamSampling
+    ) -> None:
+        self._dataset = dataset
+        self._collate = collate
+        self._sampling = sampling
+        self._open: dict[int, _Open] = {}
+
+    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
+        """The next samples of the stream: fewer than wanted, or none, where it ends."""
+        shard, epoch = piece.number, piece.cursor.epoch
+        start = self._sampling.taken(piece.cursor, shard)
+        stream = self._open.get(shard)
+        if stream is None or stream.epoch != epoch or stream.taken > start:
+            known = mark if mark is not None and mark.epoch == epoch and mark.taken <= start else None
+            stream = _Open(
+                self._dataset.shard(shard, self._sampling.shards), self._seeds(shard), epoch, known
+            )
+            self._open[shard] = stream
+        stream.take(start - stream.taken)
+        wanted = piece.high - piece.low
+        samples = stream.take(wanted)
+        batch = self._collate(samples) if samples else None
+        return Loaded(batch, len(samples), stream.mark())
+
+    def _seeds(self, shard: int) -> tuple[int | str, ...]:
+        return (self._sampling.seed, "stream", shard)
+
+
+class _Open:
+    """A stream that is being read.
+
+    Attributes:
+        taken: the place of the cursor that it stands at, which is beyond its end when it has ended.
+    """
+
+    def __init__(self, stream: Stream, seeds: tuple[int | str, ...], epoch: int, known: Mark | None) -> None:
+        self._stream = stream
+        self._seeds = (*seeds, epoch)
+        self.epoch = epoch
+        self.taken = known.taken if known is not None else 0
+        self._ended = known is not None and known.state is None
+        if hasattr(stream, "set_epoch"):
+            stream.set_epoch(epoch)
+        if known is not None and not self._ended:
+            stream.load_state_dict(known.state)  # type: ignore[attr-defined]
+        draw_from(*self._seeds)
+        self._samples = iter(stream)
+
+    def take(self, count: int) -> list[Any]:
+        """The next samples, each with random numbers of its own; fewer at the end."""
+        samples: list[Any] = []
+        # Once ended it is not asked again: some data sets would begin anew.
+        while len(samples) < count and not self._ended:
+            draw_from(*self._seeds, self.taken + len(samples))
+            try:
+                samples.append(next(self._samples))
+            except StopIteration:
+                self._ended = True
+        self.taken += count
+        return samples
+
+    def mark(self) -> Mark | None:
+        """Where it stands, when it can say."""
+        if self._ended:
+            return Mark(self.epoch, self.taken, None)
+        if not hasattr(self._stream, "state_dict"):
+            return None
+        # A copy: what it hands out may be what it goes on with.
+        return Mark(self.epoch, self.taken, copy.deepcopy(self._stream.state_dict()))
+
+
+class _EveryNth:
+    """An ordinary iterable data set as a stream: every `of`-th sample of the whole, for each shard."""
+
+    def __init__(self, dataset: Any, index: int, of: int) -> None:
+        self._dataset = copy.deepcopy(dataset)
+        self._index = index
+        self._of = of
+
+    def set_epoch(self, epoch: int) -> None:
+        """Handed on to a data set that wants to know."""
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self._dataset), self._index, None, self._of)
+
+
+class _Whole:
+    """An ordinary iterable data set, as torch.utils.data.IterableDataset: every shard reads all of it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def shard(self, index: int, of: int) -> Stream:
+        """Its own copy of the data set, and of it every `of`-th sample."""
+        return _EveryNth(self._dataset, index, of)
+
+
+def as_streams(dataset: Any) -> StreamDataset | None:
+    """The data set as streams; None: it is map-style.
+
+    Raises:
+        ElasticError: it can neither be indexed nor iterated.
+    """
+    if hasattr(dataset, "shard"):
+        return dataset  # type: ignore[no-any-return]
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return None
+    if hasattr(dataset, "__iter__"):
+        return _Whole(dataset)
+    raise ElasticError(
+        f"elastic.Loader: {type(dataset).__name__} is no data set",
+        "give it __len__ and __getitem__, or shard(index, of), or __iter__",
+    )
