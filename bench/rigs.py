@@ -134,7 +134,11 @@ def local(least: int, most: int, environ: dict[str, str]) -> Iterator[Local]:
         logs.mkdir()
         command = ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py"), str(logs)]
         with LocalRun(Path(base), command, (least, most)) as running:
-            yield Local(running, logs)
+            try:
+                yield Local(running, logs)
+            except TimeoutError:
+                _tell(running.folder, running.log.read_text(errors="replace"))
+                raise
 
 
 class Cluster:
@@ -230,10 +234,21 @@ def cluster(least: int, most: int, environ: dict[str, str]) -> Iterator[Cluster]
     sandbox = Sandbox(base / "state")
     try:
         _up(sandbox, most)
-        yield Cluster(sandbox, least, most, environ)
+        rig = Cluster(sandbox, least, most, environ)
+        try:
+            yield rig
+        except TimeoutError:
+            _tell(rig.folder, sandbox.inside("squeue").stdout)
+            raise
     finally:
         down(sandbox)
         shutil.rmtree(base, ignore_errors=True)
+
+
+def _tell(folder: RunFolder, more: str) -> None:
+    """What the run and its cluster say, when something that was awaited did not happen."""
+    events = [f"{event.time} {event.event} {event.detail}" for event in folder.events()[-40:]]
+    print("\n".join([*events, str(folder.status()), more[-3000:]]), file=sys.stderr, flush=True)
 
 
 def _up(sandbox: Sandbox, nodes: int) -> None:
