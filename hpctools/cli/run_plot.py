@@ -26,6 +26,8 @@ _MARKS = {
     "preempted": ("s", "#b26a00"),
     "lost or crashed": ("X", "#c4314b"),
     "recovered": ("o", _SIZE),
+    "coordinator taken over": ("*", "#c4314b"),
+    "waiting": ("p", _MUTED),
     "action": ("D", "#8a3ffc"),
     "checkpoint": ("P", _MUTED),
     "warning": ("|", "#b26a00"),

@@ -10,7 +10,18 @@ from datetime import datetime
 from hpctools.elastic.folder import Event
 from hpctools.elastic.history import Moment
 
-KINDS = ("grew", "shrank", "preempted", "lost or crashed", "recovered", "action", "checkpoint", "warning")
+KINDS = (
+    "grew",
+    "shrank",
+    "preempted",
+    "lost or crashed",
+    "recovered",
+    "coordinator taken over",
+    "waiting",
+    "action",
+    "checkpoint",
+    "warning",
+)
 """What is marked, in the order in which a reader meets it from the top."""
 
 _LOSSES = ("failed", "lost")
@@ -116,7 +127,9 @@ def kind_of(event: Event) -> str | None:
         return "lost or crashed"
     if event.event in _CHECKPOINTS:
         return "checkpoint"
-    return event.event if event.event in ("action", "warning") else None
+    if event.event == "takeover":
+        return "coordinator taken over"
+    return event.event if event.event in ("action", "waiting", "warning") else None
 
 
 def _stamp(text: str) -> float | None:

@@ -95,9 +95,15 @@ def _own_decision(events: Sequence[Event]) -> Iterator[str]:
         if event.event == "resize":
             return
         if event.event == "decision":
-            if not event.detail.get("grow", True):
+            if not event.detail.get("grow", True) and _could(event.detail):
                 yield _with_numbers(event.detail)
             return
+
+
+def _could(detail: Mapping[str, Any]) -> bool:
+    """Whether there were workers to grow by; a decision that does not say is about some."""
+    world, possible = detail.get("world"), detail.get("possible")
+    return not (isinstance(world, int) and isinstance(possible, int)) or possible > world
 
 
 def _with_numbers(detail: Mapping[str, Any]) -> str:

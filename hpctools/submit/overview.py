@@ -138,7 +138,7 @@ def _state(
     if baseline.state == "PENDING":
         reason = "the scheduler looks at it next" if baseline.reason == "None" else baseline.reason
         return "pending", f"its baseline job {baseline.id} waits: {reason}"
-    return written, ""
+    return written, status.message if status is not None else ""
 
 
 def _preemptions(events: Sequence[Event]) -> list[Preemption]:

@@ -26,6 +26,7 @@ def test_history_and_events_on_one_axis():
         Event(at(16), "resize", {"from": 1, "to": 3, "recovered": True}),
         Event(at(17), "resize", {"from": 3, "to": 4, "recovered": False}),
         Event(at(18), "left", {"reason": "released"}),
+        Event(at(19), "takeover"),
         Event("soon", "warning"),
         Event(at(45), "finished"),
     ]
@@ -41,6 +42,7 @@ def test_history_and_events_on_one_axis():
         ("preempted", (7.0,)),
         ("lost or crashed", (9.0, 10.0)),
         ("recovered", (11.0,)),
+        ("coordinator taken over", (14.0,)),
     ]
 
 

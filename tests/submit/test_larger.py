@@ -65,6 +65,10 @@ def test_its_own_decision_counts_until_the_next_resize():
     assert why_not_larger(RUNNING, jobs, [event("decision", grow=False, why="old"), said])[0].startswith(
         "growing"
     )
+    nobody = event("decision", grow=False, world=2, possible=2, why="nobody is there to grow by")
+    assert why_not_larger(RUNNING, [replica(2)], [nobody]) == (
+        "replica job 2 waits: more urgent jobs come first (Priority)",
+    )
     for later in (event("resize"), event("decision", grow=True, why="it pays")):
         assert "pay" not in str(why_not_larger(RUNNING, jobs, [said, later]))
 
