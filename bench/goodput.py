@@ -27,7 +27,7 @@ LEAST, MOST = 2, 8
 ENVIRON = {"BENCH_WIDTH": "64", "BENCH_SAMPLE_SECONDS": "0.04"}
 SAMPLES, BATCH = 24 * 400, 24  # of an epoch and of a step; as in elastic_programs/model.py
 MINUTES, MEAN_SECONDS, SHARE = 20.0, 75.0, 0.95
-QUICK_MINUTES = 3.0
+QUICK_MINUTES, QUICK_MEAN_SECONDS = 3.0, 40.0
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5, help="of the trace")
     given = parser.parse_args()
     seconds = 60 * (given.minutes or (QUICK_MINUTES if given.quick else MINUTES))
-    changes = trace(given.seed, seconds, LEAST, MOST, MEAN_SECONDS)
+    mean = MEAN_SECONDS if seconds >= 60 * MINUTES else QUICK_MEAN_SECONDS
+    changes = trace(given.seed, seconds, LEAST, MOST, mean)
     with start(given.rig) as rig:
         played = play(rig, changes, seconds)
     rounded = {size: round(rate, 2) for size, rate in sorted(played.rates.items())}
