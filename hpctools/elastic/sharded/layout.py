@@ -1,7 +1,7 @@
 """Who holds which part of which tensor, and what has to travel to whom: pure planning on plain data.
 
 The arithmetic of overlapping parts is that of torch Distributed Checkpoint's load planner
-(`create_read_items_for_chunk_list`): parts that ranks hold are its stored chunks, parts that they want its reads.
+(`create_read_items_for_chunk_list`): what ranks hold are its stored chunks, what they want are its reads.
 """
 
 from __future__ import annotations

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import default_collate
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step
 from hpctools.elastic.sharded.shards import Setting, Shards
-from hpctools.elastic.sharded.trained import Build
+from hpctools.elastic.sharded.trained import Build, local
 from hpctools.elastic.training import MapDataset, Stateful
 from hpctools.errors import ElasticError
 
@@ -41,22 +44,23 @@ class ShardedLoader(Loader):
                 loader.optimizer.zero_grad()
 
     `build` is called once before the first step and again at each resize: its model must be the same at
-    each call, on every worker. Its first random values come from `seed`, so they do not depend on the number of
-    workers. At a resize its values are not used: shards and optimizer state move between the workers,
+    each call, on every worker. Its first random values come from `seed`, so they do not depend on the number
+    of workers. At a resize its values are not used: shards and optimizer state move between the workers,
     each byte once, and `torch.nn.init` is left out. `loader.optimizer` stays the same object (a scheduler
     over it goes on); `loader.model` is a new one after each resize, so take it from the loader in each step.
 
-    Sampling, virtual shards, `backward`, `step`, `loss` and `indices` are as in `elastic.Loader`. Gradients are added
-    up by FSDP in the order of the ranks, so the result is that of a lone run up to rounding, not to the
-    bit; losses and buffers are added up in the fixed order of the virtual shards. Every worker does the same
-    number of passes a step; one that has fewer virtual shards is fed some without effect.
+    Sampling, virtual shards, `backward`, `step`, `loss` and `indices` are as in `elastic.Loader`. Gradients
+    are added up by FSDP in the order of the ranks, so the result is that of a lone run up to rounding, not to
+    the bit; losses and buffers are added up in the fixed order of the virtual shards. Every worker does
+    the same number of passes a step; one that has fewer virtual shards is fed some without effect.
 
     torch's default process group is made by the loader, anew at each resize.
 
     Args:
-        build: makes the model, shards it over the mesh that it is given (one dimension, all workers), and makes
-            the optimizer over its parameters.
-        dataset, batch_size, epochs, seed, shards, state, collate, threads: as in `elastic.Loader`.
+        build: makes the model, shards it over the mesh that it is given (one dimension, all workers), and
+            makes the optimizer over its parameters.
+        dataset: map-style, the same on every worker.
+        batch_size, epochs, seed, shards, state, collate, num_workers, threads: as in `elastic.Loader`.
         mode: only `fast`.
         device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
 
@@ -76,11 +80,12 @@ class ShardedLoader(Loader):
         shards: int = 12,
         state: Mapping[str, Stateful] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
+        num_workers: int = 0,
         mode: str = "fast",
         device: str = "cpu",
         threads: int | None = 1,
     ) -> None:
-        _check_mode(mode)
+        _check(mode, dataset)
         super().__init__(
             nn.Module(),
             torch.optim.SGD([torch.zeros(1)]),
@@ -90,6 +95,7 @@ class ShardedLoader(Loader):
             seed=seed,
             shards=shards,
             collate=collate,
+            num_workers=num_workers,
             threads=threads,
         )
         self._keeper = None
@@ -168,16 +174,26 @@ class ShardedLoader(Loader):
 
     def _renew(self) -> None:
         trained = self._shards.trained
+        self._parameters = []
         self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, lambda: False)
 
-    def _combine(self) -> bool:
-        complete = super()._combine()
-        if complete:
-            self._shards.settled()
-        return complete
+    def _complete(self, totals: Totals) -> None:
+        super()._complete(totals)
+        self._shards.settled()
+
+    def _norm(self) -> float:
+        """An estimate, from our shards alone: the others may not be at the same place to be asked."""
+        gradients = [each.grad for each in self.model.parameters() if isinstance(each.grad, DTensor)]
+        norms = [local(gradient).norm().float().cpu() for gradient in gradients]
+        return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0
 
 
-def _check_mode(mode: str) -> None:
+def _check(mode: str, dataset: object) -> None:
+    if not hasattr(dataset, "__len__"):
+        raise ElasticError(
+            "elastic.ShardedLoader: the data set has no length",
+            "give a map-style data set: a stream may run dry on one worker, and all do the same passes",
+        )
     if mode != "fast":
         raise ElasticError(
             f"elastic.ShardedLoader: mode is {mode!r}",

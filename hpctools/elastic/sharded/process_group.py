@@ -1,13 +1,14 @@
-"""torch's default process group of one generation: what FSDP, DTensor and the training's own calls go through.
+"""torch's default process group of one generation, for FSDP, DTensor and the training's own calls.
 
 A rank that waits for a frozen or dead peer must be called away, and the training's code is in the middle of a
-forward or backward pass then. So a collective that cannot be done does not raise: the group is *void* from then on,
-every collective of it returns zeros at once, the pass runs through, and the loader begins the step again (torchft
-does the same). Nothing of such a step reaches the weights.
+forward or backward pass then. So a collective that cannot be done does not raise: the group is *void* from
+then on, every collective of it returns zeros at once, the pass runs through, and the loader begins the step
+again (torchft does the same). Nothing of such a step reaches the weights.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -108,8 +109,26 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         _only_sums(options)
         return self._do(output, inputs, self.reduce)
 
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None
+    ) -> Any:
+        """Everyone's tensors, one after the other; DTensor calls it."""
+        for output, own in zip(outputs, inputs, strict=True):
+            self.all_gather_single(output, own)
+        return _Done(outputs)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None
+    ) -> Any:
+        """The sums of our parts, one after the other; DTensor calls it."""
+        for output, own in zip(outputs, inputs, strict=True):
+            self.reduce_scatter_single(output, own, options)
+        return _Done(outputs)
+
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     # What DTensor and trainings call: norms of gradients, metrics
 
@@ -119,6 +138,8 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         for tensor in tensors:
             self._do(tensor, tensor.clone(), partial(collectives.all_reduce, operation=operation))
         return _Done(tensors)
+
+    allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:
         """The root's tensors into everybody's."""
@@ -175,13 +196,14 @@ def install(group: ShardGroup, device: str) -> DeviceMesh:
         device: `cpu` or `cuda`.
 
     Returns:
-        The mesh of all ranks, with one dimension, named `shard`.
+        The mesh of all ranks, with one dimension; its name is another one each time.
     """
     uninstall()
     _c10d.Backend.register_backend(BACKEND, lambda *_: _INSTALLED[-1], devices=["cpu", "cuda"])
     _INSTALLED.append(group)
     _c10d.init_process_group(BACKEND, store=_c10d.HashStore(), rank=group.rank(), world_size=group.size())
-    return DeviceMesh.from_group(group, device, mesh_dim_names=(DIMENSION,))
+    # DTensor keeps what it found out for a mesh, and takes meshes of the same ranks and names for the same.
+    return DeviceMesh.from_group(group, device, mesh_dim_names=(f"{DIMENSION}{next(_NUMBERS)}",))
 
 
 def uninstall() -> None:
@@ -201,6 +223,7 @@ def uninstall() -> None:
     _c10d.destroy_process_group()
 
 
+_NUMBERS = itertools.count(1)
 _INSTALLED: list[ShardGroup] = []
 
 

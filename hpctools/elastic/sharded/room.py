@@ -1,8 +1,8 @@
-"""Where the old parts of a state wait while the new ones come: in memory, on a local disk, in the shared folder.
+"""Where the old parts of a state wait while new ones come: in memory, on a local disk, in the shared folder.
 
-Both must be there for a moment. What memory is free is asked of the kernel and of the job's cgroups; when it is
-not enough for the new parts, the old ones are moved to files that stay mapped into memory, so that what sends
-them does not notice.
+Both must be there for a moment. What memory is free is asked of the kernel and of the job's cgroups; when it
+is not enough for the new parts, the old ones are moved to files that stay mapped, so that what sends them
+does not notice.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def choose(new_bytes: int, old_bytes: int, free_memory: int, places: Sequence[Pl
             return Waiting(place.kind, place.folder)
     found = "".join(f", {each.free >> 20} MiB in {each.folder}" for each in places)
     raise ElasticError(
-        f"a resize needs room for {old_bytes >> 20} MiB of old and {new_bytes >> 20} MiB of new shards; there "
-        f"are {free_memory >> 20} MiB of memory{found}",
+        f"a resize needs room for {old_bytes >> 20} MiB of old and {new_bytes >> 20} MiB of new shards; "
+        f"there are {free_memory >> 20} MiB of memory{found}",
         "ask for more memory or more nodes, or set SLURM_TMPDIR to a disk with room",
     )
 
@@ -109,7 +109,7 @@ def moved_out(tensors: Mapping[str, torch.Tensor], folder: Path) -> dict[str, to
         raise ElasticError(
             f"cannot move shards to {folder}: {error}", "free space or quota there, or ask for more memory"
         ) from None
-    return dict(_refilled(tensors, mapped.split(sizes)))
+    return dict(_refilled(tensors, torch.split(mapped, sizes)))
 
 
 def _refilled(

@@ -1,9 +1,10 @@
 """One worker's part of a sharded training, and how it becomes its part in the next generation.
 
 In a planned change the old parts travel straight to those that want them: over the old group when workers
-leave (they are not in the new one), over the new group when workers join (they are not in the old one). After a
-loss the furthest state of which nothing is missing is put together from what is left (`layout.furthest_whole`),
-or read from a checkpoint. Nothing of the old state is given up before a step of the next generation is complete.
+leave (they are not in the new one), over the new group when workers join (they are not in the old one).
+After a loss the furthest state of which nothing is missing is put together from what is left
+(`layout.furthest_whole`), or read from a checkpoint. The old state is kept until a step of the next
+generation is complete.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def local(tensor: DTensor) -> torch.Tensor:
 
 def part_of(tensor: DTensor) -> Part:
     """Which part ours is, as torch Distributed Checkpoint sees it."""
-    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
+    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Part(tuple(tensor.shape), dtype, tuple(chunk.offsets), tuple(chunk.sizes))
 

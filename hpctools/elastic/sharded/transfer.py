@@ -108,7 +108,7 @@ class _Incoming:
             if landed is not target:
                 target.copy_(landed)
         sizes = [_size(each) for each in self._small]
-        for target, data in zip(self._small, self._packed.split(sizes), strict=True):
+        for target, data in zip(self._small, torch.split(self._packed, sizes), strict=True):
             target.copy_(_typed(data, target))
         return sum(sizes) + sum(_size(each) for each, _ in self._through)
 
