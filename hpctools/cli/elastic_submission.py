@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,15 +19,13 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits, read_limits
-from hpctools.slurm.sbatch_options import Option
 from hpctools.slurm.types import Partition
-from hpctools.submit.dependencies import replaced
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
 from hpctools.submit.policy_file import read_policy
 from hpctools.submit.render import elastic_json, elastic_text
-from hpctools.submit.runs import find_baselines, find_run
+from hpctools.submit.runs import find_run
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -49,13 +46,6 @@ def submit_elastic(
         flags: hp-submit's own: `dry-run`, `json`, `debug`.
         client: makes the connection to Slurm.
     """
-    intent = replace(intent, options=_without_runs(intent.options, client))
-    intent = replace(
-        intent,
-        directives=tuple(
-            replace(line, options=_without_runs(line.options, client)) for line in intent.directives
-        ),
-    )
     if "dry-run" in flags:
         known = _partitions_if_known(client)
         submissions = plan_elastic(intent, _facts(intent, known, ask_limits))
@@ -75,11 +65,6 @@ def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) 
         show(plans[0] if len(plans) == 1 else {"elastic": True, "runs": plans})
     else:
         show("\n".join(map(elastic_text, submissions)))
-
-
-def _without_runs(options: tuple[Option, ...], client: Callable[[], SlurmClient]) -> tuple[Option, ...]:
-    """Options whose dependencies name jobs where they named runs."""
-    return replaced(options, lambda word: find_baselines(word, runs_root().absolute(), client))
 
 
 def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits: AskLimits) -> Facts:

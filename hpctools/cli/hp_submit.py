@@ -1,4 +1,4 @@
-"""hp-submit: sbatch as researchers know it, and elastic runs with `--nodes MIN:MAX`.
+"""hp-submit: sbatch as researchers know it, and elastic runs with `--nodes MIN:MAX` or a policy.
 
 What a plain submission does not need is imported late: it must not take noticeably longer than sbatch.
 """
@@ -35,7 +35,15 @@ Submits a batch job. All of sbatch's options and #SBATCH lines work as they do w
 
   -N, --nodes=MIN:MAX   an elastic run: MIN nodes from the start to the end, and up to MAX when nodes are
                         free; also in an #SBATCH line. The program is started once per worker on each node.
+      --nodes=MIN:MAX:STEP  ... in steps of so many nodes; --nodes=1,2,4,8: with exactly these totals
       --ntasks-per-node=N   in an elastic run: how many workers each node runs (1)
+      --elastic-policy=FILE   how it grows, shrinks and recovers, YAML with HyperPod's names (elasticPolicy,
+                        runPolicy, ...); says how many nodes, too, when --nodes does not
+      --elastic-mode=MODE   live: the training loop resizes in place (the usual); restart: a script that saves
+                        its own checkpoints is started anew at each size; also: -- torchrun SCRIPT
+      --resume=RUN      begin from the newest checkpoint of a run that has ended
+      --array=0-9%4     an elastic run for each index (HPCTOOLS_ARRAY_INDEX, SLURM_ARRAY_TASK_ID)
+      --dependency=afterok:RUN   a run's name may stand wherever sbatch wants a job id
       --dry-run         print the exact batch scripts and commands, and submit nothing
       --json            print what was submitted (or would be, with --dry-run) as one JSON object
       --debug           show a traceback when something fails
@@ -46,6 +54,10 @@ Examples:
   hp-submit job.sh
   hp-submit --gpus 4 -- python train.py --epochs 3
   hp-submit --nodes 2:6 --gpus-per-node 1 -- python train.py
+  hp-submit --nodes 2:8:2 --exclusive -t 1-0 -- python train.py
+  hp-submit --elastic-policy policy.yaml --gpus-per-node 4 --ntasks-per-node 4 -- python train.py
+  hp-submit --nodes 1:4 --array 0-3%2 -- python train.py
+  hp-submit --dependency afterok:train-3fa9c1 evaluate.sh
 
 hp-status shows a run, hp-cancel ends it.
 Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes).
@@ -98,6 +110,7 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
     if any(option.name in ("usage", "autocomplete") for option in invocation.line.options):
         replace(["sbatch", *words])
     intent = read_intent(invocation, environment=os.environ, cwd=Path.cwd(), standard_input=_standard_input)
+    intent = _without_runs(intent)
     if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags)
@@ -135,6 +148,20 @@ def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
         show({"elastic": False, "job_id": int(job) if job.isdecimal() else None, "cluster": cluster})
     # A shell's way to say that a signal ended it.
     return done.code if done.code >= 0 else 128 - done.code
+
+
+def _without_runs(intent: Intent) -> Intent:
+    """The intent with a dependency on jobs where it had one on runs."""
+    asked = intent.effective("dependency")
+    if asked is None:
+        return intent
+    from hpctools.submit.dependencies import names_runs
+
+    if not names_runs(asked):
+        return intent
+    from hpctools.cli.dependency import resolved
+
+    return resolved(intent, asked)
 
 
 def _standard_input() -> bytes | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from hpctools.slurm.sbatch_options import Option
-
 # after:id, afterok:id:id, after:id+minutes; several with , (all) or ? (any); singleton is another.
 _CLAUSE = re.compile(r"(after\w*):(.+)")
 _JOB = re.compile(r"\d+(_(\d+|\*))?(\+\d+)?")
@@ -26,16 +24,6 @@ def with_jobs(value: str, jobs_of: Callable[[str], Sequence[int]]) -> str:
     """
     return "".join(
         part if part in (",", "?") else _clause(part, jobs_of) for part in re.split("([,?])", value)
-    )
-
-
-def replaced(options: Sequence[Option], jobs_of: Callable[[str], Sequence[int]]) -> tuple[Option, ...]:
-    """Options with the runs in their dependencies replaced by job ids."""
-    return tuple(
-        Option(each.name, with_jobs(each.value, jobs_of), each.place, each.index)
-        if each.name == "dependency" and each.value and names_runs(each.value)
-        else each
-        for each in options
     )
 
 

@@ -147,6 +147,9 @@ def read_intent(
         cwd=cwd,
         settings=invocation.settings,
     )
+    mode = invocation.settings.get("elastic-mode", "live")
+    if mode not in ("live", "restart"):
+        raise UsageError(f"--elastic-mode={mode}: there is no such mode", "give live or restart")
     for name in invocation.settings:
         if not intent.is_elastic:
             raise UsageError(
