@@ -2,7 +2,7 @@
 
     python -m hpctools.elastic.agent --run-dir DIR --role baseline|replica
 
-On the baseline's first node it also runs the coordinator.
+The one on the baseline's first node also runs the coordinator, and when that is gone another one does.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
-from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.processes import Workers
-from hpctools.elastic.protocol import BEAT_SECONDS, LINE_LIMIT, Message, decode, encode
+from hpctools.elastic.protocol import Message
+from hpctools.elastic.restart.node import NodeRanks
+from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
 from hpctools.slurm.client import SlurmClient
 
-FIND_SECONDS = 60.0
-EXIT_LOST = 75  # EX_TEMPFAIL of sysexits.h
+LOOK_SECONDS = 0.5
+ASK_SECONDS = 2.0
 GRACE_RESERVE = 2.0
 STOP_SECONDS = 3.0
 
@@ -38,12 +41,14 @@ class Place:
 
     Attributes:
         index: of the node within its job, from 0.
+        later: whether it belongs to a baseline job that took the place of a lost one.
     """
 
     role: str
     job_id: int
     index: int
     node: str
+    later: bool = False
 
     @classmethod
     def from_environ(cls, role: str, environ: Mapping[str, str]) -> Place:
@@ -63,157 +68,198 @@ class Place:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the node belongs to the protected baseline job."""
+        """Whether the node belongs to a baseline job."""
         return self.role == "baseline"
 
     @property
+    def is_first_baseline(self) -> bool:
+        """Whether the node belongs to the baseline job with which the run began."""
+        return self.is_baseline and not self.later
+
+    @property
     def coordinates(self) -> bool:
-        """Whether the run's coordinator lives here."""
-        return self.is_baseline and self.index == 0
+        """Whether the run's first coordinator lives here."""
+        return self.is_first_baseline and self.index == 0
 
     @property
     def name(self) -> str:
-        """The agent's name in the run."""
-        return f"b{self.index}" if self.is_baseline else f"r{self.job_id}"
+        """The agent's name in the run: b0, b1, ... of the first baseline, else of the job: r12, r12.1, ..."""
+        if self.is_first_baseline:
+            return f"b{self.index}"
+        job = f"{'b' if self.is_baseline else 'r'}{self.job_id}"
+        return f"{job}.{self.index}" if self.index else job
+
+
+def placed(place: Place, folder: RunFolder) -> Place:
+    """The place, with what the run's folder knows: whether its baseline job is a later one."""
+    first = next((job.job_id for job in folder.jobs() if job.role == "baseline"), place.job_id)
+    return replace(place, later=place.is_baseline and first != place.job_id)
 
 
 class Agent:
     """One node's agent; see `run`."""
 
-    def __init__(self, folder: RunFolder, place: Place) -> None:
+    def __init__(self, folder: RunFolder, place: Place, client: SlurmClient) -> None:
         self._folder = folder
         self._spec = folder.spec()
         self._place = place
-        self._writer: asyncio.StreamWriter | None = None
-        self._workers = Workers(folder, self._spec, place.name, self._say, shows_output=place.coordinates)
+        self._client = client
+        self._succession = Succession(folder, place.name, self._appointed, is_first=place.coordinates)
+        self._line = AgentLine(folder, self._spec.id, self._succession, self._introduction, self._obey)
+        shows = place.coordinates and place.is_first_baseline
+        kind = NodeRanks if self._spec.mode == "restart" else Workers
+        self._workers = kind(folder, self._spec, place.name, self._line.say, shows_output=shows)
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._leaving = False
+        self._leaving = ""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Be a part of the run to its end; returns the exit code.
+        """Be a part of the run to its end, and coordinate it when nobody else does; returns the exit code.
 
         Raises:
-            ElasticError: no coordinator was found.
+            ElasticError: the run has ended already, or nobody coordinates it and we cannot.
         """
-        reader, address = await self._find_coordinator()
-        self._say("hello", token=address.token, role="agent", **self._introduction())
-        tasks = [asyncio.ensure_future(work) for work in (self._listen(reader), self._show_life())]
-        if not self._leaving:
+        keeping = asyncio.ensure_future(self._line.keep())
+        first = asyncio.ensure_future(self._line.connected.wait())
+        begun: list[asyncio.Future[Any]] = [keeping, first, self._shutdown]
+        await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
+        first.cancel()
+        if not (self._leaving or keeping.done() or self._shutdown.done()):
             for local in range(self._spec.workers_per_node):
                 self._workers.spawn(local)
-        ended = asyncio.ensure_future(self._workers.all_ended()) if not self._place.is_baseline else None
-        waiting: list[asyncio.Future[Any]] = [self._shutdown, *([ended] if ended is not None else [])]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await self._until_the_end(keeping)
         await self._workers.stop(STOP_SECONDS)
-        await self._drain()
-        for task in tasks:
-            task.cancel()
-        return self._shutdown.result() if self._shutdown.done() else 0
+        await self._line.drain()
+        code = await self._end_office()
+        lost = keeping.exception() if keeping.done() and not keeping.cancelled() else None
+        keeping.cancel()
+        if code is not None or self._shutdown.done():
+            return self._shutdown.result() if code is None else code
+        if lost is not None:
+            raise lost
+        return 0
 
     def on_terminate(self) -> None:
-        """SIGTERM: our node is wanted; the workers leave at the end of a step, within the grace time."""
+        """SIGTERM: our node is wanted, or our job is ended, and with a baseline's the run."""
         if self._leaving:
             return
-        self._leaving = True
-        self._say("leaving")
-        grace = max(0.0, self._spec.grace_seconds - GRACE_RESERVE)
-        asyncio.get_running_loop().call_later(grace, self.end, 0)
-        self._workers.expect_no_restart()
+        if self._place.is_baseline:
+            self._spawn(self._learn_why())
+        else:
+            self._leave("preempted")
 
     def end(self, code: int) -> None:
         """End this node's part with an exit code."""
         if not self._shutdown.done():
             self._shutdown.set_result(code)
 
+    async def _until_the_end(self, keeping: asyncio.Future[None]) -> None:
+        """Until we are told to go, nobody coordinates any more, or a replica's workers have all left."""
+        waiting: list[asyncio.Future[Any]] = [self._shutdown, keeping]
+        if not self._place.is_baseline:
+            waiting.append(asyncio.ensure_future(self._all_left()))
+        while True:
+            office = self._succession.work
+            watched = [*waiting, *([office] if office is not None and not office.done() else [])]
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED, timeout=LOOK_SECONDS)
+            if any(each.done() for each in waiting) or self._has_failed(office):
+                return
+
+    def _has_failed(self, office: asyncio.Task[int | None] | None) -> bool:
+        """Whether the coordinator beside us broke, or has brought the run to its end."""
+        if office is None or not office.done():
+            return False
+        return office.exception() is not None or office.result() is not None
+
+    async def _all_left(self) -> None:
+        """All workers have ended, and somebody was there who could have had them started again."""
+        while True:
+            await self._workers.all_ended()
+            if self._leaving or self._line.connected.is_set():
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _end_office(self) -> int | None:
+        """The exit code of the run when its coordinator is here; another agent takes over when it goes on."""
+        office = self._succession.work
+        if office is None:
+            return None
+        goes_on = self._leaving or not self._shutdown.done()
+        if goes_on and not self._has_failed(office):
+            self._succession.resign()
+        return await office
+
+    def _appointed(self, term: int) -> Coordinator:
+        return Coordinator(self._folder, self._client, self._place.job_id, term)
+
+    async def _learn_why(self) -> None:
+        """The baseline job gets SIGTERM: it is cancelled or out of time, unless Slurm says that it runs."""
+        try:
+            ask = asyncio.to_thread(self._client.jobs, ids=[self._place.job_id])
+            jobs = await asyncio.wait_for(ask, ASK_SECONDS)
+        except (HpctoolsError, asyncio.TimeoutError):
+            jobs = []
+        if any(job.state == "RUNNING" for job in jobs):
+            self._leave("departed")
+            return
+        message = "the baseline job was ended (SIGTERM)"
+        with contextlib.suppress(ElasticError):
+            self._folder.ask_to_end(Ending("cancelled", message))
+        if self._succession.coordinator is not None:
+            self._succession.coordinator.cancel(message)
+
+    def _leave(self, reason: str) -> None:
+        """The workers leave at the end of a step, within the grace time."""
+        self._leaving = reason
+        self._succession.barred = True
+        self._line.say("leaving", reason=reason)
+        grace = max(0.0, self._spec.grace_seconds - GRACE_RESERVE)
+        asyncio.get_running_loop().call_later(grace, self.end, 0)
+        self._workers.expect_no_restart()
+
     def _introduction(self) -> Message:
         place = self._place
         return {
             "agent": place.name,
             "baseline": place.is_baseline,
+            "first": place.is_first_baseline,
             "place": place.index,
             "node": place.node,
             "job_id": place.job_id,
+            "leaving": self._leaving,
+            "running": self._workers.running,
+            "ended": self._workers.ended,
+            **({"ranks": self._workers.report()} if isinstance(self._workers, NodeRanks) else {}),
         }
 
-    async def _find_coordinator(self) -> tuple[asyncio.StreamReader, CoordinatorAddress]:
-        deadline = asyncio.get_running_loop().time() + FIND_SECONDS
-        reason = "it has not published its address"
-        while asyncio.get_running_loop().time() < deadline:
-            status = self._folder.status()
-            if self._shutdown.done() or (status is not None and status.state in FINAL_STATES):
-                raise ElasticError(f"run {self._spec.id} has ended; this node's part is not needed any more")
-            address = self._folder.coordinator()
-            if address is not None:
-                with contextlib.suppress(OSError):
-                    reader, self._writer = await asyncio.open_connection(
-                        address.host, address.port, limit=LINE_LIMIT
-                    )
-                    return reader, address
-                reason = f"nobody listens at {address.host}:{address.port}"
-            await asyncio.sleep(0.1)
-        raise ElasticError(
-            f"no coordinator of run {self._spec.id} in {FIND_SECONDS:g} s: {reason}",
-            "the baseline job has probably ended; hp-status tells",
-        )
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError, ElasticError, ValueError):
-            while line := await reader.readline():
-                self._obey(decode(line))
-        if not self._shutdown.done() and not self._leaving:
-            print("elastic: the coordinator is gone; this node's part ends", file=sys.stderr, flush=True)
-        self.end(EXIT_LOST)
-
     def _obey(self, message: Message) -> None:
-        if message["kind"] == "shutdown":
+        kind = message["kind"]
+        if kind == "shutdown":
             self.end(int(message["code"]))
-        elif message["kind"] == "restart" and not self._leaving:
+        elif kind == "restart" and not self._leaving:
             self._workers.restart(str(message["worker"]))
-        elif message["kind"] == "kill":
+        elif kind == "kill":
             self._workers.kill(str(message["worker"]))
+        elif kind == "ranks" and isinstance(self._workers, NodeRanks):
+            self._workers.obey(message)
+        elif kind == "heir":
+            self._succession.heir = int(message["place"])
 
-    async def _show_life(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            self._say("beat")
-
-    async def _drain(self) -> None:
-        if self._writer is not None:
-            with contextlib.suppress(OSError):
-                await asyncio.wait_for(self._writer.drain(), 1.0)
-            self._writer.close()
-
-    def _say(self, kind: str, **fields: object) -> None:
-        if self._writer is not None:
-            self._writer.write(encode(kind, **fields))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def serve(folder: RunFolder, place: Place, client: SlurmClient) -> int:
     """Run the agent, and where it belongs the coordinator; returns the exit code.
 
     Raises:
-        ElasticError: the run's folder cannot be used, or no coordinator was found.
+        ElasticError: the run's folder cannot be used, or nobody coordinates the run.
     """
-    agent = Agent(folder, place)
-    loop = asyncio.get_running_loop()
-    if not place.coordinates:
-        loop.add_signal_handler(signal.SIGTERM, agent.on_terminate)
-        return await agent.run()
-    coordinator = Coordinator(folder, client, place.job_id)
-    loop.add_signal_handler(signal.SIGTERM, coordinator.cancel, "the baseline job was ended (SIGTERM)")
-    working = asyncio.ensure_future(agent.run())
-    working.add_done_callback(lambda task: _give_up(coordinator, task))
-    try:
-        return await coordinator.run()
-    finally:
-        agent.end(0)
-        await asyncio.wait([working])
-
-
-def _give_up(coordinator: Coordinator, agent: asyncio.Task[int]) -> None:
-    """Without the agent beside it, nobody could tell the coordinator how its node's workers end."""
-    if not agent.cancelled() and (error := agent.exception()) is not None:
-        coordinator.fail(str(error))
+    agent = Agent(folder, place, client)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.on_terminate)
+    return await agent.run()
 
 
 def main(argv: Sequence[str] | None = None, client: SlurmClient | None = None) -> int:
@@ -227,8 +273,9 @@ def main(argv: Sequence[str] | None = None, client: SlurmClient | None = None) -
     parser.add_argument("--role", choices=("baseline", "replica"), required=True)
     arguments = parser.parse_args(argv)
     try:
-        place = Place.from_environ(arguments.role, os.environ)
-        return asyncio.run(serve(RunFolder(arguments.run_dir), place, client or _commands()))
+        folder = RunFolder(arguments.run_dir)
+        place = placed(Place.from_environ(arguments.role, os.environ), folder)
+        return asyncio.run(serve(folder, place, client or _commands()))
     except HpctoolsError as error:
         print(f"elastic: {error}", file=sys.stderr)
         return error.exit_code

@@ -8,70 +8,146 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
-from hpctools.elastic.folder import CoordinatorAddress
-from hpctools.elastic.protocol import BEAT_SECONDS, Message, connect, decode, encode
-from hpctools.errors import ElasticError
+from hpctools.elastic.folder import FINAL_STATES, RunFolder
+from hpctools.elastic.protocol import BEAT_SECONDS, SILENCE_SECONDS, Message, connect, decode, encode
+from hpctools.errors import ElasticError, UnreachableError
 
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 2.0
+WELCOME_SECONDS = 1.5
+FIRST_SECONDS = 60.0
+LOOK_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
 
 
 class Channel:
-    """The connection; messages arrive in its own thread.
+    """The connection with whoever coordinates the run; it is made again when it breaks.
+
+    Messages arrive in a thread of its own. What is sent while there is no connection is not kept: the next
+    hello tells how we stand.
 
     Args:
-        hello: who we are; sent with the run's token first.
-        on_message: called with every message.
-        on_lost: called once, when the coordinator is gone.
+        hello: who we are and how we stand; sent with the run's token first.
+        on_message: called with every message but the beats.
+        on_welcome: called with the term of each coordinator that has admitted us.
         beat: what each sign of life carries.
+
+    Raises:
+        UnreachableError: no coordinator answers for FIRST_SECONDS.
+        ElasticError: the run has ended.
     """
 
     def __init__(
         self,
-        address: CoordinatorAddress,
-        hello: Mapping[str, Any],
+        folder: RunFolder,
+        hello: Callable[[], Mapping[str, Any]],
         on_message: Callable[[Message], None],
-        on_lost: Callable[[], None],
+        on_welcome: Callable[[int], None],
         beat: Callable[[], Mapping[str, Any]],
     ) -> None:
-        self._connection = connect(address, CONNECT_TIMEOUT)
+        self._folder = folder
+        self._hello = hello
         self._on_message = on_message
-        self._on_lost = on_lost
+        self._on_welcome = on_welcome
         self._beat = beat
         self._sending = threading.Lock()
         self._closed = threading.Event()
-        self.send("hello", token=address.token, role="worker", **hello)
+        self._lines: BinaryIO | None = None
+        self._connection: socket.socket | None = None
+        self._connect_first()
         for work in (self._listen, self._show_life):
             threading.Thread(target=work, name=f"elastic{work.__name__}", daemon=True).start()
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send a message; one that can no longer arrive is dropped, `on_lost` tells."""
-        try:
-            with self._sending:
-                self._connection.sendall(encode(kind, **fields))
-        except OSError:
-            self.close()
+        """Send a message; one that can no longer arrive is dropped."""
+        with self._sending:
+            self._send(encode(kind, **fields))
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection for good."""
         self._closed.set()
-        with contextlib.suppress(OSError):  # the other side was first
-            self._connection.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
+
+    def _send(self, line: bytes) -> None:
+        try:
+            if self._connection is not None:
+                self._connection.sendall(line)
+        except OSError:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):  # the other side was first
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _connect_first(self) -> None:
+        deadline = time.monotonic() + FIRST_SECONDS
+        while not self._connect():
+            check_not_over(self._folder)
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"no coordinator of {self._folder.path} answers",
+                    "the run's baseline job has probably ended; hp-status tells",
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _connect(self) -> bool:
+        """One attempt to be admitted by the coordinator that the folder names."""
+        try:
+            address = self._folder.coordinator()
+            if address is None:
+                return False
+            connection = connect(address, CONNECT_TIMEOUT)
+        except (ElasticError, UnreachableError):
+            return False
+        connection.settimeout(WELCOME_SECONDS)
+        lines = connection.makefile("rb")
+        # What is sent from now on comes after the hello, and what was before is in it.
+        with self._sending, contextlib.suppress(OSError, ElasticError, KeyError):
+            connection.sendall(encode("hello", token=address.token, role="worker", **self._hello()))
+            if decode(lines.readline())["kind"] == "welcome":
+                connection.settimeout(SILENCE_SECONDS)
+                self._on_welcome(address.term)
+                self._connection, self._lines = connection, lines
+                return True
+        connection.close()
+        return False
 
     def _listen(self) -> None:
-        # A torn connection or line is a lost coordinator.
-        with contextlib.suppress(OSError, ElasticError), self._connection.makefile("rb") as lines:
-            for line in lines:
-                self._on_message(decode(line))
-        self._closed.set()
-        self._on_lost()
+        while not self._closed.is_set():
+            # A torn connection or line, or silence, is a lost coordinator.
+            with contextlib.suppress(OSError, ElasticError, ValueError):
+                self._hear(self._lines)
+            with self._sending:
+                self._hang_up()
+            while not self._closed.is_set() and not self._connect():
+                self._closed.wait(LOOK_SECONDS)
+
+    def _hear(self, lines: BinaryIO | None) -> None:
+        while lines is not None and (line := lines.readline()):
+            message = decode(line)
+            if message["kind"] != "beat":
+                self._on_message(message)
 
     def _show_life(self) -> None:
         while not self._closed.wait(BEAT_SECONDS / 2):
             self.send("beat", **self._beat())
+
+
+def check_not_over(folder: RunFolder) -> None:
+    """Nobody can be part of a run that has ended.
+
+    Raises:
+        ElasticError: it has.
+    """
+    status = folder.status()
+    if status is not None and status.state in FINAL_STATES:
+        raise ElasticError(f"{folder.path} has ended", "submit it again")
 
 
 class Termination:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpctools.elastic.deciding import Verdict
 from hpctools.elastic.protocol import Message
 
 
@@ -33,10 +34,49 @@ class Formed:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """The training waits, its state in memory, for more workers.
+
+    Attributes:
+        have: workers that could train.
+        need: how many it takes.
+    """
+
+    have: int
+    need: int
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A new coordinator has found the training undisturbed: the generation in force stays in force."""
+
+    generation: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A verdict on growing that differs from the one before.
+
+    Attributes:
+        world, possible: workers that train, and that could.
+    """
+
+    world: int
+    possible: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
 class Broken:
-    """The run cannot go on."""
+    """The run cannot go on.
+
+    Attributes:
+        state_is_lost: whether a checkpoint is what it takes to go on.
+    """
 
     reason: str
+    state_is_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,4 +86,4 @@ class Completed:
     members: tuple[str, ...]
 
 
-Effect = Send | Formed | Broken | Completed
+Effect = Send | Formed | Waiting | Adopted | Decided | Broken | Completed

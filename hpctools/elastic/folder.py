@@ -3,6 +3,8 @@
     run.json          RunSpec, written once by hp-submit
     jobs.jsonl        one line a Slurm job of the run (appended by hp-submit and the coordinator)
     coordinator.json  where the coordinator listens, and the run's secret (mode 0600)
+    terms/            a file for each coordinator that the run ever had; the highest number is in office
+    end.json          that somebody wants the run to end, and why
     events.jsonl      what happened, a line each
     history.jsonl     how it stood from time to time, of bounded length
     status.json       how it stands; replaced as a whole
@@ -113,6 +115,19 @@ class CoordinatorAddress:
     token: str = field(repr=False)
     pid: int
     job_id: int
+    term: int = 1
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Somebody wants the run to end; whoever coordinates it then ends it so.
+
+    Attributes:
+        state: that the run is to have: finished, failed or cancelled.
+    """
+
+    state: str
+    message: str
 
 
 class RunFolder:
@@ -136,6 +151,7 @@ class RunFolder:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
             (path / "logs").mkdir(mode=0o700)
+            (path / "terms").mkdir(mode=0o700)
         except OSError as error:
             raise _unwritable(path, error) from None
         folder = cls(path)
@@ -207,6 +223,50 @@ class RunFolder:
             (self.path / "coordinator.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error) from None
+
+    def current_term(self) -> int:
+        """The highest term that anybody has claimed; 0 before the first coordinator."""
+        try:
+            names = [each.name for each in (self.path / "terms").iterdir()]  # opendir(3) asks an NFS server
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise ElasticError(f"cannot read {self.path / 'terms'}: {error}") from None
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def claim_term(self, term: int, **claimant: Any) -> bool:
+        """Become the coordinator of a term; False: somebody else was first.
+
+        link(2) is atomic on every shared file system, and unlike open(2) with O_EXCL its outcome can be told
+        even when the server's answer was lost: by the number of links.
+        """
+        terms = self.path / "terms"
+        temporary = ""
+        try:
+            terms.mkdir(mode=0o700, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".claim.", dir=terms)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps({"time": utc_now(), **claimant}) + "\n")
+            try:
+                (terms / str(term)).hardlink_to(temporary)
+            except FileExistsError:
+                return Path(temporary).stat().st_nlink == 2
+            return True
+        except OSError as error:
+            raise _unwritable(terms / str(term), error) from None
+        finally:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+
+    def ask_to_end(self, ending: Ending) -> None:
+        """Note that the run is to end; the first wish counts."""
+        if self.ending() is None:
+            self._replace("end.json", asdict(ending))
+
+    def ending(self) -> Ending | None:
+        """How somebody wants the run to end; None: nobody does."""
+        values = self._object_if_there("end.json")
+        return None if values is None else Ending(str(values.get("state")), str(values.get("message")))
 
     def append_event(self, event: str, **detail: Any) -> None:
         """Add an event that happens now."""

@@ -1,9 +1,12 @@
-"""A generation on its way into force, as `Membership` keeps it."""
+"""A generation on its way into force, as `Membership` keeps it, and who gives the state to whom in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+NO_STATE = -1
 
 
 @dataclass
@@ -11,12 +14,16 @@ class Member:
     """A worker that is ready to train, or trains.
 
     Attributes:
-        order: its place among the ranks; the baseline's come first.
+        order: its place among the ranks; the first baseline's come first.
         leaving: whether it has to go soon.
+        has_state: whether it trained once and can give its state, which may be an old one.
+        stale: whether it was away from the training, so that its state is only taken when nobody has another.
     """
 
     order: tuple[int, ...]
     leaving: bool = False
+    has_state: bool = False
+    stale: bool = False
 
 
 @dataclass
@@ -24,10 +31,10 @@ class Forming:
     """A generation on its way.
 
     Attributes:
-        members: in rank order.
+        members: in rank order; none while too few are there, and all that hold the state wait parked.
         planned: whether the present generation trains until all agree to switch; else all have parked.
         linked: members that are connected with all others.
-        parked: of how many steps each member's state is the result; -1: it has none.
+        parked: of how many steps each worker's state is the result; -1: it has none.
         committed: whether the members were told to switch.
         admitted: whether those that join were let in, because the first of the others was switching.
         switched: members that train in it.
@@ -44,11 +51,72 @@ class Forming:
     switched: set[str] = field(default_factory=set)
     step: int = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is only a wait for more workers."""
+        return not self.members
 
-def receivers(transfers: dict[str, str], donor: str, members: Sequence[str]) -> list[int]:
+    @property
+    def is_linked(self) -> bool:
+        """Whether all members are connected with each other."""
+        return self.linked >= set(self.members)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether all members have said what their state is."""
+        return set(self.parked) >= set(self.members)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all members train in it."""
+        return self.switched >= set(self.members)
+
+
+def receivers(transfers: Mapping[str, str], donor: str, members: Sequence[str]) -> list[int]:
     """Ranks to which a member sends the state.
 
     Args:
         transfers: who receives from whom.
     """
     return [members.index(receiver) for receiver, sender in transfers.items() if sender == donor]
+
+
+def shared_out(receiving: Sequence[str], donors: Sequence[str]) -> dict[str, str]:
+    """Who receives from whom; every donor serves its share."""
+    return {receiver: donors[place % len(donors)] for place, receiver in enumerate(receiving)}
+
+
+def planned_transfers(forming: Forming, present: Sequence[str]) -> dict[str, str]:
+    """Who receives the state from whom when a planned generation begins.
+
+    Args:
+        present: members of the generation in force.
+    """
+    donors = [each for each in forming.members if each in present]
+    return shared_out([each for each in forming.members if each not in present], donors)
+
+
+def recovery_donors(forming: Forming, stale: set[str]) -> list[str]:
+    """Members whose state the others get: those that are furthest, of those that were there all along.
+
+    Nobody when no member has a state.
+    """
+    held = {each: forming.parked[each] for each in forming.members if forming.parked[each] > NO_STATE}
+    current = {each: step for each, step in held.items() if each not in stale} or held
+    furthest = max(current.values(), default=NO_STATE)
+    return [each for each in current if current[each] == furthest]
+
+
+def recovery_commits(forming: Forming, donors: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What each member of a recovery is told."""
+    transfers = shared_out([each for each in forming.members if each not in donors], donors)
+    return {
+        member: {
+            "generation": forming.number,
+            "agree": False,
+            "report": member == donors[0],
+            "send_to": receivers(transfers, member, forming.members),
+            "receive_from": forming.members.index(transfers[member]) if member in transfers else None,
+        }
+        for member in forming.members
+    }

@@ -6,9 +6,9 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from hpctools.elastic.effects import Formed
+from hpctools.elastic.effects import Decided, Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
 from hpctools.elastic.spec import RunSpec
@@ -18,15 +18,27 @@ STATUS_SECONDS = 0.5
 RATE_SECONDS = 5.0
 
 
+class Office(Protocol):
+    """Who knows whether we are still in office."""
+
+    def holds(self) -> bool:
+        """Whether we are."""
+        ...
+
+
 class FolderJournal:
     """Events, jobs and the status of a run; what cannot be written is said once on standard error.
+
+    Args:
+        fence: tells whether we may still write; None: nobody else could.
 
     Attributes:
         status: how the run stands, as the next `flush` will write it.
     """
 
-    def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec, fence: Office | None = None) -> None:
         self._folder = folder
+        self._fence = fence
         self._history = History(folder)
         self._complained = False
         self._written: RunStatus | None = None
@@ -37,6 +49,8 @@ class FolderJournal:
 
     def event(self, event: str, **detail: Any) -> None:
         """Something happened."""
+        if self._superseded():
+            return
         try:
             self._folder.append_event(event, **detail)
         except ElasticError as error:
@@ -44,6 +58,8 @@ class FolderJournal:
 
     def job(self, role: str, job_id: int) -> None:
         """A job was submitted."""
+        if self._superseded():
+            return
         try:
             self._folder.append_job(role, job_id)
         except ElasticError as error:
@@ -61,7 +77,9 @@ class FolderJournal:
         """
         size = len(formed.members)
         distinct = tuple(dict.fromkeys(nodes))
-        self.change(state="running", generation=formed.generation, world_size=size, nodes=distinct)
+        self.change(
+            state="running", generation=formed.generation, world_size=size, nodes=distinct, message=""
+        )
         for worker, node in zip(formed.members, nodes, strict=True):
             if worker not in formed.before:
                 self.event("joined", worker=worker, node=node, generation=formed.generation)
@@ -73,6 +91,31 @@ class FolderJournal:
                 "step": formed.step,
                 "recovered": formed.recovered,
             }
+
+    def resume(self) -> None:
+        """Go on from what an earlier coordinator wrote."""
+        try:
+            self.status = self._folder.status() or self.status
+        except ElasticError as error:
+            self._complain(error)
+
+    def waits(self, have: int, need: int) -> None:
+        """The training waits for more workers."""
+        self.event("waiting", have=have, need=need)
+        self.change(world_size=0, nodes=(), message=f"waits for workers: {need} are needed, {have} are there")
+
+    def decided(self, decided: Decided) -> None:
+        """A new verdict on growing."""
+        verdict = decided.verdict
+        self.event(
+            "decision",
+            grow=verdict.grow,
+            world=decided.world,
+            possible=decided.possible,
+            to=verdict.to,
+            why=verdict.why,
+            numbers=dict(verdict.numbers),
+        )
 
     def resized(self, measured: Mapping[str, Any]) -> None:
         """A worker has measured the pause of a resize."""
@@ -95,6 +138,8 @@ class FolderJournal:
 
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Write the status when it has changed, not more often than twice a second unless `at_once`."""
+        if self._superseded():
+            return
         self._note(now, at_once)
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
@@ -116,6 +161,9 @@ class FolderJournal:
             self._history.note(now, moment, at_once=at_once)
         except ElasticError as error:
             self._complain(error)
+
+    def _superseded(self) -> bool:
+        return self._fence is not None and not self._fence.holds()
 
     def _complain(self, error: ElasticError) -> None:
         if not self._complained:

@@ -9,69 +9,73 @@ A *generation* is a numbered membership in rank order. There are two ways from o
   links anew; those that are behind receive the state of one that is ahead, and the step in flight is done
   again.
 
+With fewer workers than the smallest allowed size, those that hold the state wait parked until a recovery with
+newcomers makes an allowed size. A coordinator that takes over first hears how the workers stand (`assembly`).
+
 Nothing here waits, reads a clock or talks: methods take what happened and leave effects in `effects`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
 
-from hpctools.elastic.effects import Broken, Completed, Effect, Formed, Send
-from hpctools.elastic.forming import Forming, Member, receivers
+from hpctools.elastic import forming as forms
+from hpctools.elastic import selection
+from hpctools.elastic.assembly import Assembly, Returned
+from hpctools.elastic.effects import Adopted
+from hpctools.elastic.forming import Member
+from hpctools.elastic.generations import LINK_ATTEMPTS, RECOVERIES, RETRY_SECONDS, STATE_IS_LOST, Generations
 
-LINK_ATTEMPTS = 3
-RETRY_SECONDS = 0.5
-RECOVERIES = 50
-STATE_IS_LOST = "no worker that holds the state of the training is left"
+__all__ = ["LINK_ATTEMPTS", "RECOVERIES", "STATE_IS_LOST", "Membership"]
 
 
-class Membership:
+class Membership(Generations):
     """The state machine of a run's generations.
 
     Args:
-        first_size: workers that must be ready before training starts.
-        largest: most workers that may train at a time.
-        settle: seconds that growth waits for more workers after one became ready.
-        patience: the same while workers are known to be starting: one resize is better than two, and
-            processes that start take their node's neighbours time, too.
-    """
+        sizes: allowed numbers of workers, ascending; training begins with the first, all of them baseline's.
+        growth: decides when to grow.
+        faulty_wait: seconds for which the training waits for somebody that vanished to come back before it
+            goes on with fewer.
 
-    def __init__(self, first_size: int, largest: int, settle: float = 0.5, patience: float = 3.0) -> None:
-        self.effects: list[Effect] = []
-        self.generation = 0
-        self.members: tuple[str, ...] = ()
-        self._first_size = first_size
-        self._largest = largest
-        self._settle = settle
-        self._patience = patience
-        self._starting = 0
-        self._ready: dict[str, Member] = {}
-        self._participants: set[str] = set()  # those that may hold the training's state
-        self._forming: Forming | None = None
-        self._last_number = 0
-        self._done: set[str] = set()
-        self._ended = False
-        self._started = False
-        self._grow_after = 0.0
-        self._grow_at_last = 0.0
-        self._failed_links = 0
-        self._step = 0
-        self._recoveries = 0  # since the last step that was completed
+    Attributes:
+        facts: what is known for the growth's decision; the coordinator keeps all but the first three current.
+    """
 
     # What workers and agents report
 
     def ready(self, worker: str, order: tuple[int, ...], now: float) -> None:
         """A worker has built and rehearsed everything and waits to be let in."""
-        if self._wanted() == self.members:
-            self._grow_at_last = now + max(self._settle, self._patience)
+        if len(self._wanted()) <= len(self.members):
+            self.facts = replace(self.facts, waiting_since=now)
         self._ready[worker] = Member(order)
-        self._grow_after = max(self._grow_after, now + self._settle)
+        self.facts = replace(self.facts, last_ready=now)
         self.consider(now)
+
+    def returned(self, worker: str, order: tuple[int, ...], how: Returned, now: float) -> None:
+        """A worker has come that was in the run already, under another coordinator or until it was lost."""
+        self._last_number = max(self._last_number, how.seen, how.generation)
+        if how.left or self._ended:
+            self._send(worker, "release" if how.left else "stop")
+        elif self._assembly is not None:
+            self._assembly.add(worker, how, now)
+            if how.ready:
+                self._ready[worker] = Member(order, has_state=how.completed >= 0)
+            self.consider(now)
+        elif how.engaged:
+            self._ready[worker] = Member(order, has_state=how.completed >= 0, stale=True)
+            self._participants.add(worker)
+            self._started = True
+            self._recover(now)
+            self.consider(now)
+        elif how.ready:
+            self.ready(worker, order, now)
+            self._ready[worker].has_state = how.completed >= 0
 
     def expect(self, workers: int) -> None:
         """So many workers have been started and are not ready yet."""
-        self._starting = workers
+        self.facts = replace(self.facts, starting=workers)
 
     def is_last(self, worker: str) -> bool:
         """Whether nobody else holds the state: without this worker the run would be over."""
@@ -81,31 +85,56 @@ class Membership:
         """Whether a worker has become ready and is still there."""
         return worker in self._ready
 
+    @property
+    def known(self) -> frozenset[str]:
+        """All workers that have become ready and are still there."""
+        return frozenset(self._ready)
+
+    @property
+    def phase(self) -> str:
+        """In which phase the run is, in the words of `watchers.View`."""
+        forming = self._forming
+        if self._ended:
+            return "finishing"
+        if not self._started:
+            return "starting"
+        if forming is None:
+            return "running"
+        return "waiting" if forming.waits else "resizing" if forming.planned else "recovering"
+
     def leaving(self, workers: Iterable[str], now: float) -> None:
         """Workers have to go soon; those that take part go at a step boundary."""
         for worker in workers:
             if worker in self._ready:
                 self._ready[worker].leaving = True
-                if worker not in self._participants:
+                if worker not in self._participants and self._assembly is None:
                     self._drop(worker)
+                    if self._forming is not None and worker in self._forming.members:
+                        self._given_up_with(now)
         self.consider(now)
 
     def lost(self, worker: str, now: float) -> None:
         """A worker's connection broke, or it fell silent."""
+        if self._assembly is not None:
+            self._assembly.workers.pop(worker, None)
         if self._ready.pop(worker, None) is None:
             return
         self._done.discard(worker)
         if worker in self._participants:
             self._participants.discard(worker)
-            self._recover()
+            self._await_return(now)
+            self._recover(now)
         elif self._forming is not None and worker in self._forming.members:
-            self._forming = None
+            self._given_up_with(now)
         self.consider(now)
 
-    def left(self, worker: str, now: float) -> None:
-        """A leaver has switched out; it waits for its release."""
-        if self._ready.pop(worker, None) is not None:
-            self._participants.discard(worker)
+    def left(self, worker: str, now: float, *, stays: bool = False) -> None:
+        """A member has switched out: it waits for its release, or (`stays`) to be let in again."""
+        self._participants.discard(worker)
+        if stays and worker in self._ready:
+            self._ready[worker].has_state = True
+        else:
+            self._ready.pop(worker, None)
         self.consider(now)
 
     def trains(self, worker: str) -> bool:
@@ -115,7 +144,7 @@ class Membership:
     def store(self, worker: str, generation: int, host: str, port: int) -> None:
         """The new rank 0 offers the store through which the others find each other."""
         forming = self._forming_as(generation)
-        if forming is not None and worker == forming.members[0]:
+        if forming is not None and forming.members[:1] == (worker,):
             for member in forming.members[1:]:
                 self._send(member, "link", generation=generation, host=host, port=port)
 
@@ -124,7 +153,7 @@ class Membership:
         forming = self._forming_as(generation)
         if forming is not None:
             forming.linked.add(worker)
-            self._commit_if_complete(forming)
+            self._commit_if_complete(forming, now)
             self.consider(now)
 
     def link_failed(self, worker: str, generation: int, now: float) -> None:
@@ -135,20 +164,22 @@ class Membership:
         self._failed_links += 1
         self._forming = None
         if forming.planned:
-            self._grow_after = now + RETRY_SECONDS * self._failed_links
-            self._retry_planned(forming)
+            self._retry_after = now + RETRY_SECONDS * self._failed_links
+            self._retry_planned(forming, now)
         elif self._failed_links < 2 * LINK_ATTEMPTS:
-            self._recover()
+            self._recover(now)
         else:
             self._break("the workers that are left cannot connect with each other")
         self.consider(now)
 
-    def parked(self, worker: str, generation: int, completed: int) -> None:
+    def parked(self, worker: str, generation: int, completed: int, now: float) -> None:
         """A worker has stopped training and says how many steps its state is the result of; -1: none."""
         forming = self._forming_as(generation)
+        if worker in self._ready:
+            self._ready[worker].has_state = completed > forms.NO_STATE
         if forming is not None:
             forming.parked[worker] = completed
-            self._commit_if_complete(forming)
+            self._commit_if_complete(forming, now)
 
     def failed(self, worker: str, generation: int, now: float) -> None:
         """The generation's group broke under a worker."""
@@ -156,8 +187,10 @@ class Membership:
         in_force = generation == self.generation or (
             forming is not None and forming.committed and generation == forming.number
         )
-        if worker in self._participants and in_force and not self._recovering_after(generation):
-            self._recover()
+        if self._assembly is not None and (known := self._assembly.workers.get(worker)) is not None:
+            self._assembly.workers[worker] = replace(known, broken=True)
+        elif worker in self._participants and in_force and not self._recovering_after(generation):
+            self._recover(now)
             self.consider(now)
 
     def switching(self, worker: str, generation: int) -> None:
@@ -174,216 +207,136 @@ class Membership:
             return
         forming.switched.add(worker)
         forming.step = max(forming.step, step)
-        if forming.switched >= set(forming.members):
+        if forming.is_complete:
             self._in_force(forming)
             self.consider(now)
 
     def done(self, worker: str) -> None:
         """A worker has completed the last step."""
         self._done.add(worker)
-        recovering = self._forming is not None and not self._forming.planned
-        training = self._training()
-        if not recovering and not self._ended and self._done >= training:
-            self._ended = True
-            self._forming = None
-            for member in sorted(self._ready):
-                self._send(member, "finish" if member in training else "stop")
-            self.effects.append(Completed(tuple(sorted(training))))
+        self._complete_if_done()
+
+    # What others order
+
+    def take_over(self, generation: int, now: float) -> None:
+        """We coordinate a run that another one coordinated: hear first how its workers stand.
+
+        Args:
+            generation: the last one that is known to have been in force; 0: none.
+        """
+        self._assembly = Assembly(now)
+        self._last_number = self.generation = generation
+        self._started = generation > 0
+
+    def roll_back(self, to_step: int, skip: Sequence[int], now: float) -> None:
+        """All go back to their state after `to_step` steps, and leave out the batches of steps `skip`.
+
+        How far they really went back they say when they park; who has no such state receives it.
+        """
+        self._roll_back = {"to_step": to_step, "skip": list(skip)}
+        self._step = min(self._step, to_step)
+        self._recover(now)
+
+    def begin_again(self) -> None:
+        """All workers are ended and started again; the first generation begins with what a checkpoint has."""
+        self._ended = self._started = False
+        self._any_role = True
+        self._forming = self._assembly = None
+        self._ready.clear()
+        self._participants.clear()
+        self._done.clear()
+        self._roll_back = {}
+        self._step = self._recoveries = self._failed_links = 0
+        self.generation, self.members = 0, ()
 
     def consider(self, now: float) -> None:
         """Begin the next generation when one is wanted and none is on its way."""
-        if self._ended or self._must_await_forming():
+        self._look_at = None
+        if self._ended or (self._assembly is not None and not self._assembled(self._assembly, now)):
             return
-        wanted = self._wanted()
+        if self._must_await_forming():
+            return
         if not self._started:
-            if len(wanted) >= self._first_size and self._baseline_complete(wanted):
-                self._started = True
-                self._participants = set(wanted)
-                self._form(wanted, planned=False)
-        elif wanted != self.members and set(wanted) & set(self.members):
-            grows = set(wanted) > set(self.members)
-            if not grows or now >= self._when_to_grow():
-                self._form(wanted, planned=True)
+            self._consider_first()
+        elif self._forming is not None:
+            self._consider_waiting(now)
+        else:
+            self._consider_change(now)
 
     def next_look(self) -> float | None:
         """When `consider` should be called again though nothing happened; None: no need."""
-        waits = self._started and self._forming is None and self._wanted() != self.members
-        return self._when_to_grow() if waits else None
+        return None if self._ended else self._look_at
 
-    # How generations come about
+    # What to do next
 
-    def _must_await_forming(self) -> bool:
-        """Whether a generation is on its way; one with a leaver in it is given up while it can be."""
-        forming = self._forming
-        if forming is None:
+    def _assembled(self, assembly: Assembly, now: float) -> bool:
+        """Whether enough is known of the workers to go on; then go on."""
+        members = assembly.undisturbed()
+        if not members and now < assembly.deadline():
+            self._look_at = assembly.deadline()
             return False
-        if not forming.planned or forming.committed or not self._has_leaver(forming):
-            return True
-        self._forming = None
-        return False
+        self._assembly = None
+        workers = {name: each for name, each in assembly.workers.items() if name in self._ready}
+        self._participants = {name for name, each in workers.items() if each.engaged}
+        self._started = self._started or bool(self._participants)
+        if any(each.finished for each in workers.values()):
+            self._complete({name for name, each in workers.items() if each.trains})
+            return False
+        if members:
+            self._adopt(members, workers)
+        elif self._started:
+            self._recover(now)
+        return not self._ended
 
-    def _when_to_grow(self) -> float:
-        return max(self._grow_after, self._grow_at_last) if self._starting else self._grow_after
+    def _adopt(self, members: tuple[str, ...], workers: dict[str, Returned]) -> None:
+        self.generation, self.members = workers[members[0]].generation, members
+        self._step = max(workers[member].completed for member in members)
+        self.effects.append(Adopted(self.generation, members))
+        self._done |= {member for member in members if workers[member].done}
+        self._complete_if_done()
 
-    def _has_leaver(self, forming: Forming) -> bool:
-        return any(self._ready[each].leaving for each in forming.members if each in self._ready)
+    def _consider_first(self) -> None:
+        wanted = self._wanted()
+        if len(wanted) >= self._sizes[0] and (self._any_role or self._baseline_complete(wanted)):
+            self._started = True
+            self._participants = set(wanted)
+            self._form(wanted, planned=False)
 
-    def _wanted(self) -> tuple[str, ...]:
-        staying = [worker for worker, member in self._ready.items() if not member.leaving]
-        return tuple(sorted(staying, key=lambda worker: self._ready[worker].order)[: self._largest])
-
-    def _baseline_complete(self, wanted: Sequence[str]) -> bool:
-        return sum(self._ready[each].order[0] == 0 for each in wanted) >= self._first_size
-
-    def _form(self, members: tuple[str, ...], *, planned: bool) -> None:
-        self._last_number += 1
-        forming = self._forming = Forming(self._last_number, members, planned)
-        for rank, member in enumerate(members):
-            self._send(
-                member, "form", generation=forming.number, rank=rank, world=len(members), recover=not planned
-            )
-
-    def _recover(self) -> None:
-        """Go on with those that hold the state and can stay."""
-        if self._ended:
+    def _consider_waiting(self, now: float) -> None:
+        """Go on as soon as there are enough."""
+        holders = self._holders()
+        if holders and self._recovery_members(holders, now):
+            self._recoveries = 0
+            self._recover(now)
             return
-        for worker in [each for each in self._participants if self._leaves(each)]:
-            self._participants.discard(worker)
-            self._drop(worker)
-        remaining = [worker for worker in self._ready if worker in self._participants]
-        if not remaining:
-            self._break(STATE_IS_LOST)
+        self._say_that_we_wait(now)
+        if now < self._wait_until:
+            self._look_at = self._wait_until
+
+    def _consider_change(self, now: float) -> None:
+        wanted = self._wanted()
+        if wanted == self.members:
             return
-        self._done.clear()
-        self._recoveries += 1
-        if self._recoveries > RECOVERIES:
-            self._break(f"the workers lost each other {RECOVERIES} times in step {self._step}")
+        if not set(wanted) & set(self.members):
+            # Who has to leave trains on while nobody could go on without it.
+            if self._recovery_members(self._holders(), now) != self.members:
+                self._recover(now)
             return
-        self._form(tuple(sorted(remaining, key=lambda each: self._ready[each].order)), planned=False)
+        if set(wanted) > set(self.members):
+            wanted = self._grown(wanted, now)
+        if wanted != self.members:
+            self._form(wanted, planned=True)
 
-    def _commit_if_complete(self, forming: Forming) -> None:
-        everyone = set(forming.members)
-        if forming.committed or not forming.linked >= everyone:
-            return
-        if forming.planned:
-            self._commit_planned(forming)
-        elif set(forming.parked) >= everyone:
-            self._commit_recovery(forming)
-
-    def _commit_planned(self, forming: Forming) -> None:
-        forming.committed = True
-        self._failed_links = 0
-        transfers = self._planned_transfers(forming)
-        reporter = next(each for each in forming.members if each in self._participants)
-        for member in self._present():
-            if member in forming.members:
-                self._send(
-                    member,
-                    "commit",
-                    generation=forming.number,
-                    agree=True,
-                    report=member == reporter,
-                    send_to=receivers(transfers, member, forming.members),
-                )
-            else:
-                self._send(member, "commit", generation=forming.number, agree=True, leave=True)
-        self._participants.update(forming.members)
-
-    def _planned_transfers(self, forming: Forming) -> dict[str, str]:
-        """Who receives the state from whom; every survivor serves its share."""
-        donors = [each for each in forming.members if each in self.members]
-        joiners = [each for each in forming.members if each not in self.members]
-        return {joiner: donors[place % len(donors)] for place, joiner in enumerate(joiners)}
-
-    def _admit(self, forming: Forming) -> None:
-        for joiner, donor in self._planned_transfers(forming).items():
-            self._send(
-                joiner,
-                "commit",
-                generation=forming.number,
-                agree=False,
-                receive_from=forming.members.index(donor),
-            )
-
-    def _commit_recovery(self, forming: Forming) -> None:
-        furthest = max(forming.parked.values())
-        if furthest < 0 and self.generation > 0:
-            self._break(STATE_IS_LOST)
-            return
-        forming.committed = True
-        self._failed_links = 0
-        donors = [each for each in forming.members if forming.parked[each] == furthest]
-        donors = donors if furthest >= 0 else donors[:1]
-        behind = [each for each in forming.members if each not in donors]
-        transfers = {each: donors[place % len(donors)] for place, each in enumerate(behind)}
-        for member in forming.members:
-            donor = transfers.get(member)
-            self._send(
-                member,
-                "commit",
-                generation=forming.number,
-                agree=False,
-                report=member == donors[0],
-                send_to=receivers(transfers, member, forming.members),
-                receive_from=None if donor is None else forming.members.index(donor),
-            )
-
-    def _in_force(self, forming: Forming) -> None:
-        before, self.members = self.members, forming.members
-        self.generation, self._forming = forming.number, None
-        if forming.step > self._step:
-            self._step, self._recoveries = forming.step, 0
-        for worker in [each for each in before if each not in self.members]:
-            self._send(worker, "release")
-        self._participants = set(self.members)
-        self.effects.append(
-            Formed(forming.number, self.members, before, forming.step, recovered=not forming.planned)
-        )
-
-    # Small words
-
-    def _present(self) -> set[str]:
-        """Members of the generation in force that are still there."""
-        return {each for each in self.members or self._participants if each in self._ready}
-
-    def _training(self) -> set[str]:
-        """Members that do steps now: of the next generation once one of them has switched."""
-        forming = self._forming
-        if forming is not None and forming.admitted:
-            return {each for each in forming.members if each in self._ready}
-        return self._present()
-
-    def _leaves(self, worker: str) -> bool:
-        member = self._ready.get(worker)
-        return member is None or member.leaving
-
-    def _recovering_after(self, generation: int) -> bool:
-        forming = self._forming
-        return forming is not None and not forming.planned and forming.number > generation
-
-    def _forming_as(self, generation: int) -> Forming | None:
-        forming = self._forming
-        return forming if forming is not None and forming.number == generation else None
-
-    def _retry_planned(self, forming: Forming) -> None:
-        """After too many attempts, do without those that would join; when only leaving is left, recover."""
-        if self._failed_links < LINK_ATTEMPTS:
-            return
-        self._failed_links = 0
-        joiners = [each for each in forming.members if each not in self._participants]
-        for joiner in joiners:
-            self._drop(joiner)
-        if not joiners:
-            self._recover()
-
-    def _break(self, reason: str) -> None:
-        self._ended = True
-        self._forming = None
-        self.effects.append(Broken(reason))
-
-    def _drop(self, worker: str) -> None:
-        self._ready.pop(worker, None)
-        self._send(worker, "release")
-
-    def _send(self, to: str, kind: str, **fields: Any) -> None:
-        self.effects.append(Send(to, {"kind": kind, **fields}))
+    def _grown(self, wanted: tuple[str, ...], now: float) -> tuple[str, ...]:
+        """Those that should train when the growth's judge has been heard."""
+        if now < self._retry_after:
+            self._look_at = self._retry_after
+            return self.members
+        world = len(self.members)
+        verdict = self._growth.judge(now, world, len(wanted), self.facts)
+        self._note_verdict(world, len(wanted), verdict)
+        if not verdict.grow:
+            self._look_at = verdict.not_before
+            return self.members
+        size = selection.largest_within(self._sizes, min(verdict.to, len(wanted)))
+        return selection.wanted(self._ready, self.members, max(size, world))

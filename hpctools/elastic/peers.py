@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.protocol import encode
+from hpctools.elastic.protocol import encode, worker_place
 
 
 @dataclass
 class Agent:
-    """An agent that has reported, and what runs under it."""
+    """An agent that has reported, and what runs under it.
+
+    Attributes:
+        order: its place among the run's nodes; those of the first baseline job come first.
+        seen: when it was last heard.
+        leaving: whether its node is wanted by somebody else, or is given up.
+        running: names of its workers' processes.
+        restarts: of its workers, after they had ended badly, without a long time between them.
+        reason: why it will have gone, when it goes.
+    """
 
     writer: asyncio.StreamWriter
     name: str
-    order: tuple[int, int]
+    order: tuple[int, ...]
     node: str
     job_id: int
     is_baseline: bool
@@ -23,17 +33,23 @@ class Agent:
     leaving: bool = False
     running: set[str] = field(default_factory=set)
     restarts: int = 0
+    last_restart: float = 0.0
     reason: str = "lost"
 
 
 @dataclass
 class Worker:
-    """A worker that has reported."""
+    """A worker that has reported.
+
+    Attributes:
+        step: completed steps as it last said; None: nothing yet.
+    """
 
     writer: asyncio.StreamWriter
     name: str
     agent: str
     seen: float
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,12 +57,70 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        state: finished, failed or cancelled.
+        state: finished, failed or cancelled; or superseded, when another coordinator goes on with it.
         message: why; empty when finished.
+        code: exit code of the baseline job; None: the state's own.
     """
 
     state: str
     message: str = ""
+    code: int | None = None
+
+
+class Roster:
+    """Agents and workers that are connected, and names that must not come back.
+
+    Attributes:
+        expelled: workers that were given up and may still run.
+        departed: workers that left as agreed.
+        judged: workers whose end was dealt with.
+        restarting: workers that are ended because we want them to be started again.
+    """
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        self.workers: dict[str, Worker] = {}
+        self.expelled: set[str] = set()
+        self.departed: set[str] = set()
+        self.judged: set[str] = set()
+        self.restarting: set[str] = set()
+
+    def workers_of(self, agent: Agent) -> list[Worker]:
+        """An agent's workers that are connected."""
+        return [each for each in self.workers.values() if each.agent == agent.name]
+
+    def agents_on(self, node: str) -> list[Agent]:
+        """The agents on a node; of several jobs of the run, when Slurm puts them there."""
+        return [each for each in self.agents.values() if each.node == node]
+
+    def agent_of(self, worker: str) -> Agent | None:
+        """The agent that started a worker."""
+        return self.agents.get(worker_place(worker)[0])
+
+    def node_of(self, worker: str) -> str:
+        """The node of a worker; `?` when its agent has gone."""
+        agent = self.agent_of(worker)
+        return agent.node if agent is not None else "?"
+
+    def tell_workers(self, kind: str, **fields: Any) -> None:
+        """A message to all workers."""
+        for worker in self.workers.values():
+            write(worker.writer, kind, **fields)
+
+    def tell_agents(self, kind: str, **fields: Any) -> None:
+        """A message to all agents."""
+        for agent in self.agents.values():
+            write(agent.writer, kind, **fields)
+
+    def order_of(self, worker: str) -> tuple[int, ...]:
+        """A worker's place among the ranks."""
+        name, local, attempt = worker_place(worker)
+        return (*self.agents[name].order, local, attempt)
+
+    def starting(self, known: Iterable[str]) -> int:
+        """Workers that run and have not yet come so far that they could train."""
+        running = {name for agent in self.agents.values() if not agent.leaving for name in agent.running}
+        return len(running - set(known))
 
 
 def write(writer: asyncio.StreamWriter, kind: str, **fields: Any) -> None:

@@ -11,14 +11,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.protocol import worker_name, worker_place
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError
 from hpctools.slurm import run
 
 TAIL_LINES = 20
 NOT_STARTED = 127
+INCARNATION = "HPCTOOLS_AGENT_STARTED"  # how often this node's agent was started again, by the batch script
 RESTART_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
 
@@ -85,16 +88,30 @@ class Workers:
         self._agent = agent
         self._say = say
         self._shows_output = shows_output
+        # A worker's name is never used twice, also not by an agent that was started again.
+        self._first_attempt = 100 * int(os.environ.get(INCARNATION, "0"))
         self._attempts: dict[int, int] = {}
+        self._ended: dict[int, dict[str, Any]] = {}
         self._running: dict[str, int] = {}
         self._watching: set[asyncio.Task[None]] = set()
         self._none_left = asyncio.Event()
         self._no_restart = asyncio.Event()
 
+    @property
+    def running(self) -> list[str]:
+        """Names of the workers whose processes run."""
+        return list(self._running)
+
+    @property
+    def ended(self) -> list[dict[str, Any]]:
+        """How those workers ended that were not started again: what was said about each."""
+        return list(self._ended.values())
+
     def spawn(self, local: int) -> None:
         """Start the user's command as the node's worker number `local`."""
-        attempt = self._attempts[local] = self._attempts.get(local, -1) + 1
-        name = f"{self._agent}.{local}.{attempt}"
+        attempt = self._attempts[local] = self._attempts.get(local, self._first_attempt - 1) + 1
+        name = worker_name(self._agent, local, attempt)
+        self._ended.pop(local, None)
         self._none_left.clear()
         self._say("spawned", worker=name)
         words = LastWords()
@@ -102,7 +119,7 @@ class Workers:
             pid, wait = self._start(name, words, shown=self._shows_output and local == 0)
         except (CommandError, OSError) as error:
             words.close()
-            self._say("exited", worker=name, code=NOT_STARTED, tail=[str(error)])
+            self._tell_end(name, NOT_STARTED, [str(error)])
             self._none_left.set()
             return
         self._running[name] = pid
@@ -111,8 +128,10 @@ class Workers:
         task.add_done_callback(self._watching.discard)
 
     def restart(self, worker: str) -> None:
-        """Start a worker again that has ended."""
-        self.spawn(int(worker.split(".")[1]))
+        """Start a worker again that has ended; one that was started again already is not."""
+        _, local, attempt = worker_place(worker)
+        if self._attempts.get(local) == attempt and worker not in self._running:
+            self.spawn(local)
 
     def kill(self, worker: str) -> None:
         """End a worker that no longer answers."""
@@ -159,9 +178,14 @@ class Workers:
         code = await in_own_thread(wait)
         await words.spoken(LAST_WORDS_SECONDS)
         self._running.pop(worker, None)
-        self._say("exited", worker=worker, code=code, tail=list(words.tail))
+        self._tell_end(worker, code, list(words.tail))
         if not self._running:
             self._none_left.set()
+
+    def _tell_end(self, worker: str, code: int, tail: list[str]) -> None:
+        ended = {"worker": worker, "code": code, "tail": tail}
+        self._ended[worker_place(worker)[1]] = ended
+        self._say("exited", **ended)
 
     def _environment(self, worker: str) -> dict[str, str]:
         return {

@@ -1,6 +1,8 @@
 """How agents, workers and the coordinator talk: one JSON object a line, the first one says who speaks.
 
-Connection opens with {"kind": "hello", "role": "agent" | "worker", "token": ...}; a wrong token closes it.
+Connection opens with {"kind": "hello", "role": "agent" | "worker", "token": ...}; a wrong token closes it, a
+right one is answered with {"kind": "welcome", "term": ...}. Both sides send a beat now and then; who is
+silent for SILENCE_SECONDS is taken to be gone.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ Message = dict[str, Any]
 
 LINE_LIMIT = 1 << 20
 BEAT_SECONDS = 0.5
-SILENCE_SECONDS = 3.0
+SILENCE_SECONDS = 2.7  # so that silence is noticed within 3 s, looking included
 
 
 def encode(kind: str, **fields: Any) -> bytes:
@@ -38,6 +40,21 @@ def decode(line: bytes) -> Message:
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise ElasticError(f"received a line that is no message: {line[:80]!r}")
     return message
+
+
+def worker_name(agent: str, local: int, attempt: int) -> str:
+    """The name of an agent's worker number `local`, started for the `attempt`th time (from 0)."""
+    return f"{agent}.{local}.{attempt}"
+
+
+def worker_place(worker: str) -> tuple[str, int, int]:
+    """The inverse of `worker_name`.
+
+    Raises:
+        ValueError: it is no worker's name.
+    """
+    agent, local, attempt = worker.rsplit(".", 2)
+    return agent, int(local), int(attempt)
 
 
 def token_matches(given: object, expected: str) -> bool:

@@ -21,10 +21,8 @@ from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
 from hpctools.elastic.state import receive_state, send_state
 from hpctools.elastic.timing import StepClock
-from hpctools.errors import ElasticError
 
 RELEASE_SECONDS = 5.0
-ORPHAN_SECONDS = 10.0
 NO_STATE = -1
 
 
@@ -33,6 +31,7 @@ class _Commit:
     generation: int
     agree: bool
     leave: bool = False
+    stay: bool = False
     report: bool = False
     send_to: tuple[int, ...] = ()
     receive_from: int | None = None
@@ -48,8 +47,11 @@ class RunSession:
         progress: what the signs of life tell (step, loss, ...).
 
     Raises:
-        UnreachableError: the coordinator does not answer.
-        ElasticError: the run's folder names none.
+        UnreachableError: no coordinator answers.
+        ElasticError: the run has ended.
+
+    Attributes:
+        term: of the coordinator that has admitted us last.
     """
 
     is_lone = False
@@ -60,7 +62,14 @@ class RunSession:
         self._state = state
         self._progress = progress
         self._changed = threading.Condition()
+        self._worker = worker
         self._group: Group | None = None
+        self._standing = 0  # the generation that we are in, or have left last
+        self._trains = False
+        self._is_ready = self._is_done = self._has_left = False
+        self._broken = 0
+        self._seen = 0
+        self.term = 0
         self._retired: Group | None = None
         self._has_state = False
         self._links: dict[int, Group] = {}
@@ -77,13 +86,8 @@ class RunSession:
         self._clock = StepClock()
         self._termination = Termination()
         self._host = own_address()[1]
-        address = folder.coordinator()
-        if address is None:
-            raise ElasticError(f"{folder.path} names no coordinator", "the run has ended; submit it again")
-        self.term = address.term
         die_with_parent()
-        hello = {"worker": worker, "pid": os.getpid()}
-        self._channel = Channel(address, hello, self._on_message, self._on_lost, self._beat)
+        self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
 
     @property
     def group(self) -> Group:
@@ -95,14 +99,10 @@ class RunSession:
 
     def enter(self) -> None:
         """Wait to be let in, and receive the state."""
+        with self._changed:
+            self._is_ready = True
         self._channel.send("ready")
-        while self._group is None:
-            self._wait(lambda: self._recover > 0 or any(not each.agree for each in self._commits.values()))
-            self._go_if_told()
-            if self._recover:
-                self._rejoin()
-            else:
-                self._switch(max(self._commits))
+        self._await_admission()
 
     def boundary(self) -> None:
         """Between two steps: switch to the next generation, or leave, when that was agreed."""
@@ -150,6 +150,8 @@ class RunSession:
         self._report(self._clock.result(at_once=True))
         self._channel.send("beat", **self._beat())
         while not self._finished:
+            with self._changed:
+                self._is_done = True
             self._channel.send("done", step=self._state.completed)
             self._wait(lambda: self._finished or self._must_rejoin())
             if not self._finished:
@@ -172,11 +174,28 @@ class RunSession:
 
     # From one generation to the next
 
+    def _await_admission(self) -> None:
+        """Until we train: let in, or part of a recovery."""
+        while not self._trains:
+            self._wait(lambda: self._must_rejoin() or self._admission() is not None)
+            self._go_if_told()
+            admission = self._admission()
+            if self._must_rejoin() or admission is None:
+                self._rejoin()
+            else:
+                self._switch(admission)
+
+    def _admission(self) -> int | None:
+        """The newest generation that lets us in."""
+        let_in = [each.generation for each in self._commits.values() if not each.agree]
+        newest = max(let_in, default=0)
+        return newest if newest > self._standing and newest >= self._recover else None
+
     def _switch(self, generation: int) -> None:
         commit = self._commits[generation]
         try:
             if commit.leave:
-                self._hand_over(generation)
+                self._hand_over(commit)
             elif not self._take_part(commit):
                 self._rejoin()
         except RuntimeError as error:
@@ -187,17 +206,20 @@ class RunSession:
         """Park until the generation that recovers the run is in force, and be part of it."""
         while self._must_rejoin():
             generation = self._recover
+            with self._changed:
+                self._is_done = False
             self._go_back(self._roll_backs.get(generation))
             completed = self._state.completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
-            self._wait_parked(lambda: generation in self._commits or self._recover > generation)  # noqa: B023
+            self._wait_parked(lambda: self._admission() is not None or self._recover > generation)  # noqa: B023
             self._go_if_told()
-            if self._recover > generation:
+            admission = self._admission()
+            if self._recover > generation or admission is None:
                 continue
             try:
-                self._take_part(self._commits[generation])
+                self._take_part(self._commits[admission])
             except RuntimeError as error:
-                self._await_recovery(generation, error)
+                self._await_recovery(admission, error)
 
     def _take_part(self, commit: _Commit) -> bool:
         """Move the state and train in the generation from now on; False: called away."""
@@ -246,17 +268,32 @@ class RunSession:
         # The old group stays until everybody has come over: closing it early could tear a late message.
         if self._group is not None:
             self._group.close()
-        self._retired, self._group = self._group, group
+        with self._changed:
+            self._retired, self._group = self._group, group
+            self._standing, self._trains = group.number, True
         for generation in [each for each in self._links if each <= group.number]:
             del self._links[generation]
 
-    def _hand_over(self, generation: int) -> None:
-        state = self._state
+    def _hand_over(self, commit: _Commit) -> None:
+        state, generation = self._state, commit.generation
         if isinstance(state, Resharding) and not state.move(self.group, None, self._runner(generation)):
             self._rejoin()
-        self._leave(generation)
+            return
+        if commit.stay:
+            self._stand_by(generation)
+        else:
+            self._leave(generation)
+
+    def _stand_by(self, generation: int) -> None:
+        """No allowed size needs us at present: wait, with what we have, until one does."""
+        with self._changed:
+            self._standing, self._trains = generation, False
+        self._channel.send("left", generation=generation, stays=True)
+        self._await_admission()
 
     def _leave(self, generation: int) -> None:
+        with self._changed:
+            self._has_left, self._trains = True, False
         self._channel.send("left", generation=generation)
         with self._changed:
             self._changed.wait_for(lambda: self._end is not None, RELEASE_SECONDS)
@@ -305,12 +342,14 @@ class RunSession:
         return run
 
     def _await_recovery(self, generation: int, error: RuntimeError) -> None:
+        with self._changed:
+            self._broken = max(self._broken, generation)
         self._channel.send("failed", generation=generation, reason=str(error)[:500])
         self._wait(lambda: self._recover > generation)
         self._go_if_told()
 
     def _must_rejoin(self) -> bool:
-        return self._recover > (self._group.number if self._group is not None else 0)
+        return self._recover > self._standing
 
     def _go_if_told(self) -> None:
         if self._end is not None and not self._finished:
@@ -326,13 +365,42 @@ class RunSession:
         if self._termination.requested:
             return {"leaving": True}
         group = self._group
-        return self._progress() if group is not None and group.rank == 0 else {}
+        if group is None or not self._trains:
+            return {}
+        return {"rank": group.rank, **self._progress()}
+
+    def _hello(self) -> Mapping[str, Any]:
+        """Who we are and how we stand: `assembly.Returned`."""
+        with self._changed:
+            group = self._group
+            committed = max(self._commits, default=0)
+            return {
+                "worker": self._worker,
+                "pid": os.getpid(),
+                "ready": self._is_ready,
+                "trains": self._trains,
+                "generation": self._standing,
+                "rank": group.rank if group is not None else 0,
+                "world": group.world if group is not None else 0,
+                "completed": self._state.completed if self._has_state else NO_STATE,
+                "seen": max(self._recover, committed, self._seen),
+                "pending": self._recover > self._standing or committed > self._standing,
+                "broken": self._broken > 0 and self._broken >= self._standing,
+                "done": self._is_done,
+                "finished": self._finished,
+                "left": self._has_left,
+            }
+
+    def _on_welcome(self, term: int) -> None:
+        self.term = term
 
     def _on_message(self, message: Message) -> None:
         kind = message.pop("kind")
         with self._changed:
             if kind == "form":
                 self._on_form(**message)
+            elif kind == "park":
+                self._recover = max(self._recover, int(message["generation"]))
             elif kind == "link":
                 generation = int(message["generation"])
                 self._begin_link(generation, lambda: join_store(message["host"], message["port"]))
@@ -348,6 +416,7 @@ class RunSession:
 
     def _on_form(self, generation: int, rank: int, world: int, recover: bool, **more: Message) -> None:
         self._places[generation] = (rank, world)
+        self._seen = max(self._seen, generation)
         self._roll_backs |= {generation: more["roll_back"]} if "roll_back" in more else {}
         for older in [each for each in self._links if each < generation and each not in self._commits]:
             del self._links[older]
@@ -364,17 +433,6 @@ class RunSession:
         self._commits[commit.generation] = commit
         if commit.agree:
             self._ready_for = max(self._ready_for, commit.generation)
-
-    def _on_lost(self) -> None:
-        with self._changed:
-            if self._finished or self._end is not None:
-                return
-            self._end = "the coordinator of this elastic run is gone; this worker ends"
-            self._changed.notify_all()
-        # A training that does not come back to us must not stay behind as an orphan.
-        timer = threading.Timer(ORPHAN_SECONDS, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
 
     def _offer_store(self, generation: int) -> Store:
         store = open_store(self._host)

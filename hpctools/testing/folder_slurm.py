@@ -31,7 +31,7 @@ class FolderSlurm:
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Put a pending job into the folder."""
         self._answer()
-        job_id = FIRST_JOB + len(list(self.folder.glob("*.json")))
+        job_id = FIRST_JOB + len(list(self.folder.glob("????*.json")))
         self.write(job_id, {"state": "PENDING", "options": list(options), "script": str(script)})
         return job_id
 

@@ -8,14 +8,17 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hpctools.elastic.folder import RunFolder, utc_now
 from hpctools.elastic.spec import RunSpec
 from hpctools.slurm import run
 from hpctools.testing.folder_slurm import FIRST_JOB, FolderSlurm
 
+FIRST_BASELINE = 1
 POLL_SECONDS = 0.02
 CONTROLLER_SECONDS = 10.0
 
@@ -31,15 +34,17 @@ class LocalRun:
         command: what every worker runs.
         nodes: the least and the most.
         grace: seconds between SIGTERM and SIGKILL of a preempted replica.
+        more: further fields of the run's description, as `sizes` or `recovery`.
 
     Attributes:
         capacity: how many replica jobs may run at a time; pending ones start when there is room.
-        baseline: agents of the baseline job.
-        replicas: agents of replica jobs that were started, by job id.
+        baseline_capacity: whether a baseline job that takes the place of a lost one may start.
+        baseline: agents of the present baseline job.
+        replicas: the first agent of each replica job that was started, by job id.
     """
 
     def __init__(
-        self, base: Path, command: Sequence[str], nodes: tuple[int, int], grace: float = 8.0
+        self, base: Path, command: Sequence[str], nodes: tuple[int, int], grace: float = 8.0, **more: Any
     ) -> None:
         self.spec = RunSpec(
             id="train-000001",
@@ -48,28 +53,31 @@ class LocalRun:
             cluster="",
             min_nodes=nodes[0],
             max_nodes=nodes[1],
-            workers_per_node=1,
             command=tuple(command),
             workdir=str(base),
             replica_options=("--qos=elastic",),
             replica_script=str(base / "replica.sh"),
             created=utc_now(),
             grace_seconds=grace,
+            **{"workers_per_node": 1, "baseline_script": str(base / "baseline.sh"), **more},
         )
         self.queue = base / "queue"
         self.queue.mkdir()
         self.folder = RunFolder.create(base / "runs" / self.spec.id, self.spec)
         self.log = base / "agents.log"
         self.capacity = 0
+        self.baseline_capacity = True
         self.baseline: list[run.Process] = []
         self.replicas: dict[int, run.Process] = {}
+        self._agents: dict[int, list[run.Process]] = {}
+        self._nodes = 0
         self._slurm = FolderSlurm(self.queue)
         self._stop = threading.Event()
         self._controller = threading.Thread(target=self._control, daemon=True)
 
     def __enter__(self) -> LocalRun:
-        nodes = range(self.spec.min_nodes)
-        self.baseline = [self._agent("baseline", 1, node, f"n{node + 1}") for node in nodes]
+        self.folder.append_job("baseline", FIRST_BASELINE)
+        self._start_baseline(FIRST_BASELINE)
         self._controller.start()
         return self
 
@@ -84,22 +92,72 @@ class LocalRun:
     @property
     def agents(self) -> list[run.Process]:
         """All agents that were ever started."""
-        return [*self.baseline, *self.replicas.values()]
+        return [agent for agents in list(self._agents.values()) for agent in agents]
 
     def preempt(self, count: int) -> list[int]:
         """The youngest replicas get SIGTERM, and their nodes are not given back; returns their job ids."""
-        running = sorted(job for job, agent in self.replicas.items() if agent.poll() is None)
+        running = sorted(job for job in list(self.replicas) if self._runs(job))
         self.capacity -= count
         for job in running[-count:]:
-            self.replicas[job].send_signal(signal.SIGTERM)
+            for agent in self._agents[job]:
+                agent.send_signal(signal.SIGTERM)
         return running[-count:]
 
+    def lose_baseline(self, state: str = "NODE_FAIL") -> None:
+        """All nodes of the baseline job die at once; Slurm says so a moment later."""
+        for agent in self.baseline:
+            agent.kill()
+        self._write(self._baseline_job, state, "baseline")
+
+    def cancel_baseline(self) -> None:
+        """What scancel does to the present baseline job."""
+        self._write(self._baseline_job, "CANCELLED", "baseline")
+        for agent in self.baseline:
+            agent.send_signal(signal.SIGTERM)
+
+    def agent_of(self, name: str) -> run.Process:
+        """The process of an agent by its name in the run: b0, r1000, r1000.1, ..."""
+        job, _, index = name[1:].partition(".")
+        if name.startswith("b") and int(job) < FIRST_JOB:
+            return self._agents[FIRST_BASELINE][int(job)]
+        return self._agents[int(job)][int(index or 0)]
+
     def end(self, limit: float = 60.0) -> int:
-        """Wait for the baseline's first agent; returns its exit code, when all agents have ended."""
+        """Wait for all agents to end; returns the exit code of the last baseline job's first one.
+
+        Raises:
+            subprocess.TimeoutExpired: after `limit` seconds some are still there.
+        """
+        deadline = time.monotonic() + limit
         code = self.baseline[0].wait(limit)
         for agent in self.agents:
-            agent.wait(CONTROLLER_SECONDS)
-        return code
+            agent.wait(max(CONTROLLER_SECONDS, deadline - time.monotonic()))
+        return code if self.baseline[0].returncode is None else self.baseline[0].returncode
+
+    def _start_baseline(self, job_id: int) -> None:
+        agents = [
+            self._agent("baseline", job_id, index, self._node()) for index in range(self.spec.min_nodes)
+        ]
+        self._baseline_job, self.baseline = job_id, agents
+        self._agents[job_id] = agents
+        self._write(job_id, "RUNNING", "baseline")
+
+    def _node(self) -> str:
+        self._nodes += 1
+        return f"n{self._nodes}"
+
+    def _write(self, job_id: int, state: str, role: str, nodes: Sequence[str] = ()) -> None:
+        comment = f"hp-run:{self.spec.id}"
+        self._slurm.write(
+            job_id,
+            {
+                "state": state,
+                "nodes": list(nodes),
+                "comment": comment,
+                "user": self.spec.user,
+                "qos": "elastic" if role == "replica" else "normal",
+            },
+        )
 
     def _agent(self, role: str, job_id: int, index: int, node: str) -> run.Process:
         environ = {
@@ -119,28 +177,44 @@ class LocalRun:
 
     def _control(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
-            for path in sorted(self.queue.glob(f"{FIRST_JOB // 1000}*.json")):
-                job_id, state = int(path.stem), json.loads(path.read_text())["state"]
-                if state == "PENDING":
-                    self._start_or_cancel(job_id)
-                elif state == "RUNNING":
-                    self._end_or_cancel(job_id, self.replicas[job_id])
+            for path in sorted(self.queue.glob(f"{FIRST_JOB // 1000}???.json")):
+                job_id, job = int(path.stem), json.loads(path.read_text())
+                if job["state"] == "PENDING":
+                    self._start_or_cancel(job_id, job)
+                elif job["state"] == "RUNNING":
+                    self._end_or_cancel(job_id)
 
-    def _start_or_cancel(self, job_id: int) -> None:
-        running = sum(agent.poll() is None for agent in self.replicas.values())
+    def _start_or_cancel(self, job_id: int, job: dict[str, Any]) -> None:
+        is_baseline = job["script"] == self.spec.baseline_script
+        running = sum(self._runs(other) for other in self.replicas)
         if self._is_cancelled(job_id):
             self._slurm.write(job_id, {"state": "CANCELLED"})
-        elif running < self.capacity:
-            node = f"n{self.spec.min_nodes + 1 + len(self.replicas)}"
-            self.replicas[job_id] = self._agent("replica", job_id, 0, node)
-            comment = f"hp-run:{self.spec.id}"
-            self._slurm.write(job_id, {"state": "RUNNING", "nodes": [node], "comment": comment})
+        elif is_baseline and self.baseline_capacity:
+            self._start_baseline(job_id)
+        elif not is_baseline and running < self.capacity:
+            self._start_replica(job_id, _nodes_of(job["options"]))
 
-    def _end_or_cancel(self, job_id: int, agent: run.Process) -> None:
-        if agent.poll() is not None:
+    def _start_replica(self, job_id: int, count: int) -> None:
+        nodes = [self._node() for _ in range(count)]
+        agents = [self._agent("replica", job_id, index, node) for index, node in enumerate(nodes)]
+        self._agents[job_id] = agents
+        self.replicas[job_id] = agents[0]
+        self._write(job_id, "RUNNING", "replica", nodes)
+
+    def _end_or_cancel(self, job_id: int) -> None:
+        if not self._runs(job_id):
             self._slurm.write(job_id, {"state": "COMPLETED"})
         elif self._is_cancelled(job_id):
-            agent.send_signal(signal.SIGTERM)
+            for agent in self._agents[job_id]:
+                agent.send_signal(signal.SIGTERM)
+
+    def _runs(self, job_id: int) -> bool:
+        return any(agent.poll() is None for agent in self._agents.get(job_id, ()))
 
     def _is_cancelled(self, job_id: int) -> bool:
         return (self.queue / f"{job_id}.cancel").exists()
+
+
+def _nodes_of(options: Sequence[str]) -> int:
+    given = [option.partition("=")[2] for option in options if option.startswith("--nodes=")]
+    return int(given[-1]) if given else 1

@@ -19,8 +19,8 @@ TRAINING = Path(__file__).parent / "programs" / "train.py"
 class LedgerRun(LocalRun):
     """A local run whose workers write to `out` what they were fed."""
 
-    def __init__(self, base: Path, command: Sequence[str], nodes: tuple[int, int]) -> None:
-        super().__init__(base, command, nodes)
+    def __init__(self, base: Path, command: Sequence[str], nodes: tuple[int, int], **more: Any) -> None:
+        super().__init__(base, command, nodes, **more)
         self.out = base / "out"
         self.out.mkdir()
 
@@ -33,9 +33,9 @@ class LedgerRun(LocalRun):
         """What the condition returns as soon as it is true."""
         deadline = time.monotonic() + limit
         while not (value := condition()):
-            ended = [agent.poll() for agent in self.baseline]
+            ended = [agent.poll() for agent in self.agents]
             if time.monotonic() > deadline or None not in ended:
-                raise AssertionError(f"did not happen; baseline {ended}, {self.status()}\n{self.story()}")
+                raise AssertionError(f"did not happen; agents {ended}, {self.status()}\n{self.story()}")
             time.sleep(POLL_SECONDS)
         return value
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ledger_run import LedgerRun, training
 
-from hpctools.elastic import agent
+from hpctools.elastic import agent, agent_line
 from hpctools.elastic.agent import Place
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
 from hpctools.elastic.protocol import connect, encode
@@ -55,7 +55,7 @@ def test_replica_without_a_coordinator_gives_up(
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         folder.write_coordinator(CoordinatorAddress("127.0.0.1", unused.getsockname()[1], "t", 1, 1))
-    monkeypatch.setattr(agent, "FIND_SECONDS", 0.2)
+    monkeypatch.setattr(agent_line, "FIND_SECONDS", 0.2)
     for name, value in STEP.items():
         monkeypatch.setenv(name, value)
     assert agent.main(["--run-dir", str(folder.path), "--role", "replica"], client=FakeSlurm()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -24,13 +25,13 @@ def link_all(membership: Membership, generation: int, workers: str) -> None:
         membership.linked(worker, generation, now=0)
 
 
-def started(workers: str = "ab", largest: int = 4) -> Membership:
-    """Generation 1 of these baseline workers is in force."""
-    membership = Membership(len(workers), largest, settle=0.5)
-    for place, worker in enumerate(workers):
-        membership.ready(worker, (0, place), now=0)
+def started(workers: str = "ab", sizes: Sequence[int] = (1, 2, 3, 4), faulty_wait: float = 0) -> Membership:
+    """Generation 1 of these workers is in force; the first ones are the baseline's."""
+    membership = Membership(sizes, faulty_wait=faulty_wait)
+    for place, worker in reversed(list(enumerate(workers))):
+        membership.ready(worker, (0 if place < sizes[0] else 1, place), now=0)
     for worker in workers:
-        membership.parked(worker, 1, -1)
+        membership.parked(worker, 1, -1, now=0)
     link_all(membership, 1, workers)
     for worker in workers:
         membership.switched(worker, 1, 0, now=0)
@@ -40,7 +41,7 @@ def started(workers: str = "ab", largest: int = 4) -> Membership:
 
 
 def test_first_generation_waits_for_the_whole_baseline_and_begins_with_the_first_workers_weights() -> None:
-    membership = Membership(2, 4)
+    membership = Membership((2, 3, 4))
     membership.ready("r", (1, 7), now=0)
     membership.ready("b", (0, 1), now=0)
     assert sent(membership) == []
@@ -55,7 +56,7 @@ def test_first_generation_waits_for_the_whole_baseline_and_begins_with_the_first
     ]
     link_all(membership, 1, "abr")
     for worker in "abr":
-        membership.parked(worker, 1, -1)
+        membership.parked(worker, 1, -1, now=0)
     commits = dict(sent(membership))
     assert (commits["a"]["send_to"], commits["a"]["receive_from"]) == ([1, 2], None)
     assert [commits[worker]["receive_from"] for worker in "br"] == [0, 0]
@@ -144,7 +145,7 @@ def test_lost_member_makes_the_furthest_ones_donors() -> None:
     assert all(message["recover"] for _, message in sent(membership))
     link_all(membership, 2, "abc")
     for worker, completed in zip("abc", (7, 8, 8), strict=True):
-        membership.parked(worker, 2, completed)
+        membership.parked(worker, 2, completed, now=0)
     commits = dict(sent(membership))
     assert commits["a"]["receive_from"] == 1
     assert (commits["b"]["send_to"], commits["c"]["send_to"]) == ([0], [])
@@ -165,7 +166,7 @@ def test_run_is_broken_when_only_newcomers_are_left() -> None:
     membership.consider(now=1)
     sent(membership)
     membership.lost("a", now=1)
-    assert membership.effects == [Broken(STATE_IS_LOST)]
+    assert membership.effects == [Broken(STATE_IS_LOST, state_is_lost=True)]
 
 
 def test_messages_about_a_generation_that_was_given_up_are_ignored() -> None:
@@ -174,7 +175,7 @@ def test_messages_about_a_generation_that_was_given_up_are_ignored() -> None:
     membership.lost("b", now=0)
     sent(membership)
     link_all(membership, 2, "ab")
-    membership.parked("a", 2, 5)
+    membership.parked("a", 2, 5, now=0)
     membership.switched("a", 2, 5, now=0)
     assert sent(membership) == []
     assert membership.generation == 1
@@ -200,19 +201,25 @@ def test_group_that_breaks_again_and_again_in_one_step_ends_the_run() -> None:
     for generation in range(1, RECOVERIES + 4):
         membership.failed("a", generation, now=0)
         for worker in "ab":
-            membership.parked(worker, generation + 1, 7)
+            membership.parked(worker, generation + 1, 7, now=0)
         link_all(membership, generation + 1, "ab")
         for worker in "ab":
             membership.switched(worker, generation + 1, 7 if generation > 1 else 6, now=0)
     assert membership.effects[-1] == Broken(f"the workers lost each other {RECOVERIES} times in step 7")
 
 
+SIZES = ((1, 2, 3, 4, 5), (2, 3, 4, 5), (3, 4, 5), (1, 2, 4), (2, 4), (2,), (1, 4, 5))
+
+
 def history(seed: int) -> Simulation:
-    """A run with workers that come, leave and die at any moment, driven until nothing can happen any more."""
+    """A run with workers that come, leave and die at any moment, and coordinators that crash.
+
+    Driven until nothing can happen any more.
+    """
     dice = random.Random(seed)
-    first = dice.randint(1, 3)
-    simulation = Simulation(seed, first, largest=5)
-    for _ in range(first):
+    sizes = dice.choice(SIZES)
+    simulation = Simulation(seed, sizes, faulty_wait=dice.choice((0.0, 0.0, 0.5)))
+    for _ in range(sizes[0]):
         simulation.add(0)
     for _ in range(dice.randint(0, 12)):
         for _ in range(dice.randint(0, 60)):
@@ -220,7 +227,7 @@ def history(seed: int) -> Simulation:
         if simulation.broken or simulation.completed:
             return simulation
         disturb(simulation, dice)
-    for _ in range(first):
+    for _ in range(sizes[0]):
         simulation.add(0)  # a baseline worker that died is started again
     for _ in range(20_000):
         if simulation.broken or simulation.completed or not simulation.step():
@@ -229,9 +236,11 @@ def history(seed: int) -> Simulation:
 
 
 def disturb(simulation: Simulation, dice: random.Random) -> None:
-    what = dice.choice(("add", "add", "restart", "kill", "leave"))
+    what = dice.choice(("add", "add", "restart", "kill", "leave", "crash"))
     alive = simulation.alive()
-    if what in ("add", "restart"):
+    if what == "crash":
+        simulation.crash_coordinator()
+    elif what in ("add", "restart"):
         simulation.add(1 if what == "add" else 0)
     elif alive:
         worker = dice.choice(alive)

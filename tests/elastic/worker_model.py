@@ -1,7 +1,8 @@
 """Workers as a model: what `RunSession` does with the coordinator's messages, in any order of events.
 
 Messages of one connection keep their order; everything else is interleaved by a seeded random generator.
-Checks while it runs that no two members of a generation are ever in different steps.
+The coordinator may crash at any point: what was under way on the connections is lost, the workers come to the
+next one by and by. Checks while it runs that no two members of a generation are ever in different steps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.elastic.assembly import Returned
+from hpctools.elastic.deciding import Settle
 from hpctools.elastic.effects import Broken, Completed, Formed, Send
 from hpctools.elastic.membership import Membership
 
@@ -26,7 +29,11 @@ class Worker:
     inbox: deque[dict[str, Any]] = field(default_factory=deque)
     outbox: deque[dict[str, Any]] = field(default_factory=deque)
     alive: bool = True
+    connected: bool = True
     completed: int = 0
+    standing: int = 0
+    trains: bool = False
+    has_left: bool = False
     has_state: bool = False
     generation: int = 0
     forms: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -45,15 +52,36 @@ class Worker:
     is_leaving: bool = False
 
     def say(self, kind: str, **fields: Any) -> None:
-        self.outbox.append({"kind": kind, **fields})
+        if self.connected:
+            self.outbox.append({"kind": kind, **fields})
+
+    def standing_now(self, groups: dict[int, list[str]]) -> Returned:
+        """What a hello says; mirrors RunSession."""
+        group = groups.get(self.generation, [])
+        committed = max(self.commits, default=0)
+        return Returned(
+            ready=True,
+            trains=self.trains,
+            generation=self.generation,
+            rank=group.index(self.name) if self.name in group else 0,
+            world=len(group),
+            completed=self.completed if self.has_state else -1,
+            seen=max([self.recover, committed, *self.forms, 0]),
+            pending=self.recover > self.standing or committed > self.standing,
+            broken=bool(self.failed) and self.failed >= self.standing,
+            done=self.is_done,
+            finished=self.finished,
+            left=self.has_left,
+        )
 
 
 class Simulation:
     """A run of model workers around a real `Membership`."""
 
-    def __init__(self, seed: int, first: int, largest: int) -> None:
+    def __init__(self, seed: int, sizes: tuple[int, ...], faulty_wait: float = 0.0) -> None:
         self.random = random.Random(seed)
-        self.membership = Membership(first, largest, settle=0.0)
+        self.sizes, self.faulty_wait = sizes, faulty_wait
+        self.membership = self._new_membership()
         self.now = 0.0
         self.workers: dict[str, Worker] = {}
         self.groups: dict[int, list[str]] = {}
@@ -63,7 +91,21 @@ class Simulation:
         self.broken: str | None = None
         self.completed = False
 
+    def _new_membership(self) -> Membership:
+        return Membership(self.sizes, Settle(settle=0.0), faulty_wait=self.faulty_wait)
+
     # Events from outside
+
+    def crash_coordinator(self) -> None:
+        """It vanishes with all that was under way; the next one has read how far the run was."""
+        for worker in self.workers.values():
+            worker.inbox.clear()
+            worker.outbox.clear()
+            worker.connected = False
+        known = self.random.choice([0, self.membership.generation])
+        trained = any(each.has_state for each in self.workers.values())
+        self.membership = self._new_membership()
+        self.membership.take_over(known if trained else 0, self.now)
 
     def add(self, role: int) -> Worker:
         worker = Worker(f"w{len(self.workers)}", (role, len(self.workers)))
@@ -87,6 +129,7 @@ class Simulation:
             action
             for worker in self.workers.values()
             for action in (
+                [lambda w=worker: self._connect(w)] if worker.alive and not worker.connected else [],
                 [lambda w=worker: self._hear(w)] if worker.outbox else [],
                 [lambda w=worker: self._obey(w)] if worker.alive and worker.inbox else [],
                 [lambda w=worker: self._link(w)] if self._can_link(worker) else [],
@@ -95,11 +138,11 @@ class Simulation:
             for action in action
         ]
         self.now += 0.01
-        if not actions:
-            waits = self.membership.next_look()
-            if waits is None:
-                return False
-            self.now = max(self.now, waits)
+        waits = self.membership.next_look()
+        if not actions and waits is None:
+            return False
+        if not actions or (waits is not None and self.now >= waits):
+            self.now = max(self.now, waits or 0.0)
             self.membership.consider(self.now)
             self._carry_out()
             return True
@@ -107,6 +150,12 @@ class Simulation:
         return True
 
     # The coordinator
+
+    def _connect(self, worker: Worker) -> None:
+        worker.connected = True
+        worker.say("returned", how=worker.standing_now(self.groups))
+        if worker.is_leaving:
+            worker.say("leaving")
 
     def _hear(self, worker: Worker) -> None:
         message = worker.outbox.popleft()
@@ -119,8 +168,10 @@ class Simulation:
             member.lost(name, self.now)
         elif kind == "store":
             member.store(name, message["generation"], "host", 1)
+        elif kind == "returned":
+            member.returned(name, worker.order, message["how"], self.now)
         elif kind == "parked":
-            member.parked(name, message["generation"], message["completed"])
+            member.parked(name, message["generation"], message["completed"], self.now)
         elif kind == "switching":
             member.switching(name, message["generation"])
         elif kind == "switched":
@@ -128,7 +179,7 @@ class Simulation:
         elif kind == "done":
             member.done(name)
         elif kind == "left":
-            member.left(name, self.now)
+            member.left(name, self.now, stays=message["stays"])
         else:
             getattr(member, kind)(name, message["generation"], self.now)
         self._carry_out()
@@ -138,8 +189,10 @@ class Simulation:
         for effect in effects:
             if isinstance(effect, Send):
                 if effect.message["kind"] == "form":
-                    group = self.groups.setdefault(effect.message["generation"], [])
-                    group.append(effect.to)
+                    # Nobody may have heard of a number that a coordinator used before it crashed.
+                    if effect.message["rank"] == 0:
+                        self._forget(effect.message["generation"])
+                    self.groups[effect.message["generation"]].append(effect.to)
                 self.workers[effect.to].inbox.append(dict(effect.message))
             elif isinstance(effect, Formed):
                 self.formed.append(effect)
@@ -147,6 +200,12 @@ class Simulation:
                 self.broken = effect.reason
             elif isinstance(effect, Completed):
                 self.completed = True
+
+    def _forget(self, generation: int) -> None:
+        self.groups[generation] = []
+        self.movers.pop(generation, None)
+        for key in [each for each in self.entered if each[0] == generation]:
+            del self.entered[key]
 
     # A worker's channel
 
@@ -161,6 +220,8 @@ class Simulation:
             if message["rank"] == 0:
                 worker.linking.add(generation)
                 worker.say("store", generation=generation)
+        elif kind == "park":
+            worker.recover = max(worker.recover, message["generation"])
         elif kind == "link":
             worker.linking.add(message["generation"])
         elif kind == "commit":
@@ -192,7 +253,7 @@ class Simulation:
     # A worker's training
 
     def _must_rejoin(self, worker: Worker) -> bool:
-        return worker.recover > worker.generation
+        return worker.recover > worker.standing
 
     def _can_train(self, worker: Worker) -> bool:
         return worker.alive and not worker.finished
@@ -202,7 +263,7 @@ class Simulation:
             self._move(worker)
         elif self._must_rejoin(worker):
             self._rejoin(worker)
-        elif not worker.generation:
+        elif not worker.trains:
             self._enter(worker)
         elif worker.failed == worker.generation:
             pass  # waits for the recovery
@@ -224,18 +285,26 @@ class Simulation:
             worker.parked = generation
             completed = worker.completed if worker.has_state else -1
             worker.say("parked", generation=generation, completed=completed)
-        elif generation in worker.commits and worker.failed != generation:
-            self._switch(worker, worker.commits[generation])
+        else:
+            self._enter(worker)
 
     def _enter(self, worker: Worker) -> None:
-        admitted = [each for each in worker.commits.values() if not each["agree"]]
-        if admitted and worker.failed < admitted[-1]["generation"]:
-            self._switch(worker, admitted[-1])
+        let_in = [
+            each["generation"]
+            for each in worker.commits.values()
+            if not each["agree"] and each["generation"] >= max(worker.recover, worker.standing + 1)
+        ]
+        if let_in and worker.failed < max(let_in):
+            self._switch(worker, worker.commits[max(let_in)])
 
     def _switch(self, worker: Worker, commit: dict[str, Any]) -> None:
         if commit.get("leave"):
-            worker.say("left")
-            self._exit(worker)
+            worker.standing = commit["generation"]
+            worker.trains = False
+            worker.say("left", stays=commit.get("stay", False))
+            if not commit.get("stay"):
+                worker.has_left = True
+                self._exit(worker)
             return
         if commit["agree"]:
             worker.say("switching", generation=commit["generation"])
@@ -255,7 +324,8 @@ class Simulation:
             if donor is not None:
                 worker.completed = moving[group[donor]]
             worker.has_state, worker.moving = True, 0
-            worker.generation = generation
+            worker.generation = worker.standing = generation
+            worker.trains = True
             worker.say("switched", generation=generation, step=worker.completed)
         elif not all(self.workers[peer].alive for peer in peers if peer not in moving):
             worker.moving, worker.failed = 0, generation

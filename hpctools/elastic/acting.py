@@ -1,0 +1,112 @@
+"""What those that watch the run ask for, carried out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.connections import Connections
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.exits import Exits
+from hpctools.elastic.hearing import Hearing
+from hpctools.elastic.peers import Agent, write
+
+
+class Acting:
+    """Carries actions out; each is an event `action` of the run."""
+
+    def __init__(self, run: RunContext, hearing: Hearing, exits: Exits, connections: Connections) -> None:
+        self._run = run
+        self._hearing = hearing
+        self._exits = exits
+        self._connections = connections
+
+    def act(self, action: Action, now: float | None = None) -> None:
+        """Do what is asked for; nothing when the run ends anyway.
+
+        Args:
+            now: the coordinator's clock.
+        """
+        run = self._run
+        if run.is_over:
+            return
+        detail: dict[str, Any] = asdict(action)
+        run.journal.event("action", action=type(action).__name__, **detail)
+        if run.restart is not None:
+            run.restart.act(action)
+        else:
+            self._carry_out(action, time.monotonic() if now is None else now)
+        run.carry_out()
+
+    def _carry_out(self, action: Action, now: float) -> None:
+        if isinstance(action, RestartWorker):
+            self._restart_worker(action.worker)
+        elif isinstance(action, ReplaceNode):
+            self._replace_node(action, now)
+        elif isinstance(action, RestartAll):
+            self.restart_all()
+        elif isinstance(action, RollBack):
+            self._roll_back(action, now)
+        elif isinstance(action, Depart):
+            for agent in self._run.roster.agents_on(action.node):
+                self._hearing.leaves(agent, "departed", now, action.seconds)
+        elif isinstance(action, Fail):
+            self._run.fail(action.reason, action.code)
+
+    def restart_all(self) -> None:
+        """End every worker, and begin again with what is on disk."""
+        run, roster = self._run, self._run.roster
+        run.membership.begin_again()
+        run.completed = False
+        for worker in list(roster.workers.values()):
+            roster.restarting.add(worker.name)
+            self._connections.expel(worker)
+        for agent in roster.agents.values():
+            for name in agent.running:
+                roster.restarting.add(name)
+                write(agent.writer, "kill", worker=name)
+        run.journal.change(state="starting", world_size=0, nodes=())
+
+    def _restart_worker(self, worker: str) -> None:
+        """A worker that runs is ended, and then started again; one that has ended is started again."""
+        roster = self._run.roster
+        agent = roster.agent_of(worker)
+        if agent is None:
+            return
+        if worker not in agent.running:
+            self._exits.start_again(agent, worker)
+            return
+        roster.restarting.add(worker)
+        write(agent.writer, "kill", worker=worker)
+        if (connected := roster.workers.get(worker)) is not None:
+            self._connections.expel(connected)
+
+    def _replace_node(self, action: ReplaceNode, now: float) -> None:
+        """The node's workers are ended at once, unless nobody else has the state."""
+        run = self._run
+        if action.exclude:
+            run.replicas.exclude(action.node)
+        for agent in run.roster.agents_on(action.node):
+            if self._has_all_state(agent):
+                self._hearing.leaves(agent, "replaced", now)
+                continue
+            agent.leaving = True
+            for worker in run.roster.workers_of(agent):
+                self._connections.expel(worker)
+            self._exits.send_away(agent, "replaced")
+
+    def _has_all_state(self, agent: Agent) -> bool:
+        trains = [each.agent for each in self._run.roster.workers.values() if self._holds(each.name)]
+        return set(trains) == {agent.name}
+
+    def _holds(self, worker: str) -> bool:
+        return self._run.membership.trains(worker)
+
+    def _roll_back(self, action: RollBack, now: float) -> None:
+        step = self._run.journal.status.step
+        blamed = step if action.blamed is None else action.blamed
+        to_step = max(0, min(step - action.steps, blamed - 1 if action.skip else step))
+        self._run.journal.change(step=to_step)
+        self._run.membership.roll_back(to_step, [blamed] if action.skip else [], now)

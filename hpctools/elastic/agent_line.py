@@ -1,0 +1,135 @@
+"""An agent's line to whoever coordinates the run: found, and found again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, RunFolder
+from hpctools.elastic.protocol import BEAT_SECONDS, LINE_LIMIT, SILENCE_SECONDS, Message, decode, encode
+from hpctools.elastic.succession import Succession
+from hpctools.errors import ElasticError
+
+FIND_SECONDS = 60.0
+LOOK_SECONDS = 0.1
+WELCOME_SECONDS = 1.5
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class AgentLine:
+    """Keeps an agent connected; what is said while nobody listens is not kept: the next hello tells all.
+
+    Args:
+        run: the run's id.
+        hello: who we are and what runs here.
+        obey: called with every message.
+
+    Attributes:
+        connected: set while there is a connection.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        run: str,
+        succession: Succession,
+        hello: Callable[[], Message],
+        obey: Callable[[Message], None],
+    ) -> None:
+        self._folder = folder
+        self._run = run
+        self._succession = succession
+        self._hello = hello
+        self._obey = obey
+        self._writer: asyncio.StreamWriter | None = None
+        self.connected = asyncio.Event()
+
+    def say(self, kind: str, **fields: object) -> None:
+        """Send a message, if somebody listens."""
+        if self._writer is not None:
+            self._writer.write(encode(kind, **fields))
+
+    async def keep(self) -> None:
+        """Find the coordinator, and find it again, for ever.
+
+        Raises:
+            ElasticError: the run has ended, or nobody coordinates it and we cannot.
+        """
+        living = asyncio.ensure_future(self._show_life())
+        try:
+            while True:
+                await self._listen(*await self._connect())
+        finally:
+            living.cancel()
+
+    async def drain(self) -> None:
+        """Send what is still to be sent, and hang up."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._writer.drain(), 1.0)
+            self._writer.close()
+
+    async def _connect(self) -> Streams:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + FIND_SECONDS
+        reason = "it has not published its address"
+        while loop.time() < deadline:
+            self._check_not_over()
+            address = self._address()
+            if address is not None:
+                streams = await self._reached(address)
+                if streams is not None:
+                    return streams
+                reason = f"nobody listens at {address.host}:{address.port}"
+            self._succession.unreached(loop.time(), published=address.term if address else None)
+            await asyncio.sleep(LOOK_SECONDS)
+        raise ElasticError(
+            f"no coordinator of run {self._run} in {FIND_SECONDS:g} s: {reason}",
+            "the baseline job has probably ended; hp-status tells",
+        )
+
+    def _address(self) -> CoordinatorAddress | None:
+        with contextlib.suppress(ElasticError):
+            return self._folder.coordinator()
+        return None
+
+    def _check_not_over(self) -> None:
+        status = None
+        with contextlib.suppress(ElasticError):
+            status = self._folder.status()
+        if status is not None and status.state in FINAL_STATES:
+            raise ElasticError(f"run {self._run} has ended; this node's part is not needed any more")
+
+    async def _reached(self, address: CoordinatorAddress) -> Streams | None:
+        """A connection on which the coordinator has answered: one that is frozen only accepts."""
+        try:
+            reader, writer = await asyncio.wait_for(
+                asyncio.open_connection(address.host, address.port, limit=LINE_LIMIT), WELCOME_SECONDS
+            )
+        except (OSError, asyncio.TimeoutError):
+            return None
+        writer.write(encode("hello", token=address.token, role="agent", **self._hello()))
+        with contextlib.suppress(OSError, ElasticError, asyncio.TimeoutError):
+            welcome = decode(await asyncio.wait_for(reader.readline(), WELCOME_SECONDS))
+            if welcome["kind"] == "welcome":
+                self._writer = writer
+                self._succession.reached()
+                self.connected.set()
+                return reader, writer
+        writer.close()
+        return None
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Obey until the line breaks or the coordinator falls silent."""
+        with contextlib.suppress(OSError, ElasticError, ValueError, asyncio.TimeoutError):
+            while line := await asyncio.wait_for(reader.readline(), SILENCE_SECONDS):
+                self._obey(decode(line))
+        self.connected.clear()
+        self._writer = None
+        writer.close()
+
+    async def _show_life(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            self.say("beat")

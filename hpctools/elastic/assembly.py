@@ -1,0 +1,85 @@
+"""What a new coordinator learns from the workers that come to it: whether all still train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+ASSEMBLY_SECONDS = 1.0
+FIRST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Returned:
+    """How a worker stands that comes to a coordinator it did not know, or had lost.
+
+    Attributes:
+        ready: whether it has asked to be let in.
+        trains: whether it is in a generation's group, whole or broken.
+        generation, rank, world: the one it is in, or was in last, its place and how many there are.
+        completed: steps that its state is the result of; -1: it has none.
+        seen: the highest number of a generation that it was told of.
+        pending: whether it was told of a generation that it is to switch to, or to park for.
+        broken: whether its group broke.
+        done: whether it has done the last step.
+        finished: whether it was told that the training is complete.
+        left: whether it has switched out and waits for its release.
+    """
+
+    ready: bool = False
+    trains: bool = False
+    generation: int = 0
+    rank: int = 0
+    world: int = 0
+    completed: int = -1
+    seen: int = 0
+    pending: bool = False
+    broken: bool = False
+    done: bool = False
+    finished: bool = False
+    left: bool = False
+
+    @classmethod
+    def from_hello(cls, hello: Mapping[str, Any]) -> Returned:
+        """As the worker's hello tells."""
+        known = {each.name: hello[each.name] for each in fields(cls) if each.name in hello}
+        return cls(**known)
+
+    @property
+    def engaged(self) -> bool:
+        """Whether it takes part in the training, or was about to."""
+        return self.trains or self.pending
+
+
+@dataclass
+class Assembly:
+    """Who has come to a new coordinator so far.
+
+    Args:
+        began: when the coordinator took over, on its clock.
+    """
+
+    began: float
+    workers: dict[str, Returned] = field(default_factory=dict)
+    first: float | None = None
+
+    def add(self, worker: str, returned: Returned, now: float) -> None:
+        """A worker has come."""
+        self.workers[worker] = returned
+        if self.first is None and returned.engaged:
+            self.first = now
+
+    def undisturbed(self) -> tuple[str, ...]:
+        """The members, in rank order, of a generation that is whole and has nothing before it; or nobody."""
+        training = {name: each for name, each in self.workers.items() if each.trains}
+        generations = {each.generation for each in training.values()}
+        disturbed = any(each.pending or each.broken or each.finished for each in self.workers.values())
+        if disturbed or len(generations) != 1:
+            return ()
+        members = sorted(training, key=lambda name: training[name].rank)
+        return tuple(members) if len(members) == training[members[0]].world else ()
+
+    def deadline(self) -> float:
+        """When to go on with those that are there."""
+        return self.began + FIRST_SECONDS if self.first is None else self.first + ASSEMBLY_SECONDS

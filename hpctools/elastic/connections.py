@@ -1,0 +1,204 @@
+"""Who may talk to the coordinator, and what follows when somebody does not any more."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+from hpctools.elastic.assembly import Returned
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.exits import Exits
+from hpctools.elastic.hearing import Hearing
+from hpctools.elastic.peers import Agent, Worker, write
+from hpctools.elastic.protocol import (
+    BEAT_SECONDS,
+    SILENCE_SECONDS,
+    Message,
+    decode,
+    token_matches,
+    worker_place,
+)
+from hpctools.errors import ElasticError
+
+HELLO_SECONDS = 10.0
+EXIT_LOST = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class Connections:
+    """Admits agents and workers, listens to them, and notices when they are gone.
+
+    Attributes:
+        token: the secret that admits them.
+    """
+
+    def __init__(self, run: RunContext, hearing: Hearing, exits: Exits) -> None:
+        self._run = run
+        self._hearing = hearing
+        self._exits = exits
+        self._next_beat = 0.0
+        self.token = secrets.token_urlsafe(32)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Talk with one agent or worker until it goes."""
+        peer: Agent | Worker | None = None
+        try:
+            hello = decode(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
+            peer = self._admit(hello, writer)
+            while peer is not None and (line := await reader.readline()):
+                peer.seen = time.monotonic()
+                self._hearing.hear(peer, decode(line))
+        except (OSError, ElasticError, ValueError, KeyError, TypeError, asyncio.TimeoutError) as error:
+            if peer is not None and not isinstance(error, OSError):
+                self._run.warn(f"{peer.name} was dropped: {error!r}")
+        finally:
+            writer.close()
+            self._on_disconnect(peer)
+
+    # Those that come
+
+    def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | Worker | None:
+        if hello.get("kind") != "hello" or not token_matches(hello.get("token"), self.token):
+            return None
+        if hello["role"] == "agent":
+            return self._admit_agent(hello, writer)
+        return self._admit_worker(hello, writer)
+
+    def _admit_worker(self, hello: Message, writer: asyncio.StreamWriter) -> Worker | None:
+        run, name = self._run, str(hello["worker"])
+        agent, now = worker_place(name)[0], time.monotonic()
+        if agent not in run.roster.agents or name in run.roster.expelled:
+            return None  # it tries again, and its agent comes, or ends it
+        if (former := run.roster.workers.get(name)) is not None:
+            self._drop(former)
+        worker = run.roster.workers[name] = Worker(writer, name, agent, now)
+        write(writer, "welcome", term=run.fence.term)
+        how = Returned.from_hello(hello)
+        if how.ready and run.roster.agents[agent].leaving and not how.engaged:
+            write(writer, "release")
+        elif how.ready or how.left:
+            run.membership.returned(name, run.roster.order_of(name), how, now)
+            run.carry_out()
+        return worker
+
+    def _admit_agent(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | None:
+        run, name = self._run, str(hello["agent"])
+        former = run.roster.agents.get(name)
+        agent = run.roster.agents[name] = _agent_of(hello, writer)
+        if former is not None:
+            agent.leaving, agent.reason = former.leaving, former.reason
+            former.writer.transport.abort()
+        write(writer, "welcome", term=run.fence.term)
+        self._name_heirs()
+        if run.is_over:
+            write(writer, "shutdown", code=0)
+        if not agent.is_baseline:
+            run.replicas.serves(agent.job_id)
+            run.payback.history.arrived(agent.name, agent.seen)
+        self._catch_up(agent, hello)
+        if run.restart is not None:
+            run.restart.joined(agent, hello)
+        return agent
+
+    def _catch_up(self, agent: Agent, hello: Message) -> None:
+        """What happened on its node while it had no connection, and what it does not know yet."""
+        for ended in hello.get("ended", ()):
+            self._hearing.hear(agent, {"kind": "exited", **ended})
+        if hello.get("leaving"):
+            self._hearing.leaves(agent, str(hello["leaving"]), time.monotonic())
+        for worker in agent.running & self._run.roster.expelled:
+            write(agent.writer, "kill", worker=worker)
+
+    def _name_heirs(self) -> None:
+        """Tell the agents in which order they are to take over when we vanish."""
+        agents = [each for each in self._run.roster.agents.values() if not each.leaving]
+        for place, agent in enumerate(sorted(agents, key=lambda each: each.order)):
+            write(agent.writer, "heir", place=place)
+
+    # Those that go
+
+    def check_silence(self, now: float, *, late: bool) -> None:
+        """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame.
+
+        The last worker with the state is waited for: nobody waits for it in vain, and it may come back.
+        """
+        # After the last step a worker saves and shuts Python down, which stops its signs of life first.
+        run = self._run
+        workers = () if run.completed else run.roster.workers.values()
+        peers: list[Agent | Worker] = [*workers, *run.roster.agents.values()]
+        for peer in peers:
+            if late:
+                peer.seen = now
+            elif now - peer.seen > SILENCE_SECONDS and not run.membership.is_last(peer.name):
+                self._give_up_on(peer)
+
+    def show_life(self, now: float) -> None:
+        """Let all know that we are there."""
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_SECONDS
+            self._run.roster.tell_agents("beat")
+            self._run.roster.tell_workers("beat")
+
+    def expel(self, worker: Worker) -> None:
+        """A worker is lost, whatever it thinks: it may not come back under its name."""
+        self._run.roster.expelled.add(worker.name)
+        self._drop(worker)
+
+    def _give_up_on(self, peer: Agent | Worker) -> None:
+        """A frozen worker would keep its node for nothing: its agent ends it, and may start it again."""
+        roster = self._run.roster
+        if isinstance(peer, Worker):
+            roster.expelled.add(peer.name)
+            if (agent := roster.agents.get(peer.agent)) is not None:
+                write(agent.writer, "kill", worker=peer.name)
+        self._drop(peer)
+
+    def _drop(self, peer: Agent | Worker) -> None:
+        peer.writer.transport.abort()
+        self._on_disconnect(peer)
+
+    def _on_disconnect(self, peer: Agent | Worker | None) -> None:
+        roster = self._run.roster
+        if isinstance(peer, Worker) and roster.workers.get(peer.name) is peer:
+            del roster.workers[peer.name]
+            self._run.membership.lost(peer.name, time.monotonic())
+            self._run.carry_out()
+        elif isinstance(peer, Agent) and roster.agents.get(peer.name) is peer:
+            self._on_agent_gone(peer)
+
+    def _on_agent_gone(self, agent: Agent) -> None:
+        run, roster = self._run, self._run.roster
+        del roster.agents[agent.name]
+        for worker in roster.workers_of(agent):
+            self.expel(worker)
+        if run.restart is not None:
+            run.restart.gone(agent)
+        self._exits.check_finished()
+        if run.is_over:
+            return
+        run.journal.event("left", job_id=agent.job_id, node=agent.node, reason=agent.reason)
+        self._name_heirs()
+        taken = agent.reason in ("preempted", "lost", "departed")
+        run.payback.history.departed(agent.name, time.monotonic(), taken=taken)
+        if agent.is_baseline:
+            run.warn(f"the baseline's node {agent.node} is lost")
+            run.baseline_lost.set()
+            return
+        run.replicas.gone(agent.job_id)
+        if agent.reason == "preempted":
+            run.in_background(run.replicas.find_preemptor(agent.node, agent.job_id))
+
+
+def _agent_of(hello: Message, writer: asyncio.StreamWriter) -> Agent:
+    is_baseline, job_id, place = bool(hello["baseline"]), int(hello["job_id"]), int(hello["place"])
+    order = (0, place) if is_baseline and hello.get("first", True) else (1, job_id, place)
+    return Agent(
+        writer,
+        str(hello["agent"]),
+        order,
+        str(hello["node"]),
+        job_id,
+        is_baseline,
+        time.monotonic(),
+        running=set(map(str, hello.get("running", ()))),
+    )

@@ -1,0 +1,157 @@
+"""What the parts of a coordinator share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hpctools.elastic.actions import Action
+from hpctools.elastic.fence import Fence
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.growth_history import Payback
+from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.membership import Membership
+from hpctools.elastic.peers import Agent, Outcome, Roster, write
+from hpctools.elastic.protocol import Message
+from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.spec import RunSpec
+
+
+class RestartMode(Protocol):
+    """What restart mode makes of what happens; see `restart.run.RestartRun`."""
+
+    def joined(self, agent: Agent, hello: Message) -> None:
+        """An agent was admitted."""
+        ...
+
+    def gone(self, agent: Agent) -> None:
+        """An agent's connection broke, or it fell silent."""
+        ...
+
+    def leaving(self, agent: Agent, seconds: float | None = None) -> None:
+        """A node has to go."""
+        ...
+
+    def heard(self, agent: Agent, message: Message) -> None:
+        """An agent tells of its ranks."""
+        ...
+
+    def act(self, action: Action) -> None:
+        """Somebody that watches the run asks for something."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Some time has passed."""
+        ...
+
+
+class RunContext:
+    """One coordinator's view of its run, and the way to end it.
+
+    Args:
+        job_id: the job in which this coordinator runs.
+
+    Attributes:
+        carry_out: does what the membership has decided; to be called after everything that tells it.
+        finishing: whether some worker's program has ended well, so that all others are to end.
+        completed: whether the last step is done.
+        has_checkpoint: whether something was saved from which all can begin again.
+        payback: what is noted for the decision to grow.
+        baseline_lost: set when a node of a baseline job has gone.
+        restart: takes the agents' news in restart mode; None in live mode.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: RunSpec,
+        job_id: int,
+        fence: Fence,
+        journal: FolderJournal,
+        membership: Membership,
+        replicas: Replicas,
+        payback: Payback,
+    ) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.job_id = job_id
+        self.fence = fence
+        self.journal = journal
+        self.membership = membership
+        self.replicas = replicas
+        self.roster = Roster()
+        self.finishing = False
+        self.completed = False
+        self.carry_out: Callable[[], None] = lambda: None
+        self.has_checkpoint = False
+        self.payback = payback
+        self.baseline_lost = asyncio.Event()
+        self.restart: RestartMode | None = None
+        self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._pace: tuple[float, int, int] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, or ends."""
+        return self.finishing or self.ended.done()
+
+    def end(self, outcome: Outcome) -> None:
+        """End the run so, unless it has ended; for us it ends at once when others have taken it over."""
+        if not self.ended.done():
+            self.ended.set_result(outcome if self.fence.holds() else Outcome("superseded"))
+
+    def fail(self, reason: str, code: int | None = None) -> None:
+        """End the run because it cannot go on."""
+        self.end(Outcome("failed", reason, code))
+
+    def warn(self, message: str) -> None:
+        """Something that a person should know."""
+        self.journal.event("warning", message=message)
+
+    def order_save(self, why: str, *, urgent: bool, seconds: float | None = None) -> None:
+        """Have the first worker of the generation in force save the state.
+
+        Args:
+            urgent: whether it is needed before anything else is done.
+            seconds: how long there is for it; None: long.
+        """
+        first = self.roster.workers.get(self.membership.members[0]) if self.membership.members else None
+        if first is not None:
+            self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
+            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds)
+
+    def note_progress(self, now: float, step: int, samples: int) -> None:
+        """The training has come so far: what the decision to grow has to know of its speed."""
+        world = len(self.membership.members)
+        self.payback.history.progressed(now, world, samples)
+        last = self._pace
+        if last is None or last[1] != world or step < last[2]:
+            self._pace = (now, world, step)
+            return
+        facts = self.membership.facts
+        rates = dict(facts.rates)
+        if now > last[0] and step > last[2]:
+            rates[world] = (step - last[2]) / (now - last[0])
+        total = self.journal.status.total_steps
+        self.membership.facts = replace(facts, rates=rates, now_step=step, total_steps=total)
+
+    def begin_to_finish(self) -> None:
+        """A worker's program has ended well: the others end, too."""
+        if not self.finishing:
+            self.finishing = True
+            self.replicas.stop()
+            self.roster.tell_workers("stop")
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that may take time; given up when the run ends."""
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def give_up_background(self) -> None:
+        """End what goes on in the background."""
+        for task in self._background:
+            task.cancel()

@@ -1,0 +1,95 @@
+"""What follows from the end of a worker's process: well, by an exception, or by a signal."""
+
+from __future__ import annotations
+
+import time
+
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.peers import Agent, Outcome, write
+
+RESTARTS = 3
+FORGOTTEN_SECONDS = 60.0
+
+
+class Exits:
+    """Judges how workers end."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+
+    def judge(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
+        """A worker's process has ended; an end that was judged before is not judged again.
+
+        Args:
+            code: exit code; negative: the signal.
+            tail: last lines of its standard error.
+        """
+        run, roster = self._run, self._run.roster
+        if run.ended.done() or worker in roster.judged:
+            return
+        roster.judged.add(worker)
+        if worker in roster.restarting:
+            self.start_again(agent, worker)
+        elif worker in roster.expelled:
+            self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
+        elif (code == 0 and agent.is_baseline and worker not in roster.departed) or (
+            code == 0 and run.completed and worker not in roster.departed
+        ):
+            run.begin_to_finish()
+        elif code == 0 or agent.leaving:
+            agent.reason = "preempted" if agent.leaving else "released"
+        elif run.completed and code < 0:
+            self._crashed(agent, worker, code, tail or [f"signal {-code} after the last step"])
+        elif code < 0:
+            self._restart(agent, worker, f"was ended by signal {-code}")
+        else:
+            self._crashed(agent, worker, code, tail)
+
+    def note(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
+        """A worker's process has ended badly, and somebody else deals with it."""
+        self._run.roster.judged.add(worker)
+        self._run.journal.event("crashed", worker=worker, node=agent.node, code=code, stderr=tail)
+
+    def check_finished(self) -> None:
+        """The run has finished when it finishes and nobody works for it any more.
+
+        The baseline's workers are waited for, since what follows the training is theirs; when no baseline is
+        there, everybody's are.
+        """
+        run = self._run
+        agents = list(run.roster.agents.values())
+        core = [each for each in agents if each.is_baseline] or agents
+        if run.finishing and not any(agent.running for agent in core):
+            run.end(Outcome("finished"))
+
+    def send_away(self, agent: Agent, reason: str) -> None:
+        """End an agent's part in the run."""
+        agent.reason = reason
+        write(agent.writer, "shutdown", code=0)
+
+    def start_again(self, agent: Agent, worker: str) -> None:
+        """Have an ended worker's agent start it again, unless its node is given up."""
+        if not agent.leaving:
+            write(agent.writer, "restart", worker=worker)
+
+    def _restart(self, agent: Agent, worker: str, what: str) -> None:
+        now = time.monotonic()
+        agent.restarts = 1 if now - agent.last_restart > FORGOTTEN_SECONDS else agent.restarts + 1
+        agent.last_restart = now
+        self._run.warn(f"worker {worker} on {agent.node} {what}")
+        if agent.restarts <= RESTARTS or agent.leaving:
+            self.start_again(agent, worker)
+        elif agent.is_baseline:
+            self._run.fail(f"worker {worker} on {agent.node} {what} {agent.restarts} times")
+        else:
+            self.send_away(agent, "failed")
+
+    def _crashed(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
+        run = self._run
+        last = tail[-1] if tail else "it printed nothing"
+        run.journal.event("crashed", worker=worker, node=agent.node, code=code, stderr=tail)
+        if agent.is_baseline:
+            run.fail(f"worker {worker} on {agent.node} ended with exit code {code}: {last}")
+            return
+        run.replicas.crashed(agent.job_id, last)
+        self.send_away(agent, "failed")

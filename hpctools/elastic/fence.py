@@ -1,0 +1,81 @@
+"""Whether we are still the run's coordinator: asked before everything that others can see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.errors import ElasticError
+from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.types import Job, Partition
+
+FRESH_SECONDS = 0.2
+
+
+class Fence:
+    """Holds as long as nobody has claimed a later term.
+
+    A process that was stopped and goes on finds the answer it had too old, and asks again first.
+
+    Args:
+        term: ours.
+    """
+
+    def __init__(self, folder: RunFolder, term: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self.term = term
+        self._clock = clock
+        self._asked = -FRESH_SECONDS
+        self._holds = True
+
+    def holds(self) -> bool:
+        """Whether we are in office; a folder that cannot be read has not heard of anybody else."""
+        if self._holds and self._clock() - self._asked >= FRESH_SECONDS:
+            try:
+                self._holds = self._folder.current_term() <= self.term
+            except ElasticError:
+                return True
+            self._asked = self._clock()
+        return self._holds
+
+
+class FencedClient:
+    """Slurm for a coordinator in office: one that is not any more submits and cancels nothing.
+
+    Its methods raise as SlurmClient's do, and ElasticError when the fence does not hold.
+    """
+
+    def __init__(self, client: SlurmClient, fence: Fence) -> None:
+        self._client = client
+        self._fence = fence
+
+    def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
+        """As SlurmClient.submit."""
+        self._check()
+        return self._client.submit(options, script, arguments)
+
+    def cancel(self, job_ids: Sequence[int]) -> None:
+        """As SlurmClient.cancel."""
+        self._check()
+        self._client.cancel(job_ids)
+
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """As SlurmClient.shorten."""
+        self._check()
+        self._client.shorten(job_id, minutes)
+
+    def jobs(
+        self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
+    ) -> list[Job]:
+        """As SlurmClient.jobs."""
+        return self._client.jobs(ids=ids, user=user, nodes=nodes)
+
+    def partitions(self) -> list[Partition]:
+        """As SlurmClient.partitions."""
+        return self._client.partitions()
+
+    def _check(self) -> None:
+        if not self._fence.holds():
+            raise ElasticError("another coordinator has taken this run over", "it goes on by itself")

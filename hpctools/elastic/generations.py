@@ -1,0 +1,297 @@
+"""How one generation follows another: the part of `Membership` that forms, commits and recovers.
+
+See `membership` for the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hpctools.elastic import forming as forms
+from hpctools.elastic import selection
+from hpctools.elastic.assembly import Assembly
+from hpctools.elastic.deciding import Growth, GrowthFacts, Settle, Verdict
+from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
+from hpctools.elastic.forming import Forming, Member
+
+LINK_ATTEMPTS = 3
+RETRY_SECONDS = 0.5
+RECOVERIES = 50
+STATE_IS_LOST = "no worker that holds the state of the training is left"
+
+
+class Generations:
+    """Who is ready, who trains, and the generation that is on its way.
+
+    Args:
+        sizes: allowed numbers of workers, ascending.
+        growth: decides when to grow.
+        faulty_wait: seconds for which the training waits for somebody that vanished to come back.
+
+    Attributes:
+        effects: what is to be carried out.
+        generation: number of the generation in force; 0 before the first.
+        members: of the generation in force, in rank order.
+        facts: what is known for the growth's decision.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], growth: Growth | None = None, *, faulty_wait: float = 0.0
+    ) -> None:
+        self.effects: list[Effect] = []
+        self.generation = 0
+        self.members: tuple[str, ...] = ()
+        self.facts = GrowthFacts(0.0, 0.0)
+        self._sizes = tuple(sizes)
+        self._growth: Growth = growth or Settle()
+        self._faulty_wait = faulty_wait
+        self._ready: dict[str, Member] = {}
+        self._participants: set[str] = set()  # those that may hold the training's newest state
+        self._forming: Forming | None = None
+        self._assembly: Assembly | None = None
+        self._last_number = 0
+        self._done: set[str] = set()
+        self._ended = False
+        self._started = False
+        self._any_role = False
+        self._retry_after = 0.0
+        self._look_at: float | None = None
+        self._wait_until = 0.0
+        self._need = self._sizes[0]
+        self._roll_back: dict[str, Any] = {}
+        self._failed_links = 0
+        self._step = 0
+        self._recoveries = 0  # since the last step that was completed
+        self._decided: tuple[bool, int, str] | None = None
+        self._said_to_wait: tuple[int, int] | None = None
+
+    # How generations come about
+
+    def _must_await_forming(self) -> bool:
+        """Whether a generation is on its way; one with a leaver in it is given up while it can be."""
+        forming = self._forming
+        if forming is None or forming.waits:
+            return False
+        if not forming.planned or forming.committed or not self._has_leaver(forming):
+            return True
+        self._forming = None
+        return False
+
+    def _has_leaver(self, forming: Forming) -> bool:
+        return any(self._ready[each].leaving for each in forming.members if each in self._ready)
+
+    def _wanted(self) -> tuple[str, ...]:
+        size = selection.largest_within(self._sizes, len(selection.staying(self._ready)))
+        return selection.wanted(self._ready, self.members, size)
+
+    def _baseline_complete(self, wanted: Sequence[str]) -> bool:
+        return sum(self._ready[each].order[0] == 0 for each in wanted) >= self._sizes[0]
+
+    def _form(self, members: tuple[str, ...], *, planned: bool) -> None:
+        self._last_number += 1
+        forming = self._forming = Forming(self._last_number, members, planned)
+        fields = {"roll_back": {**self._roll_back}} if self._roll_back and not planned else {}
+        for rank, member in enumerate(members):
+            self._send(
+                member,
+                "form",
+                generation=forming.number,
+                rank=rank,
+                world=len(members),
+                recover=not planned,
+                **fields,
+            )
+
+    def _await_return(self, now: float) -> None:
+        """Somebody vanished: for a while as many as before are needed."""
+        if self._forming is None or self._forming.planned:
+            self._wait_until, self._need = now + self._faulty_wait, len(self.members)
+
+    def _recover(self, now: float) -> None:
+        """Go on with those that hold the state and can stay; wait parked when they are too few."""
+        if self._ended or self._assembly is not None:
+            return
+        holders = self._holders()
+        if not holders:
+            self._without_state()
+            return
+        self._let_leavers_go(holders)
+        self._done.clear()
+        members = self._recovery_members(holders, now)
+        if members:
+            self._recoveries += 1
+        if self._recoveries > RECOVERIES:
+            self._break(f"the workers lost each other {RECOVERIES} times in step {self._step}")
+            return
+        self._participants = set(holders) & set(members) if members else set(holders)
+        self._form(members, planned=False)
+        for worker in [each for each in holders if each not in members]:
+            self._send(worker, "park", generation=self._last_number)
+        if not members:
+            self._say_that_we_wait(now)
+
+    def _holders(self) -> list[str]:
+        """Who may have the newest state and stays; else who has it and leaves; else who had an older one."""
+        present = [each for each in self._participants if each in self._ready]
+        staying = [each for each in present if not self._ready[each].leaving]
+        stood_by = [name for name, each in self._ready.items() if each.has_state and not each.leaving]
+        return staying or present or stood_by
+
+    def _let_leavers_go(self, holders: Sequence[str]) -> None:
+        for worker in [each for each in self._participants if each not in holders]:
+            self._participants.discard(worker)
+            if worker in self._ready:
+                self._drop(worker)
+
+    def _without_state(self) -> None:
+        """Nobody has a state: before the first step that only means to begin once more."""
+        if self.generation > 0:
+            self._break(STATE_IS_LOST, state_is_lost=True)
+        else:
+            self._started, self._forming = False, None
+
+    def _recovery_members(self, holders: Sequence[str], now: float) -> tuple[str, ...]:
+        need = max(self._sizes[0], self._need if now < self._wait_until else 0)
+        members = selection.recovering(self._ready, holders, self._sizes, need)
+        return members if len(members) >= need else ()
+
+    def _say_that_we_wait(self, now: float) -> None:
+        have = len(selection.staying(self._ready))
+        need = max(self._sizes[0], self._need if now < self._wait_until else 0)
+        if self._said_to_wait != (have, need):
+            self._said_to_wait = (have, need)
+            self.effects.append(Waiting(have, need))
+
+    def _commit_if_complete(self, forming: Forming, now: float) -> None:
+        if forming.waits or forming.committed or not forming.is_linked:
+            return
+        if forming.planned:
+            self._commit_planned(forming)
+        elif forming.is_parked:
+            self._commit_recovery(forming, now)
+
+    def _commit_planned(self, forming: Forming) -> None:
+        forming.committed = True
+        self._failed_links = 0
+        transfers = forms.planned_transfers(forming, self.members)
+        reporter = next(each for each in forming.members if each in self._participants)
+        for member in self._present():
+            how: dict[str, Any] = {"leave": True}
+            if not self._ready[member].leaving:
+                how = {"leave": True, "stay": True}
+            if member in forming.members:
+                send_to = forms.receivers(transfers, member, forming.members)
+                how = {"report": member == reporter, "send_to": send_to}
+            self._send(member, "commit", generation=forming.number, agree=True, **how)
+        self._participants.update(forming.members)
+
+    def _admit(self, forming: Forming) -> None:
+        for joiner, donor in forms.planned_transfers(forming, self.members).items():
+            self._send(
+                joiner,
+                "commit",
+                generation=forming.number,
+                agree=False,
+                receive_from=forming.members.index(donor),
+            )
+
+    def _commit_recovery(self, forming: Forming, now: float) -> None:
+        stale = {each for each in forming.members if each in self._ready and self._ready[each].stale}
+        donors = forms.recovery_donors(forming, stale)
+        if not donors and self.generation > 0:
+            self._participants.clear()
+            self._recover(now)
+            return
+        forming.committed = True
+        self._failed_links = 0
+        self._participants = set(forming.members)
+        for member, commit in forms.recovery_commits(forming, donors or forming.members[:1]).items():
+            self._send(member, "commit", **commit)
+
+    def _in_force(self, forming: Forming) -> None:
+        before, self.members = self.members, forming.members
+        self.generation, self._forming = forming.number, None
+        self._said_to_wait = None
+        if not forming.planned:
+            self._roll_back = {}
+        if forming.step > self._step:
+            self._step, self._recoveries = forming.step, 0
+        for worker in [each for each in before if each not in self.members]:
+            if worker not in self._ready or self._ready[worker].leaving:
+                self._send(worker, "release")
+        self._participants = set(self.members)
+        for member in self.members:
+            self._ready[member].has_state, self._ready[member].stale = True, False
+        self.effects.append(
+            Formed(forming.number, self.members, before, forming.step, recovered=not forming.planned)
+        )
+
+    def _complete_if_done(self) -> None:
+        training = self._training()
+        recovering = self._forming is not None and not self._forming.planned
+        if not (recovering or self._ended or self._assembly) and training and self._done >= training:
+            self._complete(training)
+
+    def _complete(self, training: set[str]) -> None:
+        self._ended = True
+        self._forming = None
+        for member in sorted(self._ready):
+            self._send(member, "finish" if member in training else "stop")
+        self.effects.append(Completed(tuple(sorted(training))))
+
+    # Small words
+
+    def _present(self) -> set[str]:
+        """Members of the generation in force that are still there."""
+        return {each for each in self.members or self._participants if each in self._ready}
+
+    def _training(self) -> set[str]:
+        """Members that do steps now: of the next generation once one of them has switched."""
+        forming = self._forming
+        if forming is not None and forming.admitted:
+            return {each for each in forming.members if each in self._ready}
+        return self._present()
+
+    def _recovering_after(self, generation: int) -> bool:
+        forming = self._forming
+        return forming is not None and not forming.planned and forming.number > generation
+
+    def _forming_as(self, generation: int) -> Forming | None:
+        forming = self._forming
+        return forming if forming is not None and forming.number == generation else None
+
+    def _given_up_with(self, now: float) -> None:
+        """Somebody that was to join has vanished before it was let in."""
+        if self._forming is not None and self._forming.planned:
+            self._forming = None
+        else:
+            self._recover(now)
+
+    def _retry_planned(self, forming: Forming, now: float) -> None:
+        """After too many attempts, do without those that would join; when only leaving is left, recover."""
+        if self._failed_links < LINK_ATTEMPTS:
+            return
+        self._failed_links = 0
+        joiners = [each for each in forming.members if each not in self._participants]
+        for joiner in joiners:
+            self._drop(joiner)
+        if not joiners:
+            self._recover(now)
+
+    def _break(self, reason: str, *, state_is_lost: bool = False) -> None:
+        self._ended = True
+        self._forming = None
+        self.effects.append(Broken(reason, state_is_lost))
+
+    def _drop(self, worker: str) -> None:
+        self._ready.pop(worker, None)
+        self._send(worker, "release")
+
+    def _note_verdict(self, world: int, possible: int, verdict: Verdict) -> None:
+        if self._decided != (verdict.grow, verdict.to, verdict.why):
+            self._decided = (verdict.grow, verdict.to, verdict.why)
+            self.effects.append(Decided(world, possible, verdict))
+
+    def _send(self, to: str, kind: str, **fields: Any) -> None:
+        self.effects.append(Send(to, {"kind": kind, **fields}))

@@ -1,0 +1,202 @@
+"""What agents and workers say, and what the coordinator makes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.exits import Exits
+from hpctools.elastic.peers import Agent, Worker, write
+from hpctools.elastic.protocol import Message
+from hpctools.elastic.watchers import Report
+from hpctools.elastic.watching import Watching
+
+Handler = Callable[[Worker, Message, float], None]
+
+
+class Hearing:
+    """Takes every message of an agent or a worker."""
+
+    def __init__(self, run: RunContext, exits: Exits, watching: Watching) -> None:
+        self._run = run
+        self._exits = exits
+        self._watching = watching
+        self._of_worker: dict[str, Handler] = {
+            "beat": self._on_beat,
+            "ready": self._on_ready,
+            "store": self._on_store,
+            "linked": self._on_linked,
+            "link_failed": self._on_link_failed,
+            "parked": self._on_parked,
+            "switching": self._on_switching,
+            "switched": self._on_switched,
+            "failed": self._on_failed,
+            "left": self._on_left,
+            "done": self._on_done,
+            "resized": self._on_resized,
+            "saved": self._on_saved,
+            "unsaved": self._on_unsaved,
+            "resumed": self._on_resumed,
+            "warning": self._on_warning,
+        }
+
+    def hear(self, peer: Agent | Worker, message: Message) -> None:
+        """A message has come; what it leads to is carried out.
+
+        Raises:
+            KeyError, ValueError, TypeError: it is not made as it should be.
+        """
+        now = time.monotonic()
+        if isinstance(peer, Agent):
+            self._on_agent(peer, message, now)
+        elif (handler := self._of_worker.get(message["kind"])) is not None:
+            handler(peer, message, now)
+        self._run.carry_out()
+
+    # Agents
+
+    def _on_agent(self, agent: Agent, message: Message, now: float) -> None:
+        kind = message["kind"]
+        if kind == "spawned":
+            agent.running.add(str(message["worker"]))
+        elif kind == "leaving":
+            self.leaves(agent, str(message.get("reason", "preempted")), now)
+        elif kind == "exited":
+            self._on_exited(agent, message, now)
+        elif kind == "log":
+            worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
+            self._watching.heard(now, Report("log", worker, agent.node, lines=lines))
+        elif kind == "notice":
+            self._on_notice(agent, message, now)
+        elif kind == "ranks" and self._run.restart is not None:
+            self._run.restart.heard(agent, message)
+
+    def _on_exited(self, agent: Agent, message: Message, now: float) -> None:
+        worker, code, tail = str(message["worker"]), int(message["code"]), list(message["tail"])
+        agent.running.discard(worker)
+        roster = self._run.roster
+        report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
+        ours = worker in roster.restarting or worker in roster.expelled or code == 0 or agent.leaving
+        if ours or worker in roster.judged or not self._watching.handles(report):
+            self._exits.judge(agent, worker, code, tail)
+        else:
+            self._exits.note(agent, worker, code, tail)
+        if not ours:
+            self._watching.heard(now, report)
+        self._exits.check_finished()
+
+    def _on_notice(self, agent: Agent, message: Message, now: float) -> None:
+        seconds = message.get("seconds")
+        what = str(message["what"])
+        self._run.journal.event("notice", node=agent.node, what=what, seconds=seconds)
+        left = None if seconds is None else float(seconds)
+        self._watching.heard(now, Report("notice", "", agent.node, what=what, seconds=left))
+
+    def leaves(self, agent: Agent, reason: str, now: float, seconds: float | None = None) -> None:
+        """A node is given up: its workers go at a step boundary, or at once if they do not train.
+
+        Args:
+            seconds: until it is gone; None: as long as Slurm's grace time.
+        """
+        if agent.leaving:
+            return
+        agent.leaving, agent.reason = True, reason
+        run = self._run
+        if run.restart is not None:
+            run.restart.leaving(agent, seconds)
+            return
+        self._save_before_all_leave(seconds)
+        if agent.is_baseline and reason == "preempted":
+            return  # its job is ended: whoever did that has asked for the end of the run, too
+        names = [each.name for each in run.roster.workers_of(agent)]
+        train = any(run.membership.trains(name) for name in names)
+        run.membership.leaving(names, now)
+        run.carry_out()
+        if not train:
+            self._exits.send_away(agent, reason)
+
+    def _save_before_all_leave(self, seconds: float | None) -> None:
+        """When nobody stays who has the state, it has to be on disk."""
+        run = self._run
+        staying = [each for each in run.membership.members if not _leaves(run.roster.agent_of(each))]
+        if run.membership.members and not staying:
+            run.order_save("all nodes have to go", urgent=True, seconds=seconds or run.spec.grace_seconds)
+
+    # Workers
+
+    def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
+        journal = self._run.journal
+        if message.get("leaving"):
+            self._run.membership.leaving([worker.name], now)
+        if "total_steps" in message:
+            journal.change(total_steps=message["total_steps"])
+        if "step" not in message:
+            return
+        worker.step = int(message["step"])
+        if message.get("rank", 0) == 0 and worker.step >= journal.status.step:
+            journal.change(step=worker.step, loss=message["loss"])
+            journal.progressed(now, message["samples"])
+            self._run.note_progress(now, worker.step, int(message["samples"]))
+        self._watching.beat(now, worker, message)
+
+    def _on_ready(self, worker: Worker, message: Message, now: float) -> None:
+        agent = self._run.roster.agents[worker.agent]
+        if agent.leaving:
+            write(worker.writer, "release")
+            return
+        self._run.membership.ready(worker.name, self._run.roster.order_of(worker.name), now)
+
+    def _on_store(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.store(worker.name, message["generation"], message["host"], message["port"])
+
+    def _on_linked(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.linked(worker.name, message["generation"], now)
+
+    def _on_link_failed(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.warn(f"{worker.name} could not link: {message['reason']}")
+        self._run.membership.link_failed(worker.name, message["generation"], now)
+
+    def _on_parked(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.parked(worker.name, message["generation"], message["completed"], now)
+
+    def _on_switching(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.switching(worker.name, message["generation"])
+
+    def _on_switched(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.switched(worker.name, message["generation"], message["step"], now)
+
+    def _on_failed(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.failed(worker.name, message["generation"], now)
+
+    def _on_left(self, worker: Worker, message: Message, now: float) -> None:
+        stays = bool(message.get("stays"))
+        if not stays:
+            self._run.roster.departed.add(worker.name)
+        self._run.membership.left(worker.name, now, stays=stays)
+
+    def _on_done(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.done(worker.name)
+
+    def _on_resized(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.payback.history.resized(float(message["pause_s"]))
+        self._run.journal.resized(message)
+
+    def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
+        detail = {key: value for key, value in message.items() if key != "kind"}
+        self._run.journal.event("saved", worker=worker.name, **detail)
+        self._run.has_checkpoint = True
+
+    def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.warn(f"step {message['step']} is not saved ({message['why']})")
+
+    def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))
+        self._run.has_checkpoint = True
+
+    def _on_warning(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.warn(str(message["message"]))
+
+
+def _leaves(agent: Agent | None) -> bool:
+    return agent is None or agent.leaving

@@ -1,0 +1,50 @@
+"""Which workers should train: pure functions of who is ready and what sizes are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from hpctools.elastic.forming import Member
+
+
+def largest_within(sizes: Sequence[int], workers: int) -> int:
+    """The largest allowed number of workers that so many make; 0 when they are too few for any."""
+    return max((size for size in sizes if size <= workers), default=0)
+
+
+def in_order(ready: Mapping[str, Member], workers: Collection[str]) -> tuple[str, ...]:
+    """Workers in the order of their ranks."""
+    return tuple(sorted(workers, key=lambda worker: (ready[worker].order, worker)))
+
+
+def staying(ready: Mapping[str, Member]) -> list[str]:
+    """Workers that do not have to go."""
+    return [worker for worker, member in ready.items() if not member.leaving]
+
+
+def wanted(ready: Mapping[str, Member], members: Sequence[str], size: int) -> tuple[str, ...]:
+    """The workers that should train when so many should; who trains already is preferred."""
+    candidates = staying(ready)
+    preferred = sorted(candidates, key=lambda worker: (worker not in members, ready[worker].order))
+    return in_order(ready, preferred[:size])
+
+
+def recovering(
+    ready: Mapping[str, Member], holders: Sequence[str], sizes: Sequence[int], need: int
+) -> tuple[str, ...]:
+    """The members of a generation with which the training goes on after somebody vanished.
+
+    Those that hold the state go on alone when they are `need` or more, which is quickest; else newcomers that
+    are ready fill up. Holders that have to leave only pass their state on, to as many as there are.
+
+    Returns:
+        Workers in rank order; nobody when all together are too few.
+    """
+    newcomers = in_order(ready, [each for each in staying(ready) if each not in holders])
+    if all(ready[each].leaving for each in holders):
+        need = sizes[-1]
+    size = largest_within(sizes, len(holders))
+    if size < need:
+        size = largest_within(sizes, min(need, len(holders) + len(newcomers)))
+    chosen = [*in_order(ready, holders), *newcomers][:size]
+    return in_order(ready, chosen)

@@ -1,0 +1,85 @@
+"""Who coordinates when the coordinator is gone: any agent can, one of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.folder import RunFolder
+from hpctools.errors import ElasticError
+
+VACANT_SECONDS = 0.1
+HEIR_SECONDS = 0.3
+CLAIMED_SECONDS = 2.0
+STRANGER = 8
+
+
+class Succession:
+    """An agent's claim to the run's coordination.
+
+    The order of the heirs only spares them a race; the folder sees to it that a term has one coordinator.
+
+    Args:
+        appoint: makes the coordinator of a term.
+        is_first: whether this agent is the one that coordinates when nobody ever has.
+
+    Attributes:
+        heir: our place among those that take over; far behind until a coordinator has told.
+        barred: whether we go and so must not take over.
+    """
+
+    def __init__(
+        self, folder: RunFolder, name: str, appoint: Callable[[int], Coordinator], *, is_first: bool
+    ) -> None:
+        self._folder = folder
+        self._name = name
+        self._appoint = appoint
+        self._is_first = is_first
+        self._vacant: tuple[int, float] | None = None
+        self.heir = STRANGER
+        self.barred = False
+        self.coordinator: Coordinator | None = None
+        self.work: asyncio.Task[int | None] | None = None
+
+    @property
+    def in_office(self) -> bool:
+        """Whether the coordinator runs here."""
+        return self.work is not None and not self.work.done()
+
+    def reached(self) -> None:
+        """A coordinator has answered."""
+        self._vacant = None
+
+    def unreached(self, now: float, *, published: int | None) -> None:
+        """Nobody answers; take over when it is our turn.
+
+        Args:
+            published: the term of the coordinator that the folder names; None: it names none.
+        """
+        if self.in_office or self.barred:
+            return
+        with contextlib.suppress(ElasticError):  # a folder that cannot be written has no new term either
+            term = self._folder.current_term()
+            if self._is_due(now, term, published):
+                self._claim(term + 1)
+
+    def resign(self) -> None:
+        """We go: let another agent take over."""
+        self.barred = True
+        if self.coordinator is not None:
+            self.coordinator.resign()
+
+    def _is_due(self, now: float, term: int, published: int | None) -> bool:
+        if term == 0:
+            return self._is_first
+        if self._vacant is None or self._vacant[0] != term:
+            self._vacant = (term, now)
+        first = VACANT_SECONDS if published == term else CLAIMED_SECONDS
+        return now - self._vacant[1] >= first + HEIR_SECONDS * self.heir
+
+    def _claim(self, term: int) -> None:
+        if self._folder.claim_term(term, agent=self._name):
+            self.coordinator = self._appoint(term)
+            self.work = asyncio.ensure_future(self.coordinator.run())

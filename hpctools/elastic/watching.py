@@ -1,0 +1,83 @@
+"""The coordinator's side of its watchers: shows them the run and takes what they ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hpctools.elastic.actions import Action
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.peers import Worker
+from hpctools.elastic.watchers import MemberView, Report, View, Watcher
+
+
+class Watching:
+    """All watchers of a run.
+
+    Args:
+        act: carries an action out.
+    """
+
+    def __init__(
+        self, run: RunContext, watchers: Sequence[Watcher], act: Callable[[Action, float], None]
+    ) -> None:
+        self._run = run
+        self._watchers = tuple(watchers)
+        self._act = act
+
+    def handles(self, report: Report) -> bool:
+        """Whether a watcher deals with the end of a worker's process."""
+        return any(getattr(each, "handles", _never)(report) for each in self._watchers)
+
+    def heard(self, now: float, report: Report) -> None:
+        """Pass a report on, and do what is asked for."""
+        for watcher in self._watchers:
+            for action in watcher.heard(now, report):
+                self._act(action, now)
+
+    def beat(self, now: float, worker: Worker, message: Mapping[str, Any]) -> None:
+        """A sign of life of a worker that trains, with the numbers that its loop reported."""
+        node = self._run.roster.node_of(worker.name)
+        numbers = numbers_of(message)
+        kind = "metric" if numbers else "beat"
+        self.heard(now, Report(kind, worker.name, node, worker.step, numbers))
+
+    def tick(self, now: float) -> None:
+        """Let the watchers look at the run."""
+        if not self._watchers:
+            return
+        view = self._view()
+        for watcher in self._watchers:
+            for action in watcher.tick(now, view):
+                self._act(action, now)
+
+    def _view(self) -> View:
+        run = self._run
+        status = run.journal.status
+        members = tuple(
+            MemberView(each.name, run.roster.node_of(each.name), each.step, each.seen, self._trains(each))
+            for each in run.roster.workers.values()
+        )
+        world = len(run.membership.members)
+        return View(status.step, world, run.membership.generation, run.membership.phase, members)
+
+    def _trains(self, worker: Worker) -> bool:
+        return worker.name in self._run.membership.members
+
+
+def _never(report: Report) -> bool:
+    return False
+
+
+def numbers_of(message: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a beat: the loss, and what the training's loop has reported."""
+    given = message.get("metrics")
+    numbers = {str(name): _float(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    if message.get("loss") is not None:
+        numbers["loss"] = _float(message["loss"])
+    return numbers
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
