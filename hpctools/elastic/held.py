@@ -56,28 +56,33 @@ class Held:
                 self._become(restored)
             except (RuntimeError, ValueError, KeyError) as error:
                 raise ElasticError(
-                    f"the newest checkpoint does not fit this training: {error}",
+                    f"the newest checkpoint does not fit this training: {' '.join(str(error).split())}",
                     "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
                 ) from None
 
     def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
         """Become what the state was after at most `to_step` steps; leave out the batches of steps `skip`."""
-        earlier = self._keeper.roll_back(to_step, self.completed) if self._keeper is not None else None
+        earlier = self._keeper.roll_back(to_step, self._steps) if self._keeper is not None else None
         if earlier is not None:
             self._become(earlier)
         self._skipped |= frozenset(skip)
-        return self.completed <= to_step
+        return self._steps <= to_step
 
     def save_as_ordered(self) -> None:
         """Save if it is ordered, or time."""
         if self._keeper is not None:
-            self._keeper.boundary(self.completed)
+            self._keeper.boundary(self._steps)
+
+    @property
+    def _steps(self) -> int:
+        """Completed steps; the rounds of all workers are some more when streams end unevenly."""
+        return self._batches.cursor.step
 
     def _settle(self) -> None:
         """The state is that of between two steps; pass over the steps that are to be left out."""
         if self._keeper is not None:
-            self._keeper.settled(self.completed)
-        while self._batches.cursor.step + 1 in self._skipped and not self._batches.is_over:
+            self._keeper.settled(self._steps)
+        while self._steps + 1 in self._skipped and not self._batches.is_over:
             self._batches.skip()
 
     def _become(self, state: Mapping[str, Any]) -> None:

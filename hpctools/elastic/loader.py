@@ -247,10 +247,6 @@ class Loader(Held):
         self._metrics.forget()
         super().load(state)
 
-    def _described(self) -> Mapping[str, Any]:
-        """What a checkpoint's manifest tells about the training."""
-        return {"world_size": self.world_size, **super()._described()}
-
     def _progress(self) -> Mapping[str, Any]:
         total = {"total_steps": self.total_steps}
         if not self._entered or self.step == 0:
