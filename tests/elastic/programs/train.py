@@ -23,6 +23,8 @@ parser.add_argument("--die-linking", type=Path, help="marker: the first replica 
 parser.add_argument("--buffer", type=int, default=0, help="megabytes that the state holds besides")
 parser.add_argument("--slow-end", type=int, default=0, help="seconds without a sign of life after the loop")
 parser.add_argument("--killed-at-end", action="store_true")
+parser.add_argument("--save-every", type=int, help="steps from checkpoint to checkpoint")
+parser.add_argument("--checkpoints", default="", help="their folder; the run's own without")
 args = parser.parse_args()
 
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
@@ -92,7 +94,15 @@ model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 loader = elastic.Loader(
-    model, optimizer, Samples(), batch_size=48, epochs=args.epochs, seed=7, shards=12, scheduler=scheduler
+    model,
+    optimizer,
+    Samples(),
+    batch_size=48,
+    epochs=args.epochs,
+    seed=7,
+    shards=12,
+    scheduler=scheduler,
+    checkpoint=args.save_every and elastic.Checkpoint(args.checkpoints, 0, args.save_every),
 )
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:

@@ -1,0 +1,94 @@
+"""Whole elastic runs that lose every worker and go on from what was saved, on any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ledger_run import LedgerRun, training
+
+SAMPLES, EPOCHS, BATCH = 1230, 2, 48
+STEPS = EPOCHS * -(-SAMPLES // BATCH)
+OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
+
+
+@pytest.fixture(scope="module")
+def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The ledger of the same training as one ordinary process, never disturbed."""
+    out = tmp_path_factory.mktemp("lone")
+    subprocess.run(training(out, *OPTIONS), check=True, stdout=subprocess.DEVNULL, timeout=60)
+    return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
+
+
+def make_run(base: Path, nodes: tuple[int, int], *options: str) -> LedgerRun:
+    base.mkdir(exist_ok=True)
+    delay = ("--delay", "0.004", "--hurry", str(base / "hurry"), "--save-every", "4")
+    return LedgerRun(base, training(base / "out", *OPTIONS, *delay, *options), nodes)
+
+
+def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]], first: int = 1) -> None:
+    """Every sample exactly once per epoch, losses and weights equal to the bit, from step `first` on."""
+    expected = [line for line in lone if "committed" in line and line["step"] >= first]
+    keys = ("step", "loss", "committed")
+    assert [[line[key] for key in keys] for line in run.committed()] == [
+        [line[key] for key in keys] for line in expected
+    ]
+    if first == 1:
+        for epoch in range(EPOCHS):
+            seen = Counter(i for line in expected if line["epoch"] == epoch for i in line["committed"])
+            assert seen == Counter(range(SAMPLES))
+    (final,) = [line for line in lone if "final" in line]
+    finals = [line for line in run.ledger() if "final" in line]
+    assert finals
+    assert all((line["final"], line["lr"]) == (final["final"], final["lr"]) for line in finals)
+
+
+def test_every_worker_is_killed_and_the_run_goes_on(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """Three workers, all dead at once; the run begins again with the newest checkpoint, and grows again."""
+    with make_run(tmp_path / "run", (2, 3)) as run:
+        run.capacity = 1
+        run.wait_for_world(3)
+        run.wait(lambda: run.events("saved"))
+        pids = [run.pid_of(prefix) for prefix in ("b0", "b1", "r1000")]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        (resumed,) = run.wait(lambda: run.events("resumed"))
+        run.wait_for_world(3)
+        (tmp_path / "run" / "hurry").touch()
+        assert run.end() == 0, run.story()
+    saved = [event.detail for event in run.events("saved")]
+    assert resumed.detail["step"] in [each["step"] for each in saved]
+    assert all(each["step"] % 4 == 0 and each["bytes"] > 0 and each["seconds"] > 0 for each in saved)
+    assert_same_result(run, lone)
+    kept = sorted(path.name for path in (run.folder.path / "checkpoints").iterdir())
+    assert len(kept) == 2
+    assert all(name.startswith("step-") for name in kept)
+
+
+def test_a_new_run_goes_on_from_an_old_one(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """The old run, of two workers, is killed with everything; the new one has one worker, then three."""
+    place = str(tmp_path / "checkpoints")
+    with make_run(tmp_path / "old", (2, 2), "--checkpoints", place) as old:
+        old.wait(lambda: len(old.events("saved")) >= 2)
+        for agent in old.baseline:
+            agent.kill()
+    newest = max(event.detail["step"] for event in old.events("saved"))
+    with make_run(tmp_path / "new", (1, 3), "--checkpoints", place) as new:
+        new.wait_for_world(1)
+        new.capacity = 2
+        new.wait_for_world(3)
+        (tmp_path / "new" / "hurry").touch()
+        assert new.end() == 0, new.story()
+    (resumed,) = new.events("resumed")
+    assert resumed.detail["step"] >= newest
+    assert_same_result(new, lone, resumed.detail["step"] + 1)

@@ -1,0 +1,214 @@
+"""Checkpoints in S3: a real server (moto's) with real faults, spoken to by real boto3."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from checkpoint_rig import RUN, Heard, read, state_after, write
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import boto3
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+from hpctools.elastic.checkpoint import newest
+from hpctools.elastic.checkpoint import s3_store as module
+from hpctools.elastic.checkpoint.manifest import Manifest, digest_of, record_of
+from hpctools.elastic.checkpoint.s3_store import S3Store
+from hpctools.elastic.checkpoint.saver import Saver
+from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
+from hpctools.errors import ElasticError
+
+ROOT = "s3://training/runs/one"
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Any]
+
+
+class Server:
+    """S3 with a list of what was asked, and a rule which requests fail."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.fails: Callable[[str, str, int], bool] = lambda method, path, number: False
+        self._s3: Wsgi = DomainDispatcherApplication(create_backend_app)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._http = make_server("127.0.0.1", 0, self, threaded=True)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        self._thread.start()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.asked.append((method, path))
+        if self.fails(method, path, len(self.asked)):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
+            return [b""]
+        return self._s3(environ, start_response)
+
+    def stop(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """An empty bucket `training`."""
+    for name, value in {
+        "AWS_ENDPOINT_URL_S3": running.url,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    bucket = boto3.resource("s3").create_bucket(Bucket="training")
+    running.asked.clear()
+    yield running
+    running.fails = lambda method, path, number: False
+    bucket.objects.all().delete()
+    bucket.delete()
+
+
+def keys() -> list[str]:
+    objects = boto3.client("s3").list_objects_v2(Bucket="training").get("Contents", ())
+    return sorted(each["Key"] for each in objects)
+
+
+def client() -> Any:
+    return boto3.client("s3")
+
+
+def test_layout_content_and_that_the_marker_is_last(server: Server) -> None:
+    (saved,) = write(ROOT, 12).saved
+    assert saved.where.startswith(f"{ROOT}/step-000000012.{RUN.run}_")
+    name = saved.where.rpartition("/")[2]
+    files = (".metadata", "COMMITTED", "__0_0.distcp", "manifest.json")
+    assert keys() == [f"runs/one/{name}/{each}" for each in files]
+    puts = [path for method, path in server.asked if method == "PUT"]
+    assert puts[-2:] == [f"/training/runs/one/{name}/{each}" for each in ("manifest.json", "COMMITTED")]
+    assert read(ROOT) == (12, [])
+    assert read(saved.where) == (12, [])
+
+
+def test_large_files_go_up_in_parts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_BYTES", 5 << 20)
+    heard = Heard()
+    saver = Saver(open_store(ROOT), 2, heard.reports)
+    saver.save(state_after(3, elements=2_000_000), 3, "test", RUN, {})
+    assert saver.wait(60)
+    assert len(heard.saved) == 1, heard.warnings
+    parts = [path for method, path in server.asked if method == "PUT" and path.endswith("__0_0.distcp")]
+    assert len(parts) >= 3
+    assert read(ROOT) == (3, [])
+
+
+def test_requests_that_fail_are_tried_again(server: Server) -> None:
+    """Every third request is answered with 503 Slow Down."""
+    server.fails = lambda method, path, number: number % 3 == 0
+    write(ROOT, 1, 2)
+    assert read(ROOT) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "lost", ["__0_0.distcp", ".metadata", "part-00000.json", "manifest.json", "COMMITTED"]
+)
+def test_a_store_that_breaks_in_the_middle_leaves_no_checkpoint(server: Server, lost: str) -> None:
+    """Whichever object can never be written: the one before is used, the next writer cleans up."""
+    write(ROOT, 1)
+    server.fails = lambda method, path, number: method == "PUT" and path.endswith(lost)
+    heard = Heard()
+    saver = Saver(open_store(ROOT), 2, heard.reports)
+    saver.save(state_after(2), 2, "test", RUN, {})
+    assert saver.wait(60)
+    (warning,) = heard.warnings
+    assert f"the checkpoints in {ROOT}" in warning
+    assert "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3)" in warning
+    assert read(ROOT)[0] == 1
+    server.fails = lambda method, path, number: False
+    write(ROOT, 3)
+    assert read(ROOT) == (3, [])
+    assert {key.split("/")[2].partition(".")[0] for key in keys()} == {"step-000000001", "step-000000003"}
+
+
+def test_what_a_killed_writer_left_is_cleaned_by_the_next_of_its_run(server: Server) -> None:
+    store = open_store(ROOT)
+    stage = store.begin(4, f"{RUN.label}dead")
+    (stage.folder / "data").write_bytes(b"x")
+    store.add(stage, 0, {"data": record_of(stage.folder / "data")})
+    other = store.begin(4, "other_beef")
+    (other.folder / "data").write_bytes(b"x")
+    store.add(other, 0, {"data": record_of(other.folder / "data")})
+    upload = client().create_multipart_upload(
+        Bucket="training", Key=f"runs/one/step-000000004.{RUN.label}dead/big"
+    )
+    assert upload["UploadId"]
+    write(ROOT, 5)
+    assert {key.split("/")[2].partition(".")[2][:5] for key in keys()} == {"train", "other"}
+    assert not [key for key in keys() if "dead" in key]
+    assert not client().list_multipart_uploads(Bucket="training").get("Uploads")
+
+
+def test_only_one_writer_can_commit(server: Server) -> None:
+    """Two that give the same label: the marker is put if there is none; a repeated put is no conflict."""
+    store = S3Store(ROOT)
+    stage = store.begin(4, "same")
+    (stage.folder / "data").write_bytes(b"x")
+    record = {"data": record_of(stage.folder / "data")}
+    store.add(stage, 0, record)
+    client().put_object(Bucket="training", Key="runs/one/step-000000004.same/COMMITTED", Body=b"another")
+    with pytest.raises(ElasticError, match=f"cannot commit the checkpoints in {ROOT}.*PreconditionFailed"):
+        store.commit(stage, Manifest(4), 1)
+    expected = digest_of(Manifest(4, files=record).encode()).encode()
+    client().put_object(Bucket="training", Key="runs/one/step-000000004.same/COMMITTED", Body=expected)
+    assert store.commit(stage, Manifest(4), 1) == "step-000000004.same"
+
+
+def test_damaged_objects_are_noticed(server: Server) -> None:
+    write(ROOT, 1, 2)
+    (key,) = [key for key in keys() if "step-000000002" in key and key.endswith(".distcp")]
+    data = bytearray(client().get_object(Bucket="training", Key=key)["Body"].read())
+    data[1000] ^= 4
+    client().put_object(Bucket="training", Key=key, Body=bytes(data))
+    step, warnings = read(ROOT)
+    assert step == 1
+    assert "__0_0.distcp has another checksum than when it was written" in warnings[0]
+    client().delete_object(Bucket="training", Key=key)
+    step, warnings = read(ROOT)
+    assert (step, len(warnings)) == (1, 1)
+
+
+def test_retention_and_roll_back(server: Server) -> None:
+    write(ROOT, 1, 2, 3, keep=2)
+    store: Store = open_store(ROOT)
+    assert [name.partition(".")[0] for name in store.names()] == ["step-000000002", "step-000000003"]
+    abandon(store, Abandoned(RUN.run, 1, 2, 2))
+    assert read(ROOT) == (2, [])
+
+
+def test_missing_bucket_and_missing_credentials_are_said(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ElasticError, match=r"cannot read the checkpoints in s3://nothing/x: .*NoSuchBucket"):
+        newest("s3://nothing/x")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    with pytest.raises(
+        ElasticError, match="Unable to locate credentials"
+    ):
+        newest(ROOT)
