@@ -162,8 +162,11 @@ class Generations:
         record, agreement = self._on(agent, generation), self._agreement
         if record is None or agreement is None or self.phase != "telling":
             return
+        record.most = max(record.most, calls)
         if agreement.answered(agent, call, bound=bound):
-            self._propose(record, agreement, max(calls, record.calls))
+            self._propose(record, agreement, record.calls)
+        elif agreement.committed and not record.calls:
+            self._end(now, self._limits.graceful)  # nobody has asked for events: they can be told only so
         elif agreement.committed:
             self._commit(record, agreement.call, now)
         self.tick(now)
@@ -257,9 +260,6 @@ class Generations:
         """Tell all ranks at one call that they shall save and end."""
         record = self._record
         if record is None:
-            return
-        if not record.calls:
-            self._end(now, self._limits.graceful)
             return
         self.phase, self._limit = "telling", None
         self._agreement = Agreement(each for each in record.members if not record.over(each))

@@ -21,7 +21,7 @@ TERM_NEWS_SECONDS = 0.3
 
 
 class NodeRanks:
-    """What restart mode runs on one node.
+    """What restart mode runs on one node; to its agent it is what `Workers` is in live mode.
 
     Args:
         agent: the agent's name.
@@ -44,6 +44,40 @@ class NodeRanks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._frozen: dict[int, float] = {}
+        self._watching = False
+
+    @property
+    def running(self) -> list[str]:
+        """Workers of live mode: none."""
+        return []
+
+    @property
+    def ended(self) -> list[dict[str, Any]]:
+        """Workers of live mode: none."""
+        return []
+
+    def spawn(self, local: int) -> None:
+        """The coordinator says when ranks start, and on which nodes."""
+
+    def restart(self, worker: str) -> None:
+        """Ranks are started again together."""
+
+    def kill(self, worker: str) -> None:
+        """Ranks are ended together."""
+
+    async def all_ended(self) -> None:
+        """Never: an agent without ranks stands by."""
+        await asyncio.get_running_loop().create_future()
+
+    def expect_no_restart(self) -> None:
+        """The node has to go: its ranks end before Slurm kills them, whatever the coordinator says."""
+        if not self._leaving:
+            self._leaving = True
+            seconds = departure_seconds(self._spec.grace_seconds)
+            term = term_within(seconds)
+            loop = asyncio.get_running_loop()
+            loop.call_later(seconds - term, self._end, term)
+            loop.call_later(seconds, self._kill)
 
     def report(self) -> dict[str, Any]:
         """What runs here, for a coordinator that has not seen it begin; part of the agent's hello."""
@@ -70,7 +104,7 @@ class NodeRanks:
         elif self._ranks is not None and self._ranks.begin.generation == generation:
             self._order(self._ranks, message)
 
-    async def watch(self) -> None:
+    async def _watch(self) -> None:
         """Tell how often the ranks have asked, and end those that are frozen; never returns."""
         while True:
             await asyncio.sleep(COUNT_SECONDS)
@@ -78,16 +112,6 @@ class NodeRanks:
                 counts = {rank.local: rank.counts() for rank in self._ranks.alive}
                 self._say("counted", counts=counts)
                 self._end_frozen(self._ranks)
-
-    def leave(self, grace: float) -> None:
-        """The node has to go, whatever the coordinator says: in time before Slurm kills what is left."""
-        if not self._leaving:
-            self._leaving = True
-            seconds = departure_seconds(grace)
-            term = term_within(seconds)
-            loop = asyncio.get_running_loop()
-            loop.call_later(seconds - term, self._end, term)
-            loop.call_later(seconds, self._kill)
 
     async def stop(self, seconds: float) -> None:
         """End what still runs."""
@@ -118,6 +142,9 @@ class NodeRanks:
         )
         self._ranks.start()
         self._say("began")
+        if not self._watching:
+            self._watching = True
+            self._spawn(self._watch())
 
     def _order(self, ranks: Ranks, message: Mapping[str, Any]) -> None:
         what = message["do"]

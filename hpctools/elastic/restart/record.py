@@ -39,6 +39,7 @@ class Record:
         charged: what its end is put down to, when that counts as a crash; empty: it does not.
         recovered: whether it ended without a plan.
         rate: calls per second of one rank; 0 when not known.
+        most: calls of some rank, as its agent's answer to a proposal said.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Record:
     recovered: bool = False
     _observed: tuple[float, int] | None = None
     rate: float = 0.0
+    most: int = 0
 
     def __post_init__(self) -> None:
         for member in self.members:
@@ -61,7 +63,7 @@ class Record:
     @property
     def calls(self) -> int:
         """The most that any rank has made."""
-        return max((rank.calls for rank in self.ranks.values()), default=0)
+        return max(self.most, max((rank.calls for rank in self.ranks.values()), default=0))
 
     @property
     def told(self) -> bool:

@@ -27,7 +27,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
     parser.add_argument("--blind", action="store_true", help="ask for no events")
     parser.add_argument("--hyperpod", action="store_true", help="import the function from HyperPod's package")
-    parser.add_argument("--save-seconds", type=float, default=0.0, help="how long a checkpoint takes")
+    parser.add_argument("--slow", type=Path, help="a checkpoint takes a minute when this file is there")
     parser.add_argument("--hurry", type=Path, help="no delay any more when this file is there")
     parser.add_argument("--crash", action="store_true", help="raise at once")
     return parser.parse_args()
@@ -98,7 +98,7 @@ def main() -> int:
         lockstep = Lockstep()
 
         def save(step: int) -> None:
-            time.sleep(options.save_seconds)
+            time.sleep(60 if options.slow and options.slow.exists() else 0)
             lockstep.step()
             if RANK == 0:
                 new = checkpoint.with_suffix(".new")

@@ -184,10 +184,10 @@ class Cluster:
                 rank.code = 0
                 self.tell_end(node, rank)
             return  # it waits for the others in a collective
-        if rank.bound and rank.calls + 1 >= rank.bound and not rank.committed:
+        if self.asks and rank.bound and rank.calls + 1 >= rank.bound and not rank.committed:
             return  # it waits for the decision
         rank.calls += 1
-        if rank.bound == rank.calls and rank.committed:
+        if self.asks and rank.bound == rank.calls and rank.committed:
             rank.told = rank.calls
             self.saved = max(self.saved, node.begun["from"] + rank.calls)
         elif node.begun["from"] + rank.calls >= STEPS:
@@ -215,10 +215,11 @@ class Cluster:
         elif generation != node.generation:
             return
         elif what == "propose":
-            call, bound = message["call"], all(rank.calls < message["call"] for rank in node.running())
+            call = message["call"]
+            bound = all(rank.calls < call or not self.asks for rank in node.running())
             for rank in node.running():
                 rank.bound = call if rank.calls < call else rank.bound
-            calls = max(rank.calls for rank in node.ranks.values())
+            calls = max(rank.calls for rank in node.ranks.values()) if self.asks else 0
             node.say("answered", generation, call=call, bound=bound, calls=calls)
         elif what == "commit":
             for rank in node.running():

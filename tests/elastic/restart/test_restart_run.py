@@ -1,0 +1,208 @@
+"""Whole runs in restart mode, with real agents and ranks: what comes and goes, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_run import LedgerRun
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "ranks.py"
+QUICK: dict[str, Any] = {"sizes": [], "scaling_timeout_s": 0.2, "graceful_shutdown_s": 20.0}
+
+
+class RanksRun(LedgerRun):
+    """A run of `programs/ranks.py`."""
+
+    def __init__(self, base: Path, nodes: tuple[int, int], *options: str, **more: Any) -> None:
+        out, self.hurry = base / "out", base / "hurry"
+        command = [sys.executable, str(PROGRAM), "--out", str(out), "--hurry", str(self.hurry), *options]
+        super().__init__(base, command, nodes, **{"mode": "restart", "policy": QUICK, **more})
+
+    def diary(self) -> list[dict[str, Any]]:
+        return self.ledger()
+
+    def told(self) -> list[dict[str, Any]]:
+        return [line for line in self.diary() if "told" in line]
+
+    def world(self) -> int:
+        status = self.status()
+        return status.world_size if status is not None else 0
+
+    def wait_for_ranks(self, world: int) -> None:
+        """Until ranks of so many have done a step together."""
+        seen = self.count(world)
+        self.wait(lambda: self.world() == world and self.count(world) > seen + world)
+
+    def count(self, world: int) -> int:
+        return sum("step" in line and line["world"] == world for line in self.diary())
+
+    def pid(self, rank: int, world: int) -> int:
+        """The process that was a rank of so many last."""
+        return int(
+            [line for line in self.diary() if (line["rank"], line["world"]) == (rank, world)][-1]["pid"]
+        )
+
+
+MakeRun = Callable[..., RanksRun]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    return lambda nodes, *options, **more: RanksRun(tmp_path, nodes, *options, **more)
+
+
+def assert_whole(run: RanksRun, steps: int) -> None:
+    """All steps were done, in each generation from the checkpoint on, by all of its ranks."""
+    assert (run.out / "checkpoint").read_text() == str(steps)
+    assert {line["step"] for line in run.diary() if "step" in line} == set(range(1, steps + 1))
+    assert [line["ends"] for line in run.diary() if "ends" in line] == [steps] * run.world()
+    status = run.status()
+    assert status is not None
+    assert status.state == "finished"
+
+
+def test_torchruns_variables_and_hyperpods_import(make_run: MakeRun) -> None:
+    """2 nodes with 2 ranks each, nothing happens: what each process was given."""
+    scale = {**QUICK, "scale_config": {"2": {"global_batch": 64}}}
+    with make_run((2, 2), "--steps", "20", "--hyperpod", workers_per_node=2, policy=scale) as run:
+        assert run.end() == 0
+    assert_whole(run, 20)
+    begun = {line["rank"]: line["environ"] for line in run.diary() if "begins" in line}
+    assert sorted(begun) == [0, 1, 2, 3]
+    for rank, environ in begun.items():
+        assert {key: value for key, value in environ.items() if not key.startswith("MASTER")} == {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank % 2),
+            "WORLD_SIZE": "4",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": str(rank // 2),
+            "GROUP_WORLD_SIZE": "2",
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": "4",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "3",
+            "TORCHELASTIC_RUN_ID": "train-000001",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "TORCHELASTIC_ERROR_FILE": environ["TORCHELASTIC_ERROR_FILE"],
+            "HPCTOOLS_SCALE_CONFIG": '{"global_batch": 64}',
+        }
+    assert len({environ["MASTER_PORT"] for environ in begun.values()}) == 1
+    assert run.events("resize", "crashed", "warning") == []
+
+
+def test_it_grows_and_shrinks_from_checkpoints_of_the_same_step(make_run: MakeRun) -> None:
+    """1 -> 3 nodes; one is preempted within its grace time; each change loses no step."""
+    with make_run((1, 3), "--steps", "4000", "--every", "1000000", "--delay", "0.005") as run:
+        run.wait_for_ranks(1)
+        run.capacity = 2
+        run.wait_for_ranks(3)
+        (job,) = run.preempt(1)
+        assert run.replicas[job].wait(run.spec.grace_seconds) == 0
+        run.wait_for_ranks(2)
+        run.hurry.touch()
+        assert run.end() == 0
+    assert_whole(run, 4000)
+    told = run.told()
+    by_generation = {
+        line["world"]: {each["told"] for each in told if each["world"] == line["world"]} for line in told
+    }
+    assert all(len(steps) == 1 for steps in by_generation.values()), "all ranks saw it at the same step"
+    begins = [line["begins"] for line in run.diary() if line.get("begins")]
+    assert set(begins) == {each["told"] for each in told}
+    resizes = [event.detail for event in run.events("resize")]
+    assert resizes[-1]["to"] == 2
+    assert not any(each["recovered"] for each in resizes)
+    for each in resizes:
+        assert each["pause_s"] == pytest.approx(sum(each["phases"].values()), abs=1e-3)
+        assert 0 <= each["phases"]["save"] < 4
+    assert [event.detail["reason"] for event in run.events("left")] == ["preempted"]
+    assert run.events("crashed") == []
+
+
+def test_a_killed_rank_an_agent_that_dies_and_a_frozen_rank(make_run: MakeRun) -> None:
+    """Each time all begin again from the last checkpoint; only what the script did itself is counted."""
+    with make_run((1, 2), "--steps", "4000", "--every", "20") as run:
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        os.kill(run.pid(1, 2), signal.SIGKILL)
+        run.wait(lambda: len(run.events("crashed")) == 1)
+        run.wait_for_ranks(2)
+        lost = run.pid(1, 2)
+        run.replicas[min(run.replicas)].kill()
+        run.wait(lambda: not Path(f"/proc/{lost}").exists() or None)
+        run.wait_for_ranks(2)
+        os.kill(run.pid(1, 2), signal.SIGSTOP)
+        run.wait(lambda: len(run.events("resize")) >= 3)
+        run.wait_for_ranks(2)
+        run.hurry.touch()
+        assert run.end() == 0
+    assert_whole(run, 4000)
+    (first, *_) = run.events("crashed")
+    assert (first.detail["code"], first.detail["rank"]) == (-9, 1)
+    counts = [line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in run.diary() if "begins" in line]
+    assert sorted(set(counts)) == ["0", "1", "2"], "the agent's death is not the script's fault"
+
+
+def test_a_script_that_never_asks_is_ended_and_begins_again_from_what_it_saved(make_run: MakeRun) -> None:
+    policy = {**QUICK, "scale_up_snooze_s": 0.5}
+    with make_run((1, 2), "--steps", "4000", "--blind", "--every", "20", policy=policy) as run:
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        (job,) = run.preempt(1)
+        assert run.replicas[job].wait(run.spec.grace_seconds) == 0
+        run.wait_for_ranks(1)
+        run.hurry.touch()
+        assert run.end() == 0
+    assert_whole(run, 4000)
+    assert run.events("crashed") == []
+    assert all(line["begins"] % 20 == 0 for line in run.diary() if "begins" in line)
+
+
+def test_a_checkpoint_that_takes_too_long_does_not_outlive_the_grace_time(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow"
+    with make_run((1, 2), "--steps", "100000", "--every", "1000000", "--slow", str(slow)) as run:
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        slow.touch()
+        (job,) = run.preempt(1)
+        rank, began = run.pid(1, 2), time.monotonic()
+        assert run.replicas[job].wait(run.spec.grace_seconds) == 0
+        assert time.monotonic() - began > 3, "it had time to save"
+        assert not Path(f"/proc/{rank}").exists()
+        run.wait_for_ranks(1)
+
+
+def test_a_script_that_always_raises_fails_the_run_with_its_last_words(make_run: MakeRun) -> None:
+    recovery = {"runPolicy": {"restartPolicy": {"maxFullJobRestarts": 1}}}
+    with make_run((1, 2), "--crash", recovery=recovery) as run:
+        assert run.end() == 1
+    status = run.status()
+    assert status is not None
+    assert status.state == "failed"
+    assert "ended with exit code 1: ValueError: no such corpus (after 1 restarts" in status.message
+    assert len(run.events("crashed")) == 2
+    assert json.loads((run.queue / "1000.json").read_text())["state"] == "CANCELLED"
+
+
+def test_a_new_coordinator_disturbs_no_rank(make_run: MakeRun) -> None:
+    """The agent with the coordinator dies; another one takes over, and all begin again without that node."""
+    with make_run((2, 3), "--steps", "4000", "--every", "20") as run:
+        run.capacity = 1
+        run.wait_for_ranks(3)
+        run.baseline[0].kill()
+        run.wait(lambda: run.events("takeover"))
+        run.wait_for_ranks(2)
+        run.hurry.touch()
+        run.wait(lambda: (status := run.status()) is not None and status.state == "finished")
+    assert (run.out / "checkpoint").read_text() == "4000"
