@@ -68,7 +68,7 @@ def test_every_worker_is_killed_and_the_run_goes_on(tmp_path: Path, lone: list[d
         assert run.end() == 0, run.story()
     saved = [event.detail for event in run.events("saved")]
     assert resumed.detail["step"] in [each["step"] for each in saved]
-    assert all(each["step"] % 4 == 0 and each["bytes"] > 0 and each["seconds"] > 0 for each in saved)
+    assert all(each["bytes"] > 0 and 0 < each["held_s"] <= each["seconds"] for each in saved)
     assert_same_result(run, lone)
     kept = sorted(path.name for path in (run.folder.path / "checkpoints").iterdir())
     assert len(kept) == 2
