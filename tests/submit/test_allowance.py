@@ -1,0 +1,153 @@
+"""What the cluster allows, known before anything is submitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpctools.errors import SubmitError
+from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
+from hpctools.submit.allowance import Request, check_allowance, replica_minutes
+from hpctools.submit.nodes import NodeSizes
+
+USER = Bounds("user dl1 in account dl-lab-a")
+ACCOUNT = Bounds("account dl")
+HIGH, ELASTIC = Bounds("QoS high"), Bounds("QoS elastic")
+SIZES = NodeSizes((1, 2, 4, 8), "1,2,4,8")
+
+
+def limits(
+    user: Bounds = USER,
+    account: Bounds = ACCOUNT,
+    high: Bounds = HIGH,
+    elastic: Bounds = ELASTIC,
+    **more: Any,
+) -> Limits:
+    return Limits(
+        **{
+            "user": "dl1",
+            "enforced": frozenset({"associations", "limits", "qos"}),
+            "accounts": (Account("dl-lab-a", True, ("high", "elastic"), (user, account)),),
+            "qos": {"high": high, "elastic": elastic},
+            "grace": {"elastic": 8},
+            "partitions": {"dl": PartitionTimes(None, 1440)},
+            **more,
+        }
+    )
+
+
+def refusal(request: Request, known: Limits) -> str:
+    with pytest.raises(SubmitError) as caught:
+        check_allowance(request, known)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_has_no_limits_is_allowed():
+    check_allowance(Request(SIZES, per_node={"gres/gpu": 8}, minutes=60, partitions=("dl",)), limits())
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (
+            limits(account=replace(ACCOUNT, group={"gres/gpu": 20})),
+            "--nodes 1,2,4,8 takes up to 32 GPUs and account dl may have 20 (GrpTRES gres/gpu); ask for at "
+            "most 4 nodes",
+        ),
+        (
+            limits(user=replace(USER, group={"node": 7})),
+            "takes up to 8 nodes and user dl1 in account dl-lab-a may have 7 (GrpTRES node); ask for at "
+            "most 4",
+        ),
+        (
+            limits(user=replace(USER, job={"node": 3})),
+            "takes up to 4 nodes and user dl1 in account dl-lab-a may have 3 (MaxTRES node); ask for at "
+            "most 4",
+        ),
+        (
+            limits(elastic=replace(ELASTIC, user={"gres/gpu": 12})),
+            "takes up to 28 GPUs and QoS elastic may have 12 (MaxTRESPU gres/gpu); ask for at most 4 nodes",
+        ),
+        (
+            limits(high=replace(HIGH, user={"gres/gpu": 3})),
+            "takes up to 4 GPUs and QoS high may have 3 (MaxTRESPU gres/gpu); ask for a smaller minimum",
+        ),
+        (
+            limits(user=replace(USER, jobs=3)),
+            "makes 4 jobs, 3 of them replicas, and user dl1 in account dl-lab-a may have 3; take larger "
+            "steps",
+        ),
+        (limits(elastic=replace(ELASTIC, submitted=2)), "QoS elastic may have 2; take larger steps"),
+        (
+            limits(high=replace(HIGH, minutes=30)),
+            "--time asks for 60 minutes and QoS high allows 30; give --time 30 or less",
+        ),
+        (
+            limits(partitions={"dl": PartitionTimes(None, 45)}),
+            "--time asks for 60 minutes and partition dl allows 45",
+        ),
+        (limits(qos={"high": HIGH}), "this cluster has no QoS elastic, with which replica jobs run"),
+        (
+            limits(accounts=(Account("dl-lab-a", True, ("high",)),)),
+            "account dl-lab-a may not use the QoS elastic",
+        ),
+    ],
+)
+def test_what_could_never_be_is_refused_with_what_could(known, message):
+    request = Request(SIZES, per_node={"gres/gpu": 4}, minutes=60, partitions=("dl",))
+    assert message in refusal(request, known)
+
+
+def test_the_time_to_leave_is_compared_with_slurms():
+    request = Request(SIZES, graceful_s=600, graceful_place="p.yaml line 6")
+    assert refusal(request, limits()) == (
+        "p.yaml line 6: gracefulShutdownTimeoutInSeconds is 600, and Slurm leaves a preempted job 8 s "
+        "(GraceTime of the QoS elastic); give 8 or less, or ask for a longer GraceTime"
+    )
+    check_allowance(replace(request, graceful_s=8), limits())
+
+
+def test_a_run_of_one_size_needs_no_elastic_qos():
+    check_allowance(Request(NodeSizes((4,))), limits(qos={"high": HIGH}))
+
+
+def test_what_slurm_does_not_enforce_is_no_limit():
+    known = limits(
+        enforced=frozenset({"associations"}), account=replace(ACCOUNT, group={"node": 1}, group_jobs=1)
+    )
+    check_allowance(Request(SIZES, minutes=10**6, partitions=("dl",)), known)
+
+
+def test_another_account_has_other_limits():
+    tight = Account("nlp", False, ("high", "elastic"), (Bounds("account nlp", group={"node": 2}),))
+    known = limits(accounts=(*limits().accounts, tight))
+    check_allowance(Request(SIZES), known)
+    assert "account nlp may have 2" in refusal(Request(SIZES, account="nlp"), known)
+
+
+def test_a_shorter_limit_of_the_elastic_qos_is_that_of_replicas():
+    assert replica_minutes(limits(elastic=replace(ELASTIC, minutes=90))) == 90
+    assert replica_minutes(limits()) is None
+    assert replica_minutes(None) is None
+
+
+@given(
+    st.sets(st.integers(1, 60), min_size=2, max_size=8).map(sorted),
+    st.integers(1, 8),
+    st.integers(0, 500),
+)
+def test_the_size_that_a_refusal_names_is_allowed_and_the_largest(totals, gpus, limit):
+    known = limits(account=replace(ACCOUNT, group={"gres/gpu": limit}))
+    request = Request(NodeSizes(tuple(totals)), per_node={"gres/gpu": gpus})
+    fitting = [total for total in totals if total * gpus <= limit]
+    if totals[-1] * gpus <= limit:
+        check_allowance(request, known)
+    elif fitting:
+        assert refusal(request, known).endswith(f"ask for at most {fitting[-1]} nodes")
+    else:
+        assert "ask for a smaller minimum" in refusal(request, known)

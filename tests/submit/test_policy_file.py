@@ -1,0 +1,240 @@
+"""`--elastic-policy FILE.yaml`: what it says, and how it says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpctools.elastic.policy import ElasticPolicy
+from hpctools.errors import SubmitError
+from hpctools.submit import policy_file
+from hpctools.submit.policy_file import parse_policy, read_policy
+
+NOTHING = "p.yaml: holds no policy; write elasticPolicy: and under it minReplicas: and maxReplicas:"
+WHOLE = """\
+elasticPolicy:
+  minReplicas: 2
+  maxReplicas: 9
+  replicaIncrementStep: 3
+  gracefulShutdownTimeoutInSeconds: 6
+  scalingTimeoutInSeconds: 60
+  faultyScaleDownTimeoutInSeconds: 30
+  scaleUpSnoozeTimeInSeconds: 12.5
+scale_config:
+  5: {training_config: {learning_rate: 0.0004}}
+runPolicy:
+  jobMaxRetryCount: 2
+checkpoint:
+  keep: 3
+"""
+
+
+def test_a_whole_file_in_hyperpods_words():
+    found = parse_policy(WHOLE, "p.yaml")
+    assert found.policy(found.sizes) == ElasticPolicy(
+        sizes=(2, 5, 8),
+        graceful_shutdown_s=6.0,
+        scaling_timeout_s=60.0,
+        faulty_scale_down_s=30.0,
+        scale_up_snooze_s=12.5,
+        scale_config={5: {"training_config": {"learning_rate": 0.0004}}},
+    )
+    assert found.recovery == {"runPolicy": {"jobMaxRetryCount": 2}}
+    assert found.checkpoint == {"keep": 3}
+    assert found.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") == "p.yaml line 5"
+
+
+def test_what_is_not_said_is_left_to_the_defaults_and_to_the_command_line():
+    found = parse_policy("elasticPolicy: {scalingTimeoutInSeconds: 5}\n", "p.yaml")
+    assert found.sizes == ()
+    assert found.policy((1, 2)) == ElasticPolicy((1, 2), scaling_timeout_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sizes"),
+    [
+        ("{minReplicas: 1, maxReplicas: 4}", (1, 2, 3, 4)),
+        ("{minReplicas: 3, maxReplicas: 3}", (3,)),
+        ("{replicaDiscreteValues: [2, 4, 8]}", (2, 4, 8)),
+        ("{minReplicas: 2, maxReplicas: 8, replicaDiscreteValues: [2, 8]}", (2, 8)),
+        # As HyperPod has it: minReplicas + N * replicaIncrementStep, at most maxReplicas.
+        ("{minReplicas: 2, maxReplicas: 9, replicaIncrementStep: 3}", (2, 5, 8)),
+    ],
+)
+def test_sizes(policy, sizes):
+    assert parse_policy(f"elasticPolicy: {policy}", "p").sizes == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "elasticPolicy:\n  minReplicas: 2\n  maxReplica: 8\n",
+            [
+                "p.yaml line 3: elasticPolicy.maxReplica: is not known here; did you mean maxReplicas?",
+                "p.yaml line 1: elasticPolicy.maxReplicas: is missing; give the least and the most nodes, or "
+                "replicaDiscreteValues",
+            ],
+        ),
+        (
+            "elasticPolicy: {minReplicas: 8, maxReplicas: 2}",
+            ["p.yaml line 1: elasticPolicy.minReplicas: 8 is above maxReplicas, 2; give 2 or less"],
+        ),
+        (
+            "elasticPolicy: {minReplicas: 1.5, maxReplicas: yes}",
+            [
+                "p.yaml line 1: elasticPolicy.minReplicas: 1.5 is no whole number; give 1 or more",
+                "p.yaml line 1: elasticPolicy.maxReplicas: 'yes' is no whole number; give 1 or more",
+            ],
+        ),
+        (
+            "elasticPolicy:\n  replicaDiscreteValues: [2, 4]\n  replicaIncrementStep: 2\n",
+            [
+                "p.yaml line 3: elasticPolicy.replicaIncrementStep: stands beside replicaDiscreteValues; "
+                "keep one of the two"
+            ],
+        ),
+        (
+            "elasticPolicy: {replicaDiscreteValues: [4, 2, 2]}",
+            [
+                "p.yaml line 1: elasticPolicy.replicaDiscreteValues: is not in ascending order, each once; "
+                "write [2, 4]"
+            ],
+        ),
+        (
+            "elasticPolicy: {minReplicas: 1, replicaDiscreteValues: [2, 4]}",
+            [
+                "p.yaml line 1: elasticPolicy.minReplicas: is 1, and replicaDiscreteValues says 2; write "
+                "2, or leave it out"
+            ],
+        ),
+        (
+            "elasticPolicy:\n  minReplicas: 1\n  maxReplicas: 4\n  scalingTimeoutInSeconds: .nan\n",
+            [
+                "p.yaml line 4: elasticPolicy.scalingTimeoutInSeconds: '.nan' is no finite number; give one, "
+                "for example 2.5"
+            ],
+        ),
+        (
+            "elasticPolicy: {minReplicas: 1, maxReplicas: 4}\nscale_config:\n  9: {}\n",
+            ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
+        ),
+        (
+            "minReplicas: 1\n",
+            ["p.yaml line 1: minReplicas: is not known here; it belongs under elasticPolicy:"],
+        ),
+        (
+            "runPolicy:\n  restartPolicy:\n    evalPeriodSecond: 3\n",
+            [
+                "p.yaml line 3: runPolicy.restartPolicy.evalPeriodSecond: is not known here; did you mean "
+                "evalPeriodSeconds?"
+            ],
+        ),
+        (
+            "checkpoint:\n  keep: 0\n",
+            ["p.yaml line 1: checkpoint: keep (keep) is 0; it has to be 1 or more"],
+        ),
+        (
+            "elasticPolicy: {minReplicas: 1, minReplicas: 2}",
+            [
+                "p.yaml:1: elasticPolicy.minReplicas: found the key 'minReplicas' a second time (first on "
+                "line 1), expected each key once"
+            ],
+        ),
+        (
+            "a: &x [*x]\n",
+            ["p.yaml:1: a[0]: found an alias to something that contains it, expected no recursion"],
+        ),
+        ("!!python/object:os.system {}\n", None),
+        ("- 1\n", [NOTHING]),
+        ("", [NOTHING]),
+        ("{" * 3000, None),
+        ("a: [" * 3000, ["p.yaml: found lists or mappings nested too deep, expected a policy"]),
+    ],
+)  # fmt: skip
+def test_each_problem_has_its_line_and_its_remedy(text, lines):
+    with pytest.raises(SubmitError) as caught:
+        parse_policy(text, "p.yaml")
+    said = str(caught.value).splitlines()
+    if lines is not None:
+        assert said == lines
+    assert all(line.startswith("p.yaml") for line in said)
+
+
+def test_a_manifest_for_kubernetes_is_told_apart():
+    text = "apiVersion: sagemaker.amazonaws.com/v1\nkind: HyperPodPyTorchJob\nspec: {}\n"
+    with pytest.raises(SubmitError, match=r"line 3: spec: is not known here; this is a manifest"):
+        parse_policy(text, "p.yaml")
+
+
+def test_aliases_that_expand_to_very_much_are_stopped():
+    layers = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 9))
+    with pytest.raises(SubmitError, match="more entries than a policy can have"):
+        parse_policy(f"l0: &l0 [x]\n{layers}\n", "p.yaml")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=80) | st.binary(max_size=60).map(lambda data: data.decode("latin-1")))
+def test_nonsense_is_refused_in_words(text):
+    with pytest.raises(SubmitError) as caught:
+        parse_policy(text, "p.yaml")
+    assert str(caught.value).startswith("p.yaml")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**7) | st.floats(allow_nan=True) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from([*policy_file._ELASTIC, *policy_file._SECTIONS, "nope"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(NAMES, values, max_size=4), st.dictionaries(NAMES, values, max_size=4))
+def test_whatever_stands_at_a_known_name_is_read_or_refused_in_words(elastic, top):
+    import yaml
+
+    text = yaml.safe_dump({**top, "elasticPolicy": elastic})
+    try:
+        sizes = parse_policy(text, "p.yaml").sizes
+    except SubmitError:
+        return
+    assert list(sizes) == sorted(set(sizes))
+    assert not sizes or sizes[0] >= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\xff\xfe", "bytes that are no UTF-8 at offset 0; give a policy in YAML"),
+        (b"# " + b"x" * (10 << 20), "is larger than 1048576 bytes; give a policy in YAML"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(tmp_path: Path, data, message):
+    path = tmp_path / "p.yaml"
+    path.write_bytes(data)
+    with pytest.raises(SubmitError, match=message):
+        read_policy(path)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(SubmitError, match="no such file or directory; check the name after --elastic-policy"):
+        read_policy(tmp_path / "nowhere")
+    with pytest.raises(SubmitError, match="is a directory"):
+        read_policy(tmp_path)
+    with pytest.raises(SubmitError, match="larger than"):
+        read_policy(Path("/dev/zero"))
+
+
+def test_a_policy_may_come_through_a_pipe(tmp_path: Path):
+    read, write = os.pipe()
+    os.write(write, b"elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
+    os.close(write)
+    try:
+        assert read_policy(Path(f"/dev/fd/{read}")).sizes == (1, 2)
+    finally:
+        os.close(read)
