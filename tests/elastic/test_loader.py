@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from hpctools import elastic
 from hpctools.elastic.exchange import Exchanged
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.gradients import TAIL
 from hpctools.elastic.group import Group
 from hpctools.elastic.spec import RunSpec
@@ -189,6 +190,77 @@ def test_more_workers_than_shards_are_refused_at_the_start(
 def test_run_that_has_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now")
     folder = RunFolder.create(tmp_path / "run", spec)
+    folder.write_status(RunStatus(state="finished"))
     monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
-    with pytest.raises(ElasticError, match="names no coordinator; the run has ended"):
+    with pytest.raises(ElasticError, match="has ended; submit it again"):
         loader_for(linear())
+
+
+def test_what_the_policy_says_of_the_present_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six workers of two a node are three nodes."""
+    assert loader_for(linear()).scale_config == {}
+    policy = {"sizes": [1, 3], "scale_config": {"3": {"lr": 0.3}}}
+    loader = loader_for(linear())
+    loader._spec = RunSpec("t-1", "t", "u", "", 1, 3, 2, ("true",), "/", (), "/r", "now", policy=policy)
+    loader._session.group = Group(1, 0, 6, None)
+    assert loader.scale_config == {"lr": 0.3}
+
+
+def test_what_is_no_number_is_not_reported() -> None:
+    loader = loader_for(linear())
+    loader.report(accuracy=0.5)
+    with pytest.raises(ElasticError, match="not all are numbers; give floats"):
+        loader.report(name="resnet")  # type: ignore[arg-type]
+
+
+def test_gradient_scaler_scales_gradients_and_not_the_loss() -> None:
+    """Shard by shard; what the scaler has learnt moves with the state."""
+    model, scaled = linear(), linear()
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    plain = loader_for(model)
+    loader = loader_for(scaled, state={"scaler": scaler})
+    for (_, inputs), (_, others) in zip(plain, loader, strict=True):
+        done = plain.backward(model(inputs).square().mean())
+        assert loader.backward(scaled(others).square().mean(), scaler) == done
+        if done:
+            assert loader.loss == plain.loss
+            for parameter, other in zip(model.parameters(), scaled.parameters(), strict=True):
+                torch.testing.assert_close(other.grad, parameter.grad * 8)  # type: ignore[operator]
+    assert loader.capture()["state scaler"]["scale"] == 8.0
+
+
+@pytest.fixture
+def group_of_one(tmp_path: Path) -> Iterator[None]:
+    store = f"file://{tmp_path}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_model_wrapped_over_one_process_is_switched_off() -> None:
+    """The loop goes on to call the wrapper; its state has the names of the model itself."""
+    model, wrapped = linear(), DistributedDataParallel(linear())
+    losses = []
+    for each in (model, wrapped):
+        loader = loader_for(each)
+        for _, inputs in loader:
+            if loader.backward(each(inputs).square().mean()):
+                losses.append(loader.loss)
+    assert losses[:3] == losses[3:]
+    assert list(loader.capture()["model"]) == list(model.state_dict())
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_model_wrapped_over_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = DistributedDataParallel(linear())
+    wrapped.process_group = Group(0, 0, 2, None)
+    monkeypatch.setattr(Group, "size", lambda group: group.world, raising=False)
+    with pytest.raises(ElasticError, match="over 2 processes; leave out init_process_group"):
+        loader_for(wrapped)
+
+
+@pytest.mark.parametrize(("mode", "microbatch"), [("exact", 4), ("fast", 0), ("slow", None)])
+def test_modes_that_are_none_are_said(mode: str, microbatch: int | None) -> None:
+    with pytest.raises(ElasticError, match=f"mode is '{mode}' and microbatch {microbatch}"):
+        loader_for(linear(), mode=mode, microbatch=microbatch)

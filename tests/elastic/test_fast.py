@@ -1,0 +1,172 @@
+"""Fast mode over real gloo groups; the ranks are threads of this process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lone_training import Noisy, model, train
+from test_exchange import on_ranks
+from torch import nn
+
+from hpctools.elastic import fast
+from hpctools.elastic.exchange import Exchanged
+from hpctools.elastic.fast import FastSum, buckets_of
+from hpctools.elastic.group import Group
+from hpctools.elastic.pieces import Cut, Step, by_blocks
+from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.summing import backward_of
+from hpctools.errors import ElasticError
+
+SAMPLING = Sampling(samples=11, batch_size=11, shards=3, epochs=1, seed=0)
+INPUTS = torch.sin(torch.arange(66.0)).view(11, 6)
+
+
+class Wide(nn.Module):
+    """Parameters of two dtypes, one that nothing uses, and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = model().eval()
+        self.scale = nn.Parameter(torch.ones(5, dtype=torch.float64))
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.mean += inputs.mean(0)
+        return self.layers(inputs) * self.scale.mean().float()
+
+
+def step_of(cut: Cut, group: Group) -> Step:
+    return Step(7, 3, 11, tuple(cut(Cursor(), group.rank, group.world)))
+
+
+def one_step(group: Group, cut: Cut, trained: Wide, number: int = 7) -> tuple[Any, Exchanged]:
+    """A step of one rank; the result is that of all."""
+    summing = FastSum(trained)
+    step = step_of(cut, group)
+    summing.begin(Step(number, step.shards, step.size, step.pieces), group)
+    for piece in step.pieces:
+        summing.begin_piece()
+        loss = trained(INPUTS[piece.low : piece.high]).square().mean()
+        summing.add(piece, loss, backward_of(loss, None), 10 + group.rank)
+    summing.set_back()
+    exchanged = summing.exchange(group, 10 + group.rank)
+    return summing.apply(exchanged), exchanged
+
+
+@pytest.mark.parametrize("microbatch", [None, 2])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_uneven_blocks_give_the_mean_over_all_samples(
+    world: int, microbatch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """11 samples on 2 or 3 ranks; several buckets; gradients, loss and buffers are those of one big batch."""
+    monkeypatch.setattr(fast, "FIRST_BUCKET_BYTES", 16)
+    monkeypatch.setattr(fast, "BUCKET_BYTES", 100)
+    first = Wide()
+
+    def work(group: Group) -> Any:
+        trained = copy.deepcopy(first)
+        totals, exchanged = one_step(group, by_blocks(SAMPLING, microbatch), trained)
+        return totals, exchanged.agreed, [each.grad for each in trained.parameters()], trained.mean
+
+    whole = copy.deepcopy(first)
+    loss = whole(INPUTS).square().mean()
+    loss.backward()
+    expected = [torch.zeros_like(p) if p.grad is None else p.grad for p in whole.parameters()]
+    for totals, agreed, gradients, mean in on_ranks(world, work):
+        torch.testing.assert_close(gradients, expected)
+        torch.testing.assert_close(mean, whole.mean)
+        assert totals.loss == pytest.approx(loss.item())
+        assert (totals.samples, agreed) == (11, 10)
+
+
+def test_a_rank_without_samples_stays_in_step() -> None:
+    """One sample on two ranks."""
+    sampling = Sampling(1, 8, 3, 1, 0)
+    first = Wide()
+
+    def work(group: Group) -> Any:
+        trained = copy.deepcopy(first)
+        totals, _ = one_step(group, by_blocks(sampling, None), trained)
+        return totals.samples, [each.grad for each in trained.parameters()]
+
+    (samples, gradients), (others, same) = on_ranks(2, work)
+    assert (samples, others) == (1, 1)
+    torch.testing.assert_close(gradients, same, rtol=0, atol=0)
+
+
+def test_ranks_in_different_steps_do_not_mix() -> None:
+    def work(group: Group) -> str:
+        with pytest.raises(RuntimeError) as caught:
+            one_step(group, by_blocks(SAMPLING, None), Wide(), number=7 + group.rank)
+        return str(caught.value)
+
+    assert sorted(on_ranks(2, work)) == [
+        "rank 0 is in step 7, we are in step 8",
+        "rank 1 is in step 8, we are in step 7",
+    ]
+
+
+def test_a_peer_that_is_gone_breaks_the_step_and_it_can_be_done_again() -> None:
+    """The error comes in the exchange; the step, begun again alone, is right."""
+
+    def work(group: Group) -> Any:
+        trained = Wide()
+        if group.rank == 1:
+            return None  # its connections close with the group
+        with pytest.raises(RuntimeError):
+            one_step(group, by_blocks(SAMPLING, None), trained)
+        totals, _ = one_step(Group(2, 0, 1, None), by_blocks(SAMPLING, None), trained)
+        return totals
+
+    totals, _ = on_ranks(2, work)
+    assert totals.samples == 11
+
+
+def test_a_gradient_that_is_completed_twice_is_said() -> None:
+    """As reentrant activation checkpointing does: the first one is not whole."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            from torch.utils.checkpoint import checkpoint
+
+            inner: Callable[[torch.Tensor], torch.Tensor] = self.layer
+            inputs = checkpoint(inner, inputs.requires_grad_(), use_reentrant=True)
+            return checkpoint(inner, inputs, use_reentrant=True)
+
+    def work(group: Group) -> None:
+        trained = Twice()
+        summing = FastSum(trained)
+        step = step_of(by_blocks(SAMPLING, None), group)
+        summing.begin(step, group)
+        loss = trained(INPUTS.clone()).mean()
+        with pytest.raises(ElasticError, match=r"completed twice .* use_reentrant=False"):
+            summing.add(step.pieces[0], loss, backward_of(loss, None), 0)
+
+    on_ranks(2, work)
+
+
+def test_buckets_go_from_the_last_layer_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "FIRST_BUCKET_BYTES", 40)
+    monkeypatch.setattr(fast, "BUCKET_BYTES", 80)
+    parameters = [torch.zeros(10), torch.zeros(10), torch.zeros(2, dtype=torch.float64), torch.zeros(10)]
+    assert [bucket.parameters for bucket in buckets_of(parameters)] == [(3,), (1, 0), (2,)]
+    assert [bucket.elements for bucket in buckets_of(parameters)] == [10, 20, 2]
+
+
+def test_fast_mode_alone_is_an_ordinary_training() -> None:
+    """One process: one batch a step, the same gradients as the loop without the loader."""
+    fed, losses, _ = train(Noisy(20), mode="fast", epochs=1)
+    assert [len(numbers) for _, numbers in fed] == [8, 8, 4]
+    pieces, same, _ = train(Noisy(20), mode="fast", microbatch=3, epochs=1)
+    assert [len(numbers) for _, numbers in pieces] == [3, 3, 2, 3, 3, 2, 3, 1]
+    assert [i for _, numbers in pieces for i in numbers] == [i for _, numbers in fed for i in numbers]
+    assert len(same) == len(losses) == 3

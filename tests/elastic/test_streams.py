@@ -1,0 +1,140 @@
+"""Data sets that are read in order: every sample once an epoch, and a stream that goes on elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from lone_training import File, Readings, model, train
+
+from hpctools import elastic
+from hpctools.elastic.loading import Mark
+from hpctools.elastic.pieces import Piece
+from hpctools.elastic.sampling import Cursor, StreamSampling
+from hpctools.elastic.streams import Streams, as_streams
+from hpctools.errors import ElasticError
+
+SHARDS = 3
+SAMPLING = StreamSampling(8, SHARDS, 2, 4)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_every_sample_once_an_epoch_though_streams_end_at_different_times(mode: str) -> None:
+    data = File()
+    fed, _, _ = train(data, mode=mode)
+    for epoch in range(2):
+        seen = Counter(number - 1000 * epoch for each, numbers in fed if each == epoch for number in numbers)
+        assert seen == Counter(data.numbers(SHARDS))
+
+
+def test_gradient_is_that_of_the_mean_over_the_samples_that_there_are() -> None:
+    """The last steps have fewer samples than the weights of their shards were made for."""
+    trained = model().eval()
+    loader = elastic.Loader(
+        trained, torch.optim.SGD(trained.parameters(), lr=0.0), File(20), batch_size=8, epochs=1, shards=3
+    )
+    sizes: list[int] = []
+    batch: list[torch.Tensor] = []
+    for _, inputs in loader:
+        batch.append(inputs)
+        if not loader.backward(trained(inputs).square().mean()):
+            continue
+        whole = torch.cat(batch)
+        expected = trained(whole).square().mean()
+        wanted = torch.autograd.grad(expected, list(trained.parameters()))
+        torch.testing.assert_close([each.grad for each in trained.parameters()], list(wanted))
+        assert loader.loss == pytest.approx(expected.item())
+        sizes.append(len(whole))
+        batch.clear()
+    assert sizes == [8, 5, 2, 1]  # 7, 3 and 6 samples in streams that give 2, 3 and 3 a step
+    assert loader.total_steps is None
+    assert loader.indices == []
+    with pytest.raises(TypeError, match="no length"):
+        len(loader)
+
+
+def read(streams: Streams, step: int, shard: int, mark: Mark | None = None) -> tuple[list[int], Mark | None]:
+    cursor = Cursor(step, 0, step * SAMPLING.batch_size)
+    low, high = SAMPLING.slice_of(cursor, shard)
+    loaded = streams.load(Piece(cursor, shard, low, high, high - low), mark)
+    return loaded.batch or [], loaded.mark
+
+
+def streams_of(dataset: Any) -> Streams:
+    return Streams(dataset, lambda samples: samples, SAMPLING)
+
+
+class Watched(File):
+    """Knows which streams were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[Readings] = []
+
+    def shard(self, index: int, of: int) -> Readings:
+        self.streams.append(super().shard(index, of))
+        return self.streams[-1]
+
+
+def values(samples: list[Any]) -> list[tuple[int, list[float]]]:
+    return [(number, inputs.tolist()) for number, inputs in samples]
+
+
+def test_a_stream_that_is_taken_over_goes_on_to_the_bit() -> None:
+    """From its mark without reading anything again; from an older one, or none, by reading forward."""
+    here = streams_of(File())
+    first, mark = read(here, 0, 2)
+    later = [values(read(here, step, 2)[0]) for step in (1, 2, 3)]
+    for known, opened_at in ((mark, 3), (None, 0)):
+        data = Watched()
+        there = streams_of(data)
+        assert [values(read(there, step, 2, known)[0]) for step in (1, 2, 3)] == later
+        (stream,) = data.streams
+        assert stream.opened == 1
+        assert known is None or known.taken == opened_at
+    assert len(first) == 3
+
+
+def test_a_step_that_is_done_again_reads_the_same_again() -> None:
+    streams = streams_of(File())
+    _, before = read(streams, 0, 0)
+    samples = values(read(streams, 1, 0)[0])
+    assert values(read(streams, 1, 0, before)[0]) == samples
+    assert values(read(streams, 1, 0)[0]) == samples
+
+
+def test_a_stream_that_has_ended_stays_so_for_who_takes_it_over() -> None:
+    """Some data sets begin anew when they are iterated after their end."""
+    streams = streams_of(File())
+    for step in range(9):
+        samples, mark = read(streams, step, 1)
+    assert (samples, mark) == ([], Mark(0, 27, None))
+    assert read(streams_of(File()), 9, 1, mark)[0] == []
+
+
+class Plain(torch.utils.data.IterableDataset[tuple[int, torch.Tensor]]):
+    """An ordinary iterable data set, with a shuffle of torch's own generator."""
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        for number in range(23):
+            yield number, torch.randn(6)
+
+
+def test_an_ordinary_iterable_is_divided_sample_by_sample() -> None:
+    fed, _, _ = train(Plain())
+    assert Counter(number for epoch, numbers in fed if epoch == 1 for number in numbers) == Counter(range(23))
+    assert as_streams(Plain()) is not None
+    assert as_streams([1, 2]) is None
+
+
+def test_what_is_no_data_set_is_said() -> None:
+    with pytest.raises(ElasticError, match="int is no data set; give it"):
+        train(7)
+
+
+def test_more_streams_than_samples_in_a_batch_are_said() -> None:
+    with pytest.raises(ElasticError, match="9 shards cannot share batches of 8 samples; give shards=8"):
+        train(File(), shards=9)
