@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -71,7 +72,7 @@ class Held:
     def save_as_ordered(self) -> None:
         """Save if it is ordered, or time."""
         if self._keeper is not None:
-            self._keeper.boundary(self._steps)
+            self._keeper.boundary(self._steps, sound=self._steps == 0 or math.isfinite(self.loss))
 
     @property
     def _steps(self) -> int:

@@ -122,15 +122,21 @@ class Keeper:
             )
         return None
 
-    def boundary(self, step: int) -> None:
-        """Between two steps, `step` of which are completed: save when it is time or ordered."""
-        self._snapshots.consider(step, self._capture)
-        if not self._desk.saves:
-            return
+    def boundary(self, step: int, *, sound: bool = True) -> None:
+        """Between two steps, `step` of which are completed: save when it is time or ordered.
+
+        Args:
+            sound: whether the last loss was a number; what comes after one that was not is not worth
+                keeping, and would take the place of what is.
+        """
+        if sound:
+            self._snapshots.consider(step, self._capture)
         order = self._desk.take_order()
-        if order is not None:
+        if order is not None and sound:
             self._obey(order, step)
-        elif self._is_due(step):
+        elif order is not None:
+            self._desk.tell("unsaved", step=step, why=f"{order.why}; its loss is not finite")
+        elif sound and self._desk.saves and self._is_due(step):
             self._save(step, "interval")
 
     def roll_back(self, to_step: int, completed: int) -> Any | None:

@@ -293,6 +293,23 @@ def test_roll_back_to_a_checkpoint_and_beyond_all(tmp_path: Path) -> None:
         training.keeper.begin()
 
 
+def test_a_state_without_a_finite_loss_takes_no_sound_one_s_place(tmp_path: Path) -> None:
+    training = Training(
+        tmp_path, Checkpoint(every_seconds=0, every_steps=1, keep=1, snapshots=1, snapshot_steps=1)
+    )
+    training.go_to(1)
+    assert training.saved() == [1]
+    training.state = state_after(2)
+    training.keeper.boundary(2, sound=False)
+    training.desk.order = Order("the last members leave")
+    training.keeper.boundary(2, sound=False)
+    assert training.saved() == [1]
+    assert training.desk.of("unsaved") == [
+        {"step": 2, "why": "the last members leave; its loss is not finite"}
+    ]
+    assert_is_of(training.keeper.roll_back(1, 2), 1)
+
+
 def test_closing_gives_up_a_write_but_waits_for_it_when_the_training_is_over(
     tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,10 +30,10 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
 
 
-def make_run(base: Path, nodes: tuple[int, int], *options: str) -> LedgerRun:
+def make_run(base: Path, nodes: tuple[int, int], *options: str, **more: Any) -> LedgerRun:
     base.mkdir(exist_ok=True)
     delay = ("--delay", "0.004", "--hurry", str(base / "hurry"), "--save-every", "4")
-    return LedgerRun(base, training(base / "out", *OPTIONS, *delay, *options), nodes)
+    return LedgerRun(base, training(base / "out", *OPTIONS, *delay, *options), nodes, **more)
 
 
 def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]], first: int = 1) -> None:
@@ -92,3 +92,34 @@ def test_a_new_run_goes_on_from_an_old_one(tmp_path: Path, lone: list[dict[str, 
     (resumed,) = new.events("resumed")
     assert resumed.detail["step"] >= newest
     assert_same_result(new, lone, resumed.detail["step"] + 1)
+
+
+@pytest.mark.parametrize("snapshots", [2, 0])
+def test_nan_is_rolled_back_and_its_batch_left_out(tmp_path: Path, snapshots: int) -> None:
+    """Step 15's loss is nan on three workers: all go back, in memory or to a checkpoint, and pass it over.
+
+    The result is, to the bit, that of a training which never had that batch.
+    """
+    out = tmp_path / "without"
+    out.mkdir()
+    without = training(out, *OPTIONS, "--without", "15")
+    subprocess.run(without, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    expected = [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
+    rules = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
+    saved = {"snapshots": snapshots, "snapshotIntervalInSteps": 5}
+    with make_run(tmp_path / "run", (3, 3), "--poison", "15", recovery=rules, checkpoint=saved) as run:
+        run.wait(lambda: run.events("action"))
+        run.wait(lambda: [line for line in run.ledger() if line.get("step") == 18 and "committed" in line])
+        (tmp_path / "run" / "hurry").touch()
+        assert run.end() == 0, run.story()
+    assert len(run.events("action")) == 1
+    assert bool(run.events("resumed")) == (not snapshots)
+    last = {line["step"]: line for line in run.ledger() if "committed" in line}
+    steps = [line for line in expected if "committed" in line]
+    assert [(last[line["step"]]["loss"], last[line["step"]]["committed"]) for line in steps] == [
+        (line["loss"], line["committed"]) for line in steps
+    ]
+    assert 15 not in [line["step"] for line in steps]
+    finals = [line for line in run.ledger() if "final" in line]
+    assert len(finals) == 3
+    assert all((each["final"], each["lr"]) == (expected[-1]["final"], expected[-1]["lr"]) for each in finals)

@@ -208,7 +208,5 @@ def test_missing_bucket_and_missing_credentials_are_said(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-    with pytest.raises(
-        ElasticError, match="Unable to locate credentials"
-    ):
+    with pytest.raises(ElasticError, match="Unable to locate credentials"):
         newest(ROOT)

@@ -25,6 +25,8 @@ parser.add_argument("--slow-end", type=int, default=0, help="seconds without a s
 parser.add_argument("--killed-at-end", action="store_true")
 parser.add_argument("--save-every", type=int, help="steps from checkpoint to checkpoint")
 parser.add_argument("--checkpoints", default="", help="their folder; the run's own without")
+parser.add_argument("--poison", type=int, help="the loss of this step is no number")
+parser.add_argument("--without", type=int, help="this step's batch is left out")
 args = parser.parse_args()
 
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
@@ -104,11 +106,15 @@ loader = elastic.Loader(
     scheduler=scheduler,
     checkpoint=args.save_every and elastic.Checkpoint(args.checkpoints, 0, args.save_every),
 )
+if args.without:
+    loader.roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
         pause(len(inputs))
         loss = nn.functional.mse_loss(model(inputs), targets)
+        if args.poison == loader.step + 1:
+            loss = loss * float("nan")
         if not loader.backward(loss):
             continue
         optimizer.step()
