@@ -95,10 +95,10 @@ class AgentLine:
         return None
 
     def _check_not_over(self) -> None:
-        status = None
+        status, ending = None, None
         with contextlib.suppress(ElasticError):
-            status = self._folder.status()
-        if status is not None and status.state in FINAL_STATES:
+            status, ending = self._folder.status(), self._folder.ending()
+        if ending is not None or (status is not None and status.state in FINAL_STATES):
             raise ElasticError(f"run {self._run} has ended; this node's part is not needed any more")
 
     async def _reached(self, address: CoordinatorAddress) -> Streams | None:

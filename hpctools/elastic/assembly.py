@@ -80,6 +80,14 @@ class Assembly:
         members = sorted(training, key=lambda name: training[name].rank)
         return tuple(members) if len(members) == training[members[0]].world else ()
 
+    def training(self) -> tuple[tuple[str, ...], int]:
+        """Who has come of the last generation, in rank order, and how many it had."""
+        training = {name: each for name, each in self.workers.items() if each.trains}
+        last = max((each.generation for each in training.values()), default=0)
+        members = [name for name, each in training.items() if each.generation == last]
+        members.sort(key=lambda name: training[name].rank)
+        return tuple(members), training[members[0]].world if members else 0
+
     def deadline(self) -> float:
         """When to go on with those that are there."""
         return self.began + FIRST_SECONDS if self.first is None else self.first + ASSEMBLY_SECONDS

@@ -26,7 +26,7 @@ from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
-from hpctools.elastic.recovery.departures import Notices
+from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import watchers_of
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
@@ -64,7 +64,7 @@ class Coordinator:
         self._run = run
         self._term = term
         self._baseline = Baseline(run, fenced, baseline_job)
-        watching = Watching(run, _watchers(run), self.act)
+        watching = Watching(run, _watchers(run, client), self.act)
         exits = Exits(run)
         hearing = Hearing(run, exits, watching)
         self._watching = watching
@@ -209,7 +209,7 @@ class Coordinator:
         if isinstance(effect, Formed):
             run.journal.formed(effect, [roster.node_of(worker) for worker in effect.members])
             run.payback.history.formed(
-                len(effect.before), len(effect.members), time.monotonic(), recovered=effect.recovered
+                effect.world_before, len(effect.members), time.monotonic(), recovered=effect.recovered
             )
         elif isinstance(effect, Adopted):
             nodes = tuple(dict.fromkeys(roster.node_of(worker) for worker in effect.members))
@@ -272,8 +272,14 @@ def _membership_of(spec: RunSpec, payback: Payback) -> Membership:
     return Membership(sizes, payback, faulty_wait=spec.elastic_policy.faulty_scale_down_s)
 
 
-def _watchers(run: RunContext) -> list[Watcher]:
-    return [*watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event), Notices()]
+def _watchers(run: RunContext, client: SlurmClient) -> list[Watcher]:
+    found: list[Watcher] = [
+        *watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event),
+        Notices(),
+    ]
+    if isinstance(client, NodeSource):
+        found.append(Drains(client))
+    return found
 
 
 def _restart_mode(run: RunContext, *, takes_over: bool) -> Any:

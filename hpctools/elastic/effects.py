@@ -21,7 +21,8 @@ class Formed:
     """A generation is in force: all its members have switched to it.
 
     Attributes:
-        before: the members of the generation before.
+        before: the members of the generation before; after a takeover those that have come.
+        world_before: how many trained in it.
         step: the first step in it.
         recovered: whether somebody had vanished.
     """
@@ -31,6 +32,7 @@ class Formed:
     before: tuple[str, ...]
     step: int
     recovered: bool
+    world_before: int = 0
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Generations:
         self._roll_back: dict[str, Any] = {}
         self._failed_links = 0
         self._step = 0
+        self._world = 0  # how many trained in the generation in force
         self._recoveries = 0  # since the last step that was completed
         self._decided: tuple[bool, int, str] | None = None
         self._said_to_wait: tuple[int, int] | None = None
@@ -199,7 +200,9 @@ class Generations:
     def _commit_recovery(self, forming: Forming, now: float) -> None:
         stale = {each for each in forming.members if each in self._ready and self._ready[each].stale}
         donors = forms.recovery_donors(forming, stale)
-        if not donors and self.generation > 0:
+        if (
+            not donors and self.generation > 0 and not self._roll_back
+        ):  # else the first asks for what is saved
             self._participants.clear()
             self._recover(now)
             return
@@ -211,6 +214,7 @@ class Generations:
 
     def _in_force(self, forming: Forming) -> None:
         before, self.members = self.members, forming.members
+        world_before, self._world = self._world, len(forming.members)
         self.generation, self._forming = forming.number, None
         self._said_to_wait = None
         if not forming.planned:
@@ -224,7 +228,14 @@ class Generations:
         for member in self.members:
             self._ready[member].has_state, self._ready[member].stale = True, False
         self.effects.append(
-            Formed(forming.number, self.members, before, forming.step, recovered=not forming.planned)
+            Formed(
+                forming.number,
+                self.members,
+                before,
+                forming.step,
+                recovered=not forming.planned,
+                world_before=world_before,
+            )
         )
 
     def _complete_if_done(self) -> None:

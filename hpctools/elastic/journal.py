@@ -83,9 +83,9 @@ class FolderJournal:
         for worker, node in zip(formed.members, nodes, strict=True):
             if worker not in formed.before:
                 self.event("joined", worker=worker, node=node, generation=formed.generation)
-        if formed.before:
+        if formed.world_before:
             self._resizes[formed.generation] = {
-                "from": len(formed.before),
+                "from": formed.world_before,
                 "to": size,
                 "generation": formed.generation,
                 "step": formed.step,

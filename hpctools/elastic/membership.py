@@ -247,7 +247,7 @@ class Membership(Generations):
         self._done.clear()
         self._roll_back = {}
         self._step = self._recoveries = self._failed_links = 0
-        self.generation, self.members = 0, ()
+        self.generation, self.members, self._world = 0, (), 0
 
     def consider(self, now: float) -> None:
         """Begin the next generation when one is wanted and none is on its way."""
@@ -285,11 +285,13 @@ class Membership(Generations):
         if members:
             self._adopt(members, workers)
         elif self._started:
+            self.members, self._world = assembly.training()
             self._recover(now)
         return not self._ended
 
     def _adopt(self, members: tuple[str, ...], workers: dict[str, Returned]) -> None:
         self.generation, self.members = workers[members[0]].generation, members
+        self._world = len(members)
         self._step = max(workers[member].completed for member in members)
         self.effects.append(Adopted(self.generation, members))
         self._done |= {member for member in members if workers[member].done}

@@ -16,6 +16,16 @@ _UNSET = (
     "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_DISTRIBUTION SLURM_HINT "
     "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*}"
 )
+# An agent that is killed (kill -9, the kernel short of memory) is started again, so that its node is not lost
+# with it; any other end is one. bash with a trap outlives the SIGTERM that the agent answers by itself.
+_KEEP = """keep='trap : TERM
+for HPCTOOLS_AGENT_STARTED in {0..99}; do
+    export HPCTOOLS_AGENT_STARTED
+    "$@"; code=$?
+    ((code == 137)) || break
+done
+exit "$code"'
+"""
 _LAYOUT = "--ntasks-per-node=1 --cpu-bind=none --export=ALL --wait=0 --kill-on-bad-exit=0"
 
 
@@ -65,8 +75,8 @@ cd -- "$run" || exit 1
 {_exports(environment or {})}
 # With a trap, bash outlives the SIGTERM of a cancelled job until the replicas are cancelled too.
 trap : TERM
-srun --nodes={nodes.minimum} --ntasks={nodes.minimum} {_LAYOUT} \\
-    "$python" -m hpctools.elastic.agent --run-dir "$run" --role baseline
+{_KEEP}srun --nodes={nodes.minimum} --ntasks={nodes.minimum} {_LAYOUT} \\
+    bash -c "$keep" agent "$python" -m hpctools.elastic.agent --run-dir "$run" --role baseline
 code=$?
 "$python" -m hpctools.cli.hp_cancel --replicas "$run"
 exit "$code"
@@ -84,8 +94,8 @@ python={quote(python)}
 cd -- "$run" || exit 1
 {_UNSET}
 {_exports(environment or {})}
-exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" {_LAYOUT} \\
-    "$python" -m hpctools.elastic.agent --run-dir "$run" --role replica
+{_KEEP}exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" {_LAYOUT} \\
+    bash -c "$keep" agent "$python" -m hpctools.elastic.agent --run-dir "$run" --role replica
 """
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from hpctools.elastic.folder import ACTIVE_STATES, RunFolder, RunStatus, utc_now
+from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
 from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import JobView, overview
@@ -44,6 +46,8 @@ def cancel_run(
         UnreachableError: the controller does not answer.
     """
     spec = folder.spec()
+    # Before anything ends: no agent is to take the run over.
+    _ask_to_end(folder, f"cancelled by {by}")
     done = _cancel_jobs(folder, spec, client, sleep, ("baseline", "replica"))
     if not done.remaining:
         settle(folder, spec, "cancelled", f"cancelled by {by}")
@@ -53,12 +57,15 @@ def cancel_run(
 def cancel_replicas(folder: RunFolder, client: SlurmClient, sleep: Callable[[float], None]) -> Cancelled:
     """Cancel what replicas are left when the baseline job ends; for its batch script.
 
-    A run whose coordinator could not say how it ended is recorded as cancelled or failed.
+    A run whose coordinator could not say how it ended is recorded as cancelled or failed. When all agents of
+    a baseline job were killed that Slurm has not ended, a replica's agent takes the run over: nothing is done.
     """
     spec = folder.spec()
+    if _goes_on(folder, spec, client):
+        return Cancelled(spec.id, (), (), ())
     done = _cancel_jobs(folder, spec, client, sleep, ("replica",))
     jobs = _active(folder, spec, client.jobs(user=spec.user))
-    if any(job.role == "baseline" and job.state == "RUNNING" for job in jobs):
+    if _running(jobs, "baseline"):
         settle(folder, spec, "failed", "its agents ended before the training did; see the job's output")
     else:
         settle(folder, spec, "cancelled", "Slurm ended its baseline job: cancelled, or out of time")
@@ -74,6 +81,26 @@ def settle(folder: RunFolder, spec: RunSpec, state: str, message: str) -> None:
     final = replace(known, state=state, message=message, updated=utc_now(), nodes=(), world_size=0)
     folder.write_status(final)
     folder.append_event(state, message=message)
+
+
+def _goes_on(folder: RunFolder, spec: RunSpec, client: SlurmClient) -> bool:
+    status = folder.status()
+    if status is None or status.state not in ACTIVE_STATES or folder.ending() is not None:
+        return False
+    jobs = _active(folder, spec, client.jobs(user=spec.user))
+    if not _running(jobs, "baseline"):
+        _ask_to_end(folder, "Slurm ended its baseline job: cancelled, or out of time")
+        return False
+    return _running(jobs, "replica")
+
+
+def _running(jobs: Sequence[JobView], role: str) -> bool:
+    return any(job.role == role and job.state == "RUNNING" for job in jobs)
+
+
+def _ask_to_end(folder: RunFolder, message: str) -> None:
+    with contextlib.suppress(ElasticError):  # a full disk: then the jobs' end is what the agents see
+        folder.ask_to_end(Ending("cancelled", message))
 
 
 def _cancel_jobs(

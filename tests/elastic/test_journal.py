@@ -23,7 +23,9 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: RunFolder) -> None:
     journal = FolderJournal(folder, SPEC)
     journal.formed(Formed(1, ("a", "b"), (), 0, recovered=True), ["n1", "n1"])
-    journal.formed(Formed(2, ("a", "b", "c"), ("a", "b"), 9, recovered=False), ["n1", "n1", "n2"])
+    journal.formed(
+        Formed(2, ("a", "b", "c"), ("a", "b"), 9, recovered=False, world_before=2), ["n1", "n1", "n2"]
+    )
     measured = {"generation": 2, "step": 9, "pause_s": 0.1, "normal_step_s": 0.5, "phases": {"state": 0.05}}
     journal.resized({**measured, "kind": "resized"})
     journal.resized({**measured, "generation": 1})

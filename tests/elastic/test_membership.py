@@ -89,7 +89,7 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     ]
     for worker in "abrs":
         membership.switched(worker, 2, 40, now=12)
-    assert membership.effects == [Formed(2, tuple("abrs"), tuple("ab"), 40, recovered=False)]
+    assert membership.effects == [Formed(2, tuple("abrs"), tuple("ab"), 40, recovered=False, world_before=2)]
 
 
 def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() -> None:

@@ -162,16 +162,17 @@ def test_killing_every_worker_fails_the_run(make_run: MakeRun) -> None:
 
 
 def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
-    """Rank 0 dies; another one has the state, and rank 0 comes back for it."""
+    """Rank 0 dies; the other one keeps the state, and waits for it, since two is the least."""
     with make_run((2, 2), "--hurry", str(hurry)) as run:
         run.wait_for_world(2)
         os.kill(run.pid_of("b0"), signal.SIGKILL)
-        run.wait_for_world(1)
-        run.wait_for_world(2)
+        run.wait(lambda: [line for line in run.committed() if line["worker"] == "b0.0.1"])
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)
-    assert run.committed()[-1]["worker"] == "b0.0.1"
+    assert {line["world"] for line in run.committed()} == {2}
+    (waiting,) = run.events("waiting")
+    assert waiting.detail == {"have": 1, "need": 2}
 
 
 def test_frozen_worker_is_left_behind(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:

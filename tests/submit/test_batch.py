@@ -83,7 +83,9 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
     assert done.stderr == b""
     assert done.returncode == 9
     srun, cancel = done.stdout.split(b"\0\n")[:-1]
-    assert srun.split(b"\0") == [
+    shell = srun.split(b"\0")[10:14]
+    assert (shell[:2], shell[3]) == ([b"bash", b"-c"], b"agent")
+    assert srun.split(b"\0")[:10] + srun.split(b"\0")[14:] == [
         b"srun", run, b"",
         b"--nodes=2", b"--ntasks=2", b"--ntasks-per-node=1", b"--cpu-bind=none", b"--export=ALL", b"--wait=0",
         b"--kill-on-bad-exit=0",
@@ -98,6 +100,21 @@ def test_the_replica_becomes_its_srun(tmp_path, fake_programs):
     assert done.returncode == 9
     assert done.stdout.split(b"\0")[:5] == [b"srun", os.fsencode(tmp_path), b"", b"--nodes=3", b"--ntasks=3"]
     assert done.stdout.split(b"\0")[-3:] == [b"--role", b"replica", b"\n"]
+
+
+@pytest.mark.parametrize(("ends", "starts"), [("kill -9 $$", "012"), ("exit 3", "0"), ("kill $$", "0")])
+def test_an_agent_that_is_killed_is_started_again_and_one_that_ends_is_not(
+    tmp_path, fake_programs, ends, starts
+):
+    (fake_programs / "srun").write_text('#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done\n"$@"\n')
+    (fake_programs / "py").write_text(
+        '#!/bin/bash\n[[ "$*" = *hp_cancel* ]] && exit\nprintf %s "$HPCTOOLS_AGENT_STARTED"\n'
+        f"((HPCTOOLS_AGENT_STARTED == 2)) && exit 5\n{ends}\n"
+    )
+    script = batch.baseline("r-1", str(tmp_path), str(fake_programs / "py"), NodeSizes.between(1, 2), ())
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}")
+    assert done.stdout.decode() == starts
+    assert done.returncode == {"012": 5, "0": 3 if ends == "exit 3" else 143}[starts]
 
 
 @pytest.mark.parametrize("job", ["baseline", "replica"])

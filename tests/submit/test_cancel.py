@@ -108,8 +108,24 @@ def test_at_its_end_the_baseline_cancels_only_replicas(run):
 def test_a_run_that_could_not_say_how_it_ended_gets_a_final_state(run, state, final):
     folder, slurm = run
     slurm.change(101, state=state)
+    slurm.change(102, state="PENDING")
+    slurm.change(103, state="PENDING")
+    folder.write_status(RunStatus("running"))
     cancel_replicas(folder, slurm, FakeClock().sleep)
     assert folder.status().state == final
+    assert (folder.ending() is not None) == (final == "cancelled")
+
+
+def test_a_run_whose_baseline_agents_were_killed_goes_on_with_its_replicas(run):
+    """Slurm has not ended the job, and a replica runs: its agent takes over."""
+    folder, slurm = run
+    slurm.change(101, state="RUNNING")
+    slurm.change(102, state="RUNNING")
+    folder.write_status(RunStatus("running"))
+    assert cancel_replicas(folder, slurm, FakeClock().sleep) == Cancelled("train-3fa9c1", (), (), ())
+    assert slurm.cancelled == []
+    assert folder.status().state == "running"
+    assert folder.ending() is None
 
 
 def test_without_a_controller_nothing_is_recorded(run):

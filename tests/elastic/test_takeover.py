@@ -1,0 +1,143 @@
+"""Whole runs that lose their coordinator, their baseline, or nearly everything: the result stays the same."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_run import LedgerRun, training
+from test_run import DELAY, OPTIONS, assert_same_result, lone
+
+__all__ = ["lone"]
+
+MakeRun = Callable[..., LedgerRun]
+
+
+@pytest.fixture
+def hurry(tmp_path: Path) -> Path:
+    """Once this file exists the training takes no time any more: the scenario is through."""
+    return tmp_path / "hurry"
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, hurry: Path) -> MakeRun:
+    def make(nodes: tuple[int, int], **more: Any) -> LedgerRun:
+        command = training(tmp_path / "out", *OPTIONS, "--delay", str(DELAY), "--hurry", str(hurry))
+        return LedgerRun(tmp_path, command, nodes, **more)
+
+    return make
+
+
+def longest_gap(run: LedgerRun) -> float:
+    """Seconds between two committed steps of the first half, in which steps take about 0.1 s, at most."""
+    ends = [line["at"] for line in run.committed()]
+    return max(later - earlier for earlier, later in itertools.pairwise(ends))
+
+
+def term_of(run: LedgerRun) -> int:
+    address = run.folder.coordinator()
+    return 0 if address is None else address.term
+
+
+def test_the_baseline_is_lost_and_another_one_takes_its_place(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Its only node dies, with the coordinator and rank 0: a replica goes on, a new baseline comes."""
+    with make_run((1, 3)) as run:
+        run.capacity = 2
+        run.wait_for_world(3)
+        run.lose_baseline()
+        run.wait_for_world(2)
+        run.wait_for_world(3)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert longest_gap(run) < 10
+    (takeover,) = run.events("takeover")
+    assert takeover.detail["term"] == 2
+    jobs = [job for job in run.folder.jobs() if job.role == "baseline"]
+    assert len(jobs) == 2
+    assert any(line["worker"].startswith(f"b{jobs[1].job_id}.") for line in run.ledger())
+    assert (status := run.status()) is not None
+    assert status.state == "finished"
+
+
+def test_a_coordinator_that_wakes_up_steps_down(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """SIGSTOP of the coordinator's agent: another takes over; SIGCONT: it joins as one of many."""
+    with make_run((1, 3)) as run:
+        run.capacity = 2
+        run.wait_for_world(3)
+        run.agent_of("b0").send_signal(signal.SIGSTOP)
+        run.wait(lambda: term_of(run) == 2)
+        run.wait_for_world(2)
+        run.agent_of("b0").send_signal(signal.SIGCONT)
+        run.wait_for_world(3)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert longest_gap(run) < 10
+    assert len(run.events("takeover")) == 1
+    assert len(run.events("finished", "failed", "cancelled")) == 1
+    assert [job.role for job in run.folder.jobs()].count("baseline") == 1
+
+
+def test_coordinators_die_one_after_the_other(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Also with another node at once, and before anything has settled."""
+    with make_run((1, 4)) as run:
+        run.baseline_capacity = False
+        run.capacity = 3
+        run.wait_for_world(4)
+        run.replicas[1002].kill()
+        run.lose_baseline()
+        run.wait(lambda: term_of(run) == 2)
+        run.replicas[1000].kill()
+        run.wait(lambda: term_of(run) == 3)
+        run.wait_for_world(3)
+        hurry.touch()
+        run.end()
+    assert_same_result(run, lone)
+
+
+def test_a_preempted_coordinator_hands_over(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Its replica leaves at a step boundary; nobody's work is disturbed by the change in office."""
+    with make_run((1, 3)) as run:
+        run.baseline_capacity = False
+        run.capacity = 2
+        run.wait_for_world(3)
+        run.lose_baseline()
+        run.wait(lambda: term_of(run) == 2)
+        run.wait_for_world(2)
+        run.capacity = 1
+        run.replicas[1000].send_signal(signal.SIGTERM)
+        run.wait(lambda: term_of(run) == 3)
+        run.wait_for_world(1)
+        run.wait_for_steps(2)
+        hurry.touch()
+        run.end()
+    assert_same_result(run, lone)
+    recovered = [event.detail["recovered"] for event in run.events("resize")]
+    assert recovered.count(True) == 1, "only the loss of the baseline disturbed anybody"
+
+
+def test_replica_jobs_of_several_nodes(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """Only the sizes 1 and 3 are allowed: the replica job has two nodes, and goes as a whole."""
+    with make_run((1, 3), sizes=(1, 3)) as run:
+        run.capacity = 1
+        run.wait_for_world(3)
+        run.agent_of("r1000.1").kill()
+        run.wait_for_world(1)
+        run.wait_for_steps(2)
+        hurry.touch()
+        run.end()
+    assert_same_result(run, lone)
+    assert {line["world"] for line in run.committed()} == {1, 3}
