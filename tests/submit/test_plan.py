@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hpctools.errors import HpctoolsError, SubmitError
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import HpctoolsError, SubmitError, UsageError
+from hpctools.slurm.limits import Bounds, Limits
 from hpctools.slurm.types import Partition
+from hpctools.submit.inheritance import gpus_per_node
 from hpctools.submit.intent import read_intent, read_invocation
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
+from hpctools.submit.policy_file import parse_policy
 from hpctools.submit.render import elastic_json, elastic_text
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -40,16 +45,22 @@ python train.py "$@"
 """
 
 
-def plan(
+def plans(
     tmp_path: Path, argv: list[str], script: str = SCRIPT, facts: Facts = FACTS, **environment: str
-) -> ElasticSubmission:
+) -> tuple[ElasticSubmission, ...]:
     (tmp_path / "job.sh").write_text(script)
     intent = read_intent(
         read_invocation(argv), environment=environment, cwd=tmp_path, standard_input=lambda: None
     )
     assert intent.is_elastic
-    submissions = plan_elastic(replace(intent, cwd=Path("/home/nlp1/project")), facts)
-    return submissions[0]
+    return plan_elastic(replace(intent, cwd=Path("/home/nlp1/project")), facts)
+
+
+def plan(
+    tmp_path: Path, argv: list[str], script: str = SCRIPT, facts: Facts = FACTS, **environment: str
+) -> ElasticSubmission:
+    (submission,) = plans(tmp_path, argv, script, facts, **environment)
+    return submission
 
 
 @pytest.mark.parametrize(
@@ -193,3 +204,114 @@ def test_the_jobs_share_one_name_and_one_comment(tmp_path):
     shared = ("--job-name=my train", "--comment=hp-run:my-train-3fa9c1", "--no-requeue", "--open-mode=append")
     assert submission.options[-4:] == shared
     assert submission.spec.replica_options[-4:] == shared
+
+
+POLICY = parse_policy(
+    "elasticPolicy:\n  replicaDiscreteValues: [2, 3, 6]\n  gracefulShutdownTimeoutInSeconds: 5\n"
+    "  scalingTimeoutInSeconds: 60\n  scale_config: {6: {lr: 0.1}}\nrunPolicy: {jobMaxRetryCount: 2}\n"
+    "checkpoint: {keep: 3}\n",
+    "policy.yaml",
+)
+LIMITS = Limits(
+    user="nlp1",
+    enforced=frozenset({"limits"}),
+    accounts=(),
+    qos={"elastic": Bounds("QoS elastic", minutes=45)},
+    grace={"elastic": 30},
+    partitions={},
+)
+
+
+def test_a_policy_file_is_in_the_dry_run_and_in_the_runs_description(tmp_path):
+    argv = [
+        "--elastic-policy",
+        "policy.yaml",
+        "-t",
+        "1:00:00",
+        "--gpus-per-node=1",
+        "--",
+        "python",
+        "train.py",
+    ]
+    submission = plan(tmp_path, argv, facts=replace(FACTS, policy=POLICY, limits=LIMITS))
+    assert elastic_text(submission) == (GOLDEN / "policy.txt").read_text()
+    spec = RunSpec.from_json(json.loads(json.dumps(submission.spec.to_json())))
+    assert spec == submission.spec
+    assert spec.elastic_policy == POLICY.policy((2, 3, 6))
+    assert (spec.grace_seconds, spec.time_limit_s, spec.replica_nodes) == (5.0, 3600.0, (1, 3))
+    assert (spec.recovery, spec.checkpoint) == ({"runPolicy": {"jobMaxRetryCount": 2}}, {"keep": 3})
+
+
+def test_nodes_may_choose_among_the_policys_sizes(tmp_path):
+    facts = replace(FACTS, policy=POLICY)
+    argv = ["--elastic-policy=policy.yaml", "--", "x"]
+    assert plan(tmp_path, ["-N2,6", *argv], facts=facts).spec.sizes == (2, 6)
+    assert plan(tmp_path, ["-N3", *argv], facts=facts).spec.allowed_sizes == (3,)
+    with pytest.raises(
+        UsageError, match=r"--nodes 2:6 does not fit policy.yaml line 1, which allows 2, 3, 6"
+    ):
+        plan(tmp_path, ["-N2:6", *argv], facts=facts)
+    bare = replace(FACTS, policy=parse_policy("checkpoint: {keep: 3}", "policy.yaml"))
+    assert plan(tmp_path, ["-N2:6:2", *argv], facts=bare).spec.sizes == (2, 4, 6)
+    with pytest.raises(UsageError, match="nothing says how many nodes the run may have"):
+        plan(tmp_path, argv, facts=bare)
+
+
+def test_an_array_is_a_run_for_each_index(tmp_path):
+    script = "#!/bin/sh\n#SBATCH -N1:2 --output=o-%A_%a.txt --dependency=afterok:7\n#SBATCH --array=4-6%2\n"
+    first, second, third = plans(tmp_path, ["job.sh"], script)
+    assert [each.spec.id for each in (first, second, third)] == [f"job-3fa9c1_{n}" for n in (4, 5, 6)]
+    assert [each.follows for each in (first, second, third)] == ["", "", "job-3fa9c1_4"]
+    assert (
+        third.options[-1] == "--dependency=afterok:7"
+    )  # what is added to it is known when that run has a job
+    assert "--comment=hp-run:job-3fa9c1_5" in second.options
+    baseline, _, replica, _ = second.files
+    assert "#SBATCH --output=o-%j_5.txt\n" in baseline.text
+    assert not any("array" in line for line in baseline.text.splitlines() if line.startswith("#SBATCH"))
+    for job in (baseline, replica):
+        assert "export SLURM_ARRAY_TASK_ID=5\n" in job.text
+    assert elastic_text(third).count("afterok:7,afterany:JOB-OF-job-3fa9c1_4") == 1
+    with pytest.raises(SubmitError, match="cannot be joined with the limit of --array"):
+        plans(tmp_path, ["-d", "afterok:1?afterok:2", "job.sh"], script)
+    with pytest.raises(SubmitError, match="unset SBATCH_ARRAY_INX and give --array"):
+        plans(tmp_path, ["job.sh"], script, SBATCH_ARRAY_INX="1-3")
+
+
+def test_another_baseline_asks_for_all_but_what_only_the_first_could(tmp_path):
+    argv = ["-d", "afterok:3", "--begin=now+1hour", "--hold", "--exclusive", "job.sh"]
+    submission = plan(tmp_path, argv, SBATCH_ACCOUNT="nlp", SBATCH_GRES="gpu:1")
+    assert submission.spec.baseline_options[:7] == (
+        "--gpus-per-node=4",
+        "--ntasks-per-node=4",
+        "--output=out-%j.txt",
+        "--mail-type=END",
+        "--time=60",
+        "--qos=high",
+        "--account=nlp",
+    )
+    assert not {"begin", "dependency", "hold", "nodelist"} & {
+        word[2:].partition("=")[0] for word in submission.spec.baseline_options
+    }
+    assert submission.spec.baseline_script.endswith("/next-baseline.sh")
+    files = {file.name: file.text for file in submission.files}
+    lines = files["next-baseline.sh"].splitlines()
+    assert [each for each in files["baseline.sh"].splitlines() if not each.startswith("#SBATCH")] == lines
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [
+        (["--gpus-per-node=4"], 4),
+        (["--gpus-per-node=a100:2,h100:1"], 3),
+        (["--gres=gpu:a100:8(S:0-1),nvme:2"], 8),
+        (["--gres=gpu"], 1),
+        (["--gres=gpumem:3"], None),
+        ([], None),
+    ],
+)
+def test_gpus_of_a_node_are_counted(tmp_path, words, gpus):
+    intent = read_intent(
+        read_invocation([*words, "--", "x"]), environment={}, cwd=tmp_path, standard_input=lambda: None
+    )
+    assert gpus_per_node(intent) == gpus

@@ -1,0 +1,64 @@
+"""What a user may have, read from what slurmctld and slurmdbd really said (tests/recorded)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import CommandError, UnreachableError
+from hpctools.slurm import limits, run
+from hpctools.slurm.limits import Account, Bounds, PartitionTimes, parse_limits, read_limits
+
+RECORDED = Path(__file__).resolve().parents[1] / "recorded"
+UNLIMITED = ("account nlp-lab-a", "account root")
+
+
+def answers(release: str) -> dict[str, str]:
+    text = (RECORDED / release / "limits.txt").read_text()
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("release", ["22.05.8", "26.05.5"])
+def test_what_the_reference_site_gives_nlp1(release):
+    found = parse_limits("nlp1", answers(release))
+    gpus = {"gres/gpu": 48}
+    user = Bounds("user nlp1 in account nlp-lab-a", group=gpus, job=gpus, jobs=50)
+    account = Bounds("account nlp", group={"cpu": 640, "gres/gpu": 48})
+    assert (
+        found.account(None)
+        == found.account("nlp-lab-a")
+        == Account(
+            "nlp-lab-a",
+            True,
+            ("medium", "critical", "elastic", "high", "low", "preemptible"),
+            (user, Bounds(UNLIMITED[0]), account, Bounds(UNLIMITED[1])),
+        )
+    )
+    assert found.account("cv") is None
+    assert found.enforced == {"associations", "limits", "qos", "safe"}
+    assert found.grace["elastic"] == 8
+    assert found.grace["low"] == 60
+    assert found.qos["critical"] == Bounds("QoS critical", user={"gres/gpu": 16}, jobs=4, minutes=1440)
+    assert found.qos["elastic"] == Bounds("QoS elastic")
+    assert found.partitions["nlp"] == PartitionTimes(default=240, longest=2880)
+    assert found.partitions["dl"] == PartitionTimes(default=None, longest=1440)
+
+
+def test_a_cluster_that_says_nothing_has_no_limits():
+    found = parse_limits("x", dict.fromkeys(answers("22.05.8"), ""))
+    assert (found.accounts, found.qos, found.partitions, found.account(None)) == ((), {}, {}, None)
+
+
+def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
+    def refuse(argv, **_):
+        if argv[0] == "sacctmgr":
+            raise CommandError(
+                "sacctmgr failed", argv=argv, code=1, stderr="Unable to contact slurm database"
+            )
+        return run.Completed(tuple(argv), 0, "", "")
+
+    monkeypatch.setattr(limits.run, "run", refuse)
+    with pytest.raises((CommandError, UnreachableError), match="sacctmgr"):
+        read_limits("nlp1")
