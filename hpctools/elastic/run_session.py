@@ -19,7 +19,7 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Store, Task, join_store, link, open_store
 from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
-from hpctools.elastic.state import receive_state, send_state
+from hpctools.elastic.state import move_state
 from hpctools.elastic.timing import StepClock
 
 RELEASE_SECONDS = 5.0
@@ -83,6 +83,7 @@ class RunSession:
         self._agreed = 0
         self._end: str | None = None
         self._finished = False
+        self._exchanging = False
         self._clock = StepClock()
         self._termination = Termination()
         self._host = own_address()[1]
@@ -127,11 +128,14 @@ class RunSession:
         group = self.group
         task = group.begin(lambda: work(group), self._notify)
         done: Result | None
+        self._exchanging = True
         try:
             done = self._outcome(task, group.number)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
             done = None
+        finally:
+            self._exchanging = False
         if done is None:
             self._rejoin()
             return None
@@ -255,14 +259,11 @@ class RunSession:
         return moved is not None
 
     def _move_state(self, group: Group, commit: _Commit) -> Mapping[str, Any]:
-        if commit.receive_from is not None:
-            received: Mapping[str, Any] = receive_state(group, commit.receive_from)
-            return received
-        if commit.send_to:
-            state = self._state.capture()
-            for receiver in commit.send_to:
-                send_state(group, receiver, state)
-        return {}
+        # All that hold the state serve their part of it to all that do not.
+        moved: Mapping[str, Any] | None = None
+        if group.world > 1:
+            moved = move_state(group, self._state.capture if commit.receive_from is None else None)
+        return moved or {}
 
     def _put_in_force(self, group: Group) -> None:
         # The old group stays until everybody has come over: closing it early could tear a late message.
@@ -367,7 +368,7 @@ class RunSession:
         group = self._group
         if group is None or not self._trains:
             return {}
-        return {"rank": group.rank, **self._progress()}
+        return {"rank": group.rank, "waits": self._exchanging, **self._progress()}
 
     def _hello(self) -> Mapping[str, Any]:
         """Who we are and how we stand: `assembly.Returned`."""

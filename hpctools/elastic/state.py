@@ -1,44 +1,66 @@
 """The state of a training, moved between processes in memory: large tensors as they are, small ones packed.
 
-The structure travels as `torch.save` writes it and is read with `weights_only`, so that no peer can make us
-run code.
+All ranks of a group take part: those that have the state give, each its part of the large tensors' bytes, and
+those that have none receive every byte once. The structure travels as `torch.save` writes it and is read with
+`weights_only`, so that no peer can make us run code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from hpctools.elastic.group import Group, await_all
+from hpctools.elastic.group import Group, Work, await_all
 
 SIZES, STRUCTURE, SMALL, LARGE = 11, 12, 13, 14
 NOTE_SIZE, NOTE = 15, 16
 LARGE_BYTES = 1 << 20
+BUCKET_BYTES = 16 << 20
 ALIGNMENT = 64
 
 
+def move_state(group: Group, capture: Callable[[], Mapping[str, Any]] | None) -> Any:
+    """Bring the state to the ranks of a group that have none; blocks. All ranks call it.
+
+    The first rank that has the state sends its structure and small tensors. Ranks whose large tensors have
+    the same shapes as the first one's share the rest.
+
+    Args:
+        capture: gives the state: a nest of dicts, lists, tuples, plain values and tensors; the same on all
+            ranks that have it. None: we have none.
+
+    Returns:
+        The state, in tensors of our own on the CPU, for those that had none; None for the others.
+
+    Raises:
+        RuntimeError: a peer is gone, or no rank has a state.
+    """
+    packed = _Packed(capture()) if capture is not None else None
+    ours = packed.digest if packed is not None else None
+    digests = share(group, ours) | {group.rank: ours}
+    giving = [rank for rank in sorted(digests) if digests[rank] is not None]
+    getting = [rank for rank in sorted(digests) if digests[rank] is None]
+    if not giving:
+        raise RuntimeError("no rank has the state")
+    donors = [rank for rank in giving if digests[rank] == digests[giving[0]]]
+    if packed is None:
+        return _receive(group, donors)
+    if group.rank in donors and getting:
+        packed.send(group, getting, donors.index(group.rank), len(donors))
+    return None
+
+
 def send_state(group: Group, to: int, state: Mapping[str, Any]) -> None:
-    """Send a nest of dicts, lists, tuples, plain values and tensors; blocks.
+    """Send a nest of dicts, lists, tuples, plain values and tensors to one rank; blocks.
 
     Raises:
         RuntimeError: the receiver is gone.
     """
-    tensors: list[torch.Tensor] = []
-    structure = _bytes_of(_without_tensors(state, tensors))
-    small, large = _by_size(tensors)
-    packed = _packed(small)
-    sizes = torch.tensor([structure.numel(), packed.numel()], dtype=torch.int64)
-    works = [
-        group.send(sizes, to, SIZES),
-        group.send(structure, to, STRUCTURE),
-        group.send(packed, to, SMALL),
-    ]
-    contiguous = [_raw(tensor) for tensor in large]
-    works += [group.send(tensor, to, LARGE) for tensor in contiguous]
-    await_all(works)
+    _Packed(state).send(group, [to], 0, 1)
 
 
 def receive_state(group: Group, sender: int) -> Any:
@@ -47,16 +69,64 @@ def receive_state(group: Group, sender: int) -> Any:
     Raises:
         RuntimeError: the sender is gone.
     """
+    return _receive(group, [sender])
+
+
+class _Packed:
+    """A state as it travels.
+
+    Attributes:
+        digest: of the large tensors' shapes and dtypes.
+    """
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        tensors: list[torch.Tensor] = []
+        self._structure = _bytes_of(_without_tensors(state, tensors))
+        self._small, self._large = _by_size(tensors)
+        shapes = repr([(tuple(each.shape), each.dtype) for each in self._large])
+        self.digest = hashlib.blake2b(shapes.encode(), digest_size=8).hexdigest()
+
+    def send(self, group: Group, receivers: Sequence[int], part: int, parts: int) -> None:
+        """Send part number `part` of `parts` to each receiver."""
+        works: list[Work] = []
+        if part == 0:
+            small = _packed(self._small)
+            sizes = torch.tensor([self._structure.numel(), small.numel()], dtype=torch.int64)
+            first = ((sizes, SIZES), (self._structure, STRUCTURE), (small, SMALL))
+            works += [group.send(tensor, to, tag) for to in receivers for tensor, tag in first]
+        for number, low, high in buckets(self._large, part, parts):
+            bucket = _raw(self._large[number])[low:high].cpu()
+            works += [group.send(bucket, to, LARGE) for to in receivers]
+        await_all(works)
+
+
+def buckets(tensors: Sequence[torch.Tensor], part: int, parts: int) -> Iterator[tuple[int, int, int]]:
+    """The bytes of one part of the tensors: number of the tensor, first byte, end; BUCKET_BYTES at most."""
+    total, begin = sum(each.nbytes for each in tensors), 0
+    first, last = part * total // parts, (part + 1) * total // parts
+    for number, tensor in enumerate(tensors):
+        low, high = max(first - begin, 0), min(last - begin, tensor.nbytes)
+        for start in range(low, high, BUCKET_BYTES):
+            yield number, start, min(start + BUCKET_BYTES, high)
+        begin += tensor.nbytes
+
+
+def _receive(group: Group, donors: Sequence[int]) -> Any:
     sizes = torch.empty(2, dtype=torch.int64)
-    await_all([group.receive(sizes, sender, SIZES)])
+    await_all([group.receive(sizes, donors[0], SIZES)])
     structure, packed = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
-    await_all([group.receive(structure, sender, STRUCTURE), group.receive(packed, sender, SMALL)])
+    await_all([group.receive(structure, donors[0], STRUCTURE), group.receive(packed, donors[0], SMALL)])
     skeleton = _read(structure)
     tensors: list[torch.Tensor] = [
         torch.empty(shape, dtype=dtype) for shape, dtype in _specifications(skeleton)
     ]
     small, large = _by_size(tensors)
-    await_all([group.receive(_raw(tensor), sender, LARGE) for tensor in large])
+    works = [
+        group.receive(_raw(large[number])[low:high], donor, LARGE)
+        for part, donor in enumerate(donors)
+        for number, low, high in buckets(large, part, len(donors))
+    ]
+    await_all(works)
     _unpack(packed, small)
     return _with_tensors(skeleton, iter(tensors))
 
@@ -88,7 +158,7 @@ _PLACE = "\x00tensor"
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors.append(value.detach().cpu().contiguous())
+        tensors.append(value.detach().contiguous())
         return (_PLACE, tuple(value.shape), value.dtype)
     return _mapped(value, lambda each: _without_tensors(each, tensors))
 
@@ -143,7 +213,7 @@ def _packed(tensors: list[torch.Tensor]) -> torch.Tensor:
     offsets, size = _offsets(tensors)
     packed = torch.zeros(size, dtype=torch.uint8)
     for tensor, offset in zip(tensors, offsets, strict=True):
-        packed[offset : offset + tensor.nbytes] = _raw(tensor)
+        packed[offset : offset + tensor.nbytes] = _raw(tensor.cpu())
     return packed
 
 

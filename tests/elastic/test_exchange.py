@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from hpctools.elastic import state as states
 from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.group import Group, join_store, link, open_store
 from hpctools.elastic.reduction import Ladder, Node, block, children
-from hpctools.elastic.state import receive_state, send_state
+from hpctools.elastic.state import buckets, move_state, receive_state, send_state, share
 
 HOST = "127.0.0.1"
 SHARDS, LENGTH = 7, 103
@@ -100,6 +101,61 @@ def test_state_arrives_as_it_was() -> None:
     assert flattened(received) == flattened(STATE)
     assert received["model"]["weight"].shape == (1000, 600)
     assert received["half"].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("donors", [[0], [0, 2], [1, 2, 3]])
+def test_several_donors_give_each_byte_once(donors: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of 2.4 MB in buckets of 100 kB; every receiver gets all of it."""
+    monkeypatch.setattr(states, "BUCKET_BYTES", 100_000)
+
+    def work(group: Group) -> Any:
+        received = move_state(group, (lambda: STATE) if group.rank in donors else None)
+        return received if group.rank not in donors else received is None
+
+    for rank, received in enumerate(on_ranks(4, work)):
+        if rank in donors:
+            assert received is True
+        else:
+            assert flattened(received) == flattened(STATE)
+
+
+def test_a_donor_whose_state_has_another_shape_gives_nothing() -> None:
+    """An object of the training's own that grows on one worker only."""
+
+    def work(group: Group) -> Any:
+        own = {"state counts": torch.zeros(300_000 + group.rank)}
+        return move_state(group, (lambda: own) if group.rank < 2 else None)
+
+    assert on_ranks(3, work)[2]["state counts"].shape == (300_000,)
+
+
+def test_nobody_has_the_state() -> None:
+    def work(group: Group) -> None:
+        with pytest.raises(RuntimeError, match="no rank has the state"):
+            move_state(group, None)
+
+    on_ranks(2, work)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_parts_are_all_bytes_once(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "BUCKET_BYTES", 10)
+    tensors = [torch.zeros(7), torch.zeros(0), torch.zeros(11, dtype=torch.uint8)]
+    each = [list(buckets(tensors, part, parts)) for part in range(parts)]
+    sizes = [sum(high - low for _, low, high in part) for part in each]
+    assert max(sizes) - min(sizes) <= 1
+    covered = [(number, byte) for part in each for number, low, high in part for byte in range(low, high)]
+    assert covered == [(0, byte) for byte in range(28)] + [(2, byte) for byte in range(11)]
+
+
+def test_notes_reach_everyone() -> None:
+    def work(group: Group) -> Any:
+        return share(group, {"rank": group.rank, "mark": (1, {"place": torch.tensor(group.rank)})})
+
+    for rank, notes in enumerate(on_ranks(3, work)):
+        assert {sender: note["rank"] for sender, note in notes.items()} == {
+            sender: sender for sender in range(3) if sender != rank
+        }
 
 
 def flattened(value: Any) -> Any:

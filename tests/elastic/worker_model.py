@@ -315,9 +315,8 @@ class Simulation:
         """The state's transfer, and then the new generation is in force for this worker."""
         generation, group = worker.moving, self.groups[worker.moving]
         commit, moving = worker.commits[generation], self.movers[generation]
-        peers = [group[rank] for rank in commit.get("send_to", ())]
+        peers = [name for name in group if name != worker.name]  # all tell all whether they have the state
         donor = commit.get("receive_from")
-        peers += [group[donor]] if donor is not None else []
         if worker.recover > generation:
             worker.moving = 0
         elif all(peer in moving for peer in peers):
