@@ -115,7 +115,8 @@ class FolderStore:
             if not path.exists():
                 raise ElasticError(f"writer {part} of {parts} has not added its part of {stage.folder}")
             files |= decode_part(path.read_bytes())
-            path.unlink()
+        for part in range(parts):  # only now: who commits may wait for a part and try again
+            (stage.folder / _part(part)).unlink()
         return files
 
     def _publish(self, stage: Stage) -> str:

@@ -12,7 +12,7 @@ from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
-from hpctools.elastic.sharded.process_group import ShardGroup
+from hpctools.elastic.sharded.process_group import BETWEEN, IN_STEP, ShardGroup
 from hpctools.elastic.summing import Backward, ExactSum
 
 
@@ -52,26 +52,25 @@ class ShardedSum:
     """Adds up loss and buffers over all virtual shards, in the fixed tree; see `summing.Summing`.
 
     Args:
-        wish: whether this rank wants the state saved after the step; rank 0 is asked.
+        wish: whether the state is to be saved after so many completed steps; rank 0 is asked.
 
     Attributes:
         agreed: what rank 0 wished in the step that is complete.
-        in_step: whether the model's parameters are those of before the step.
     """
 
-    def __init__(self, model: nn.Module, group: ShardGroup, wish: Callable[[], bool]) -> None:
+    def __init__(self, model: nn.Module, group: ShardGroup, wish: Callable[[int], bool]) -> None:
         self._buffers = _Buffers(model)
         self._sum = ExactSum(FlatGradients(self._buffers))
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._shard_group = group
         self._wish = wish
-        self._rank = 0
+        self._rank = self._next = 0
         self.agreed = False
-        self.in_step = True
 
     def begin(self, step: Step, group: Group) -> None:
         """A step begins, or begins again."""
-        self._rank, self.in_step = group.rank, True
+        self._rank, self._next = group.rank, step.number + 1
+        self._shard_group.phase = IN_STEP
         self._buffers.vote.zero_()
         for parameter in self._parameters:
             parameter.grad = None
@@ -83,7 +82,7 @@ class ShardedSum:
 
     def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
         """A shard's backward pass, in which FSDP adds up the gradients of all ranks."""
-        if self._rank == 0 and self._wish():
+        if self._rank == 0 and self._wish(self._next):
             self._buffers.vote.fill_(1)
         self._sum.add(piece, loss, _skipped if self._is_lost() else backward, ready_for)
 
@@ -110,7 +109,7 @@ class ShardedSum:
         totals = self._sum.apply(exchanged)
         self.agreed = bool(self._buffers.vote.item() > 0)
         self._buffers.vote.zero_()
-        self.in_step = False
+        self._shard_group.phase = BETWEEN
         return totals
 
     def _is_lost(self) -> bool:

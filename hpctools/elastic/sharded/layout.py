@@ -47,7 +47,13 @@ class Part:
     @property
     def bytes(self) -> int:
         """Its size."""
-        return self.elements * item_size(self.dtype)
+        return self.elements * self.torch_dtype.itemsize
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The type of its elements."""
+        kind: torch.dtype = getattr(torch, self.dtype)
+        return kind
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class Holders:
     @property
     def bytes(self) -> int:
         """Size of the whole state."""
-        return sum(math.prod(each.shape) * item_size(each.dtype) for each in self.examples.values())
+        return sum(math.prod(each.shape) * each.torch_dtype.itemsize for each in self.examples.values())
 
 
 def versions(surveys: Sequence[Survey]) -> list[Version]:
@@ -258,9 +264,3 @@ def decode_parts(values: Sequence[Sequence[object]]) -> dict[str, Part]:
 
 def _numbers(values: object) -> Numbers:
     return tuple(int(each) for each in values)  # type: ignore[attr-defined]
-
-
-def item_size(dtype: str) -> int:
-    """Bytes of an element."""
-    kind: torch.dtype = getattr(torch, dtype)
-    return kind.itemsize

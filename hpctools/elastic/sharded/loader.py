@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import default_collate
 
+from hpctools.elastic.checkpoint import Checkpoint
+from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
+from hpctools.elastic.checkpoint.keeper import Desk, Keeper
+from hpctools.elastic.checkpoint.place import place_of, settings_of
+from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step
+from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
+from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
 from hpctools.elastic.sharded.shards import Setting, Shards
 from hpctools.elastic.sharded.trained import Build, local
 from hpctools.elastic.training import MapDataset, Stateful
@@ -61,6 +68,8 @@ class ShardedLoader(Loader):
             makes the optimizer over its parameters.
         dataset: map-style, the same on every worker.
         batch_size, epochs, seed, shards, state, collate, num_workers, threads: as in `elastic.Loader`.
+        checkpoint: where and how often the training is saved, and what it begins from; every worker writes
+            its own shards. None: as the run was submitted; without a run not at all.
         mode: only `fast`.
         device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
 
@@ -81,6 +90,7 @@ class ShardedLoader(Loader):
         state: Mapping[str, Stateful] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
         num_workers: int = 0,
+        checkpoint: Checkpoint | None = None,
         mode: str = "fast",
         device: str = "cpu",
         threads: int | None = 1,
@@ -98,7 +108,8 @@ class ShardedLoader(Loader):
             num_workers=num_workers,
             threads=threads,
         )
-        self._keeper = None
+        self._shard_keeper = self._keeper_of(checkpoint)
+        self._keeper = cast("Keeper | None", self._shard_keeper)
         self._stateful = {f"state {name}": value for name, value in (state or {}).items()}
         self._cut = in_step(self._sampling)
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
@@ -109,6 +120,7 @@ class ShardedLoader(Loader):
             self._run,
             workers_per_node=1 if spec is None else spec.workers_per_node,
             folder=None if spec is None else RunFolder(os.environ[RUN_DIR]).path,
+            saved=self._shard_keeper,
         )
         self._shards = Shards(setting, self)
         if spec is None:
@@ -139,6 +151,12 @@ class ShardedLoader(Loader):
             )
         self._stateful[f"state {name}"] = state
 
+    def __iter__(self) -> Iterator[Any]:
+        """As `elastic.Loader` does."""
+        yield from super().__iter__()
+        if self._batches.is_over and self._passes >= self._sampling.epochs:
+            self._shards.group.phase = AFTER
+
     # For the session
 
     def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
@@ -147,7 +165,18 @@ class ShardedLoader(Loader):
         moved = self._shards.move(old, new, run)
         if moved and new is not None:
             self._renew()
+            if self._shard_keeper is not None and old is None:
+                self._shard_keeper.rolled_back(self.completed)
         return moved
+
+    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """Give up what is after `to_step` steps; `move` finds the state to go on from."""
+        self._skipped |= frozenset(skip)
+        if self._shard_keeper is not None:
+            self._shard_keeper.limit = to_step
+        if self.completed > to_step:
+            self._shards.give_up_after(to_step)
+        return self.completed <= to_step
 
     def begin(self) -> None:
         """The shards were begun already."""
@@ -170,16 +199,38 @@ class ShardedLoader(Loader):
     def _group_broke_between_steps(self) -> bool:
         """Whether collectives failed after the gradients were complete: the weights may be wrong then."""
         group = self._shards.group
-        return group.void and not group.pretended and not self._sharded_sum.in_step
+        return group.void and not group.pretended and group.phase != IN_STEP
 
     def _renew(self) -> None:
         trained = self._shards.trained
         self._parameters = []
-        self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, lambda: False)
+        self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, self._wishes)
+
+    def _wishes(self, next_step: int) -> bool:
+        return self._shard_keeper is not None and self._shard_keeper.wishes(next_step)
+
+    def _keeper_of(self, checkpoint: Checkpoint | None) -> ShardKeeper | None:
+        """As `checkpoint.attach` makes the keeper of a model that is not sharded."""
+        folder = RunFolder(os.environ[RUN_DIR]) if RUN_DIR in os.environ else None
+        desk: Desk = LoneDesk()
+        if folder is not None:
+            settings = settings_of(folder.spec(), checkpoint)
+            place, desk = place_of(folder, settings), RunDesk(folder, cast("RunLine", self._session))
+        elif checkpoint is None or not (checkpoint.folder or checkpoint.resume_from):
+            return None
+        else:
+            settings, place = checkpoint, checkpoint.folder
+        return ShardKeeper(settings, place, desk, lambda: self._shards.living(), self._moment)
+
+    def _moment(self, origin: Origin) -> Moment:
+        group = self._shards.group
+        return Moment(self.completed, group.rank(), group.size(), origin, self._described())
 
     def _complete(self, totals: Totals) -> None:
         super()._complete(totals)
         self._shards.settled()
+        if self._shard_keeper is not None:
+            self._shard_keeper.agreed = self._sharded_sum.agreed
 
     def _norm(self) -> float:
         """An estimate, from our shards alone: the others may not be at the same place to be asked."""

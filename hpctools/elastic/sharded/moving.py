@@ -213,5 +213,4 @@ def _whole(name: str, part: Part, source: int, target: int) -> Piece:
 
 
 def _room(part: Part) -> torch.Tensor:
-    dtype: torch.dtype = getattr(torch, part.dtype)
-    return torch.empty(part.sizes, dtype=dtype)
+    return torch.empty(part.sizes, dtype=part.torch_dtype)

@@ -25,6 +25,7 @@ from hpctools.errors import ElasticError
 _c10d: Any = torch.distributed
 BACKEND = "hpctools"
 DIMENSION = "shard"
+IN_STEP, BETWEEN, AFTER = "in step", "between", "after"
 
 Run = Callable[[Callable[[Group], None]], bool]
 """Does the work in the group's thread; False: we were called away. RuntimeError: the group broke."""
@@ -68,6 +69,8 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         error: why it is void; None when it is not, or when we were called away.
         void: whether collectives give zeros.
         pretended: whether it is void from the beginning.
+        phase: IN_STEP: results that cannot be had are zeros, and the step begins again. BETWEEN (gradients are
+            complete): they are NaN, so that nobody takes them for a result. AFTER the training: they raise.
         reduce: how gradients are added up.
     """
 
@@ -78,6 +81,7 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         self._retired = False
         self.pretended = self.void = run is None
         self.error: RuntimeError | None = None
+        self.phase = IN_STEP
         self.reduce: Reduce = collectives.reduce_scatter
 
     def size(self) -> int:
@@ -174,8 +178,18 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
             if into is not output and not self.void:
                 output.copy_(into.view(output.shape))
         if self.void:
-            output.zero_()
+            self._fill(output)
         return _Done(output)
+
+    def _fill(self, output: torch.Tensor) -> None:
+        """What stands for a result that cannot be had."""
+        if self.phase == AFTER:
+            raise ElasticError(
+                f"a collective after the training failed: {self.error or 'a worker is gone'}",
+                "the last checkpoint has the weights",
+            )
+        is_number = output.is_floating_point() or output.is_complex()
+        output.fill_(float("nan") if self.phase == BETWEEN and is_number else 0)
 
     def _attempt(self, work: Callable[[Group], None]) -> None:
         assert self._run is not None  # noqa: S101

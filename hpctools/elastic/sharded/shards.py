@@ -145,11 +145,17 @@ class Shards:
 
     def begin_alone(self) -> None:
         """Build as the only rank, or go on from the newest checkpoint."""
-        self._reshard(LONE, LONE, lambda _, work: work(), [])
+        self._reshard(LONE, LONE, lambda _, work: work(), [], looks=True)
 
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
         self._before = ()
+
+    def give_up_after(self, step: int) -> None:
+        """Forget all states of more completed steps: the training goes back."""
+        self.torn = True
+        self._before = tuple(each for each in self._before if each.version.step <= step)
+        self.copies = tuple(each for each in self.copies if each.version.step <= step)
 
     # What we hold
 
@@ -174,7 +180,7 @@ class Shards:
     def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """Bring the state to the next generation; see `session.Resharding`."""
         if old is None:
-            return new is not None and self._reshard(new, new, run, [])
+            return new is not None and self._reshard(new, new, run, [], looks=True)
         change = run(old, lambda: moving.census(old, new))
         if change is None:
             return False
@@ -189,10 +195,19 @@ class Shards:
             return relayed is not None
         return self._reshard(new, new, run, relayed)
 
-    def _reshard(self, over: Group, new: Group | None, run: Runner, relayed: Sequence[PartSet]) -> bool:
+    def _reshard(
+        self,
+        over: Group,
+        new: Group | None,
+        run: Runner,
+        relayed: Sequence[PartSet],
+        *,
+        looks: bool = False,
+    ) -> bool:
         """Move everything over one group to those of its members that go on."""
         held = [*self._held(), *relayed]
-        newest = self._newest_saved(over, new, held)
+        saved = self._setting.saved if looks and over.rank == 0 else None
+        newest = -1 if saved is None else saved.newest()
         surveys = run(over, lambda: moving.survey(over, held, newest))
         if surveys is None:
             return False
@@ -209,12 +224,6 @@ class Shards:
             self._before = tuple(each for each in held if each.version == source.version)
         self.detail = {"medium": medium, "received_bytes": carried.moved.received}
         return True
-
-    def _newest_saved(self, over: Group, new: Group | None, held: Sequence[PartSet]) -> int:
-        """Rank 0 looks for a checkpoint when the state may have to come from one."""
-        saved, is_sure = self._setting.saved, bool(held) and held[0].version.step == self._rest.completed
-        looks = saved is not None and over is new and over.rank == 0 and not is_sure
-        return saved.newest() if looks and saved is not None else -1
 
     def _with_space(
         self, source: Source, held: list[PartSet], new: Group | None

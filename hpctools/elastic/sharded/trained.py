@@ -169,7 +169,7 @@ def _as_dtensor(parameter: nn.Parameter) -> DTensor:
 
 
 def _room_for(trained: Trained, name: str, example: Part) -> DTensor:
-    dtype: torch.dtype = getattr(torch, example.dtype)
+    dtype = example.torch_dtype
     parameter = trained.parameters[name.split(" ", 2)[2]]
     assert isinstance(parameter, DTensor)  # noqa: S101
     if tuple(parameter.shape) == example.shape:

@@ -7,7 +7,7 @@ packed, one message for each pair of ranks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +50,8 @@ def transfer(group: Group, plan: Sequence[Piece], held: Sets, wanted: Mapping[st
     works = [work for each in receiving for work in each.works]
     for rank in group.others:
         works += _send(group, rank, outgoing.get(rank, []), held)
-    kept = _copy_own(plan, group.rank, held, wanted)
+    own = [each for each in plan if each.source == each.target == group.rank]
+    kept = copy_pieces(own, lambda piece: held[piece.held][piece.name], wanted)
     await_all(works)
     return Moved(sum(each.finish() for each in receiving), kept)
 
@@ -67,13 +68,15 @@ def _by_peer(plan: Sequence[Piece], own: int) -> tuple[dict[int, list[Piece]], d
     return incoming, outgoing
 
 
-def _copy_own(plan: Sequence[Piece], own: int, held: Sets, wanted: Mapping[str, torch.Tensor]) -> int:
+def copy_pieces(
+    plan: Sequence[Piece], source: Callable[[Piece], torch.Tensor], wanted: Mapping[str, torch.Tensor]
+) -> int:
+    """Copy pieces that are in our reach; returns how many bytes."""
     size = 0
     for piece in plan:
-        if piece.source == piece.target == own:
-            target = _box(wanted[piece.name], piece.target_offsets, piece.sizes)
-            target.copy_(_box(held[piece.held][piece.name], piece.source_offsets, piece.sizes))
-            size += target.numel() * target.itemsize
+        target = _box(wanted[piece.name], piece.target_offsets, piece.sizes)
+        target.copy_(_box(source(piece), piece.source_offsets, piece.sizes))
+        size += _size(target)
     return size
 
 

@@ -1,0 +1,299 @@
+"""Checkpoints of a sharded training: every rank writes its parts, rank 0 commits when all are there.
+
+Rank 0 wishes for a checkpoint, and all hear of it at the end of the step (`feeding`), so that all save the
+state of the same step without another message. Store, manifest, checksums and retention are those of every
+checkpoint (`hpctools.elastic.checkpoint`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpctools.elastic.checkpoint.keeper import Desk, Order
+from hpctools.elastic.checkpoint.manifest import Manifest, damage
+from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.retention import prune
+from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.selection import Found, candidates
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
+from hpctools.elastic.folder import utc_now
+from hpctools.elastic.sharded import part_files
+from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.moving import PartSet, Wanted
+from hpctools.errors import ElasticError
+
+COMMIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
+FINISH_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is saved.
+
+    Attributes:
+        step: completed steps.
+        rank, world: of the generation that saves.
+        origin: run, term and generation.
+        training: for the manifest.
+    """
+
+    step: int
+    rank: int
+    world: int
+    origin: Origin
+    training: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The same on all ranks, and another one for each attempt."""
+        return f"{self.origin.label}{self.origin.term}.{self.origin.generation}"
+
+
+class ShardKeeper:
+    """The checkpoints of one worker of a sharded training.
+
+    Args:
+        place: folder or s3:// address that they are written to.
+        living: the present state.
+
+    Attributes:
+        agreed: all ranks save the state that the step which is going on leads to.
+        limit: no checkpoint of more completed steps may be used; None: any.
+    """
+
+    def __init__(
+        self,
+        settings: Checkpoint,
+        place: str,
+        desk: Desk,
+        living: Callable[[], PartSet | None],
+        moment: Callable[[Origin], Moment],
+    ) -> None:
+        self._settings = settings
+        self._place = place
+        self._desk = desk
+        self._living = living
+        self._moment = moment
+        self._order: Order | None = None
+        self._begun = time.monotonic()
+        self._known_step = 0
+        self._writer: threading.Thread | None = None
+        self._store_: Store | None = None
+        self._found: Found | None = None
+        self.agreed = False
+        self.limit: int | None = None
+
+    # What the loader asks of any keeper
+
+    def boundary(self, step: int) -> None:
+        """Between two steps: save when it was agreed on."""
+        self._order = self._desk.take_order() or self._order
+        if not self.agreed:
+            return
+        self.agreed = False
+        living = self._living()
+        if living is not None and step > self._known_step:
+            self._save(living)
+
+    def settled(self, step: int) -> None:
+        """Nothing follows."""
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+    def close(self, *, finished: bool) -> None:
+        """The worker ends: what is being written is completed."""
+        if finished and self._writer is not None:
+            self._writer.join(FINISH_SECONDS)
+
+    # For the sum: whether to save
+
+    def wishes(self, next_step: int) -> bool:
+        """Whether the state that the present step leads to is to be saved; rank 0 is asked."""
+        self._order = self._desk.take_order() or self._order
+        if self._is_busy:
+            return False
+        every = self._settings.every_steps
+        by_steps = every > 0 and next_step % every == 0
+        seconds = self._settings.every_seconds
+        by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
+        return self._order is not None or by_steps or by_time
+
+    # For the shards: read them back
+
+    def newest(self) -> int:
+        """Step of the newest whole checkpoint; -1: there is none.
+
+        Raises:
+            ElasticError: the place cannot be read. To begin from the beginning then would lose what is there.
+        """
+        self._found = None
+        for place in filter(None, (self._place, self._settings.resume_from)):
+            for found in self._usable(place):
+                if (self.limit is None or found.manifest.step <= self.limit) and self._is_whole(found):
+                    self._found, self._known_step = found, found.manifest.step
+                    return found.manifest.step
+        return -1
+
+    def examples(self, step: int) -> Mapping[str, Part]:
+        """An example part of each of its tensors."""
+        found = self._checkpoint(step)
+        with found.store.fetched(found.name, found.manifest) as folder:
+            return part_files.examples_in(folder)
+
+    def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
+        """Fill our parts; returns the unsharded state."""
+        found = self._checkpoint(step)
+        with found.store.fetched(found.name, found.manifest) as folder:
+            part_files.read_parts(folder, wanted)
+            plain: Mapping[str, Any] = part_files.read_plain(folder)
+        self._known_step = step
+        if self._desk.saves:
+            self._desk.tell("resumed", step=step, where=found.where)
+        return plain
+
+    def rolled_back(self, step: int) -> None:
+        """The training goes on from after `step`: what was saved later by earlier generations is void."""
+        if self.limit is not None and self._desk.saves:
+            origin = self._desk.origin
+            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+        self.limit = None
+        self._known_step = min(self._known_step, step)
+
+    # Writing
+
+    def _save(self, living: PartSet) -> None:
+        begun = time.monotonic()
+        if self._writer is not None:
+            self._writer.join(COMMIT_SECONDS)
+        moment, order, self._order = self._moment(self._desk.origin), self._order, None
+        copied = _copied(living)
+        self._begun, self._known_step = begun, moment.step
+        held = time.monotonic() - begun
+        why = "interval" if order is None else order.why
+        self._writer = threading.Thread(
+            target=self._write,
+            args=(moment, copied, begun, held, why),
+            name=f"elastic-shards-{moment.step}",
+            daemon=True,
+        )
+        self._writer.start()
+        if order is not None and order.urgent:
+            self._writer.join(order.seconds)
+
+    def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
+        try:
+            stage, size = self._add(moment, copied)
+            if moment.rank == 0:
+                where, size = self._commit(stage, moment)
+                saved = Saved(moment.step, time.monotonic() - begun, held, size, where, why)
+                self._desk.tell("saved", **saved.to_json())
+                prune(self._store, self._settings.keep)
+        except (ElasticError, OSError, RuntimeError) as error:
+            self._begun = time.monotonic() - max(0.0, self._settings.every_seconds - RETRY_SECONDS)
+            message = f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
+            self._desk.tell("warning", message=f"{message}; the training goes on without")
+
+    def _add(self, moment: Moment, copied: PartSet) -> tuple[Stage, int]:
+        stage = self._store.begin(moment.step, moment.label)
+        folder = stage.folder
+        files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
+        if moment.rank == 0 and copied.plain is not None:
+            files |= part_files.write_plain(folder, copied.plain)
+        self._store.add(stage, moment.rank, files)
+        return stage, sum(each.bytes for each in files.values())
+
+    def _commit(self, stage: Stage, moment: Moment) -> tuple[str, int]:
+        """Make it valid as soon as everybody's part is there."""
+        manifest = Manifest(
+            moment.step,
+            moment.origin.run,
+            moment.origin.term,
+            moment.origin.generation,
+            utc_now(),
+            torch.__version__,
+            training={**moment.training, "sharded_over": moment.world},
+        )
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while True:
+            if (reason := self._desk.fence(moment.origin)) is not None:
+                self._store.discard(stage)
+                raise ElasticError(reason)
+            try:
+                name = self._store.commit(stage, manifest, moment.world)
+            except ElasticError:
+                if time.monotonic() > deadline:
+                    self._store.discard(stage)
+                    raise
+                time.sleep(POLL_SECONDS)
+                continue
+            return f"{self._store.where}/{name}", sum(self._store.sizes(name).values())
+
+    # Reading
+
+    def _usable(self, place: str) -> tuple[Found, ...]:
+        seen = candidates(place)
+        for reason in seen.rejected:
+            self._desk.tell("warning", message=reason)
+        return seen.usable
+
+    def _is_whole(self, found: Found) -> bool:
+        try:
+            with found.store.fetched(found.name, found.manifest) as folder:
+                problem = damage(folder, found.manifest.files)
+        except (ElasticError, OSError) as error:
+            problem = str(error)
+        if problem is None and "sharded_over" not in found.manifest.training:
+            problem = "it is of a model that is not sharded"
+        if problem is not None:
+            self._desk.tell("warning", message=f"checkpoint {found.where} is not used: {problem}")
+        return problem is None
+
+    def _checkpoint(self, step: int) -> Found:
+        """The checkpoint that rank 0 chose."""
+        if self._found is None or self._found.manifest.step != step:
+            places = filter(None, (self._place, self._settings.resume_from))
+            every = [found for place in places for found in candidates(place).usable]
+            self._found = next((each for each in every if each.manifest.step == step), None)
+        if self._found is None:
+            raise ElasticError(
+                f"rank 0 found a checkpoint of step {step} in {self._place}, and we do not see it",
+                "give a folder that all nodes share",
+            )
+        return self._found
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._writer is not None and self._writer.is_alive()
+
+    @property
+    def _store(self) -> Store:
+        if self._store_ is None:
+            self._store_ = open_store(self._place)
+        return self._store_
+
+
+def _copied(living: PartSet) -> PartSet:
+    """The state in memory that the training does not touch."""
+    tensors = {name: each.detach().to("cpu", copy=True) for name, each in living.tensors.items()}
+    return PartSet(living.version, living.parts, tensors, deep_copied(living.plain))
+
+
+def deep_copied(value: Any) -> Any:
+    """Containers and tensors copied, plain values as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {key: deep_copied(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(deep_copied(each) for each in value)
+    return value

@@ -1,0 +1,138 @@
+"""A tiny sharded training that keeps a ledger of what it was fed and what was committed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from hpctools import elastic
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path, required=True)
+parser.add_argument("--samples", type=int, default=1000)
+parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
+parser.add_argument("--hurry", type=Path, help="no delay any more once this file exists")
+parser.add_argument("--hold", type=float, default=0.5, help="seconds of a late step until the file exists")
+parser.add_argument("--width", type=int, default=33)
+parser.add_argument("--layers", type=int, default=2)
+parser.add_argument("--clip", action="store_true")
+parser.add_argument("--shards", type=int, default=6)
+parser.add_argument("--save-every", type=int, default=0, help="steps")
+parser.add_argument("--folder", default="", help="of the checkpoints")
+args = parser.parse_args()
+worker = os.environ.get("HPCTOOLS_WORKER", "lone")
+begun: set[int] = set()
+ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
+
+
+class Samples:
+    def __len__(self) -> int:
+        return args.samples
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        inputs = torch.sin(torch.arange(16) * (index + 1.0))
+        return index, inputs, inputs[:4].sum().reshape(1)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(args.width, args.width, bias=False)  # the norm takes it away
+        self.norm = nn.BatchNorm1d(args.width)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + nn.functional.dropout(torch.relu(self.norm(self.linear(inputs))), 0.1, self.training)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, args.width)
+        self.layers = nn.ModuleList(Layer() for _ in range(args.layers))
+        self.last = nn.Linear(args.width, 1)
+        self.register_buffer("scale", torch.randn(args.width), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(inputs) * self.scale
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.last(hidden)
+
+
+def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = Model()
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    decayed = [each for each in model.parameters() if each.ndim > 1]
+    others = [each for each in model.parameters() if each.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups, lr=1e-2)
+
+
+def note(**values: object) -> None:
+    ledger.write(json.dumps({"worker": worker, "pid": os.getpid(), **values}) + "\n")
+
+
+def pause(samples: int) -> None:
+    """As long as the samples would take; in the second half long steps, until the scenario is through."""
+    late = args.hurry is not None and loader.step >= loader.total_steps // 2
+    is_first = loader.step not in begun
+    begun.add(loader.step)
+    end = time.monotonic() + ((args.hold if is_first else 0.0) if late else args.delay * samples)
+    while time.monotonic() < end and not (args.hurry is not None and args.hurry.exists()):
+        time.sleep(0.005)
+
+
+checkpoint = elastic.Checkpoint(folder=args.folder, every_seconds=0, every_steps=args.save_every)
+loader = elastic.ShardedLoader(
+    build,
+    Samples(),
+    batch_size=48,
+    epochs=args.epochs,
+    seed=7,
+    shards=args.shards,
+    checkpoint=checkpoint,
+)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
+loader.track("scheduler", scheduler)
+for epoch in range(args.epochs):
+    for indices, inputs, targets in loader:
+        note(fed=indices.tolist(), step=loader.step, epoch=epoch)
+        pause(len(inputs))
+        loss = nn.functional.mse_loss(loader.model(inputs), targets)
+        if not loader.backward(loss):
+            continue
+        if args.clip:
+            nn.utils.clip_grad_norm_(loader.model.parameters(), 1.0)
+        loader.optimizer.step()
+        scheduler.step()
+        loader.optimizer.zero_grad()
+        note(
+            step=loader.step,
+            epoch=epoch,
+            committed=loader.indices,
+            loss=loader.loss,
+            generation=loader.generation,
+            world=loader.world_size,
+            rank=loader.rank,
+            at=time.monotonic(),
+        )
+        if loader.rank == 0:
+            print(f"step {loader.step} loss {loader.loss:.6f} world {loader.world_size}")
+weights = {
+    name: (each.full_tensor() if hasattr(each, "full_tensor") else each).tolist()
+    for name, each in loader.model.state_dict().items()
+}
+if loader.rank == 0:
+    note(final=weights, lr=scheduler.get_last_lr())
