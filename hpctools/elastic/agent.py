@@ -22,8 +22,11 @@ from typing import Any
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
+from hpctools.elastic.notices import Lookout
 from hpctools.elastic.processes import Workers
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.recovery import log_rules_of
+from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
@@ -106,9 +109,15 @@ class Agent:
         self._client = client
         self._succession = Succession(folder, place.name, self._appointed, is_first=place.coordinates)
         self._line = AgentLine(folder, self._spec.id, self._succession, self._introduction, self._obey)
-        shows = place.coordinates and place.is_first_baseline
-        kind = NodeRanks if self._spec.mode == "restart" else Workers
-        self._workers = kind(folder, self._spec, place.name, self._line.say, shows_output=shows)
+        shows = place.is_baseline and place.index == 0
+        rules = log_rules_of(self._spec)
+        self._listener = Listener(rules, self._line.say) if rules else None
+        say = self._line.say
+        self._workers: NodeRanks | Workers = (
+            NodeRanks(folder, self._spec, place.name, say, shows_output=shows)
+            if self._spec.mode == "restart"
+            else Workers(folder, self._spec, place.name, say, shows_output=shows, listener=self._listener)
+        )
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._leaving = ""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,6 +130,9 @@ class Agent:
         """
         keeping = asyncio.ensure_future(self._line.keep())
         first = asyncio.ensure_future(self._line.connected.wait())
+        self._spawn(Lookout(self._line.say, os.environ).keep())
+        if self._listener is not None:
+            self._spawn(self._listener.keep())
         begun: list[asyncio.Future[Any]] = [keeping, first, self._shutdown]
         await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
         first.cancel()

@@ -10,7 +10,7 @@ from hpctools.elastic.exits import Exits
 from hpctools.elastic.peers import Agent, Worker, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.watchers import Report
-from hpctools.elastic.watching import Watching
+from hpctools.elastic.watching import Watching, numbers_of
 
 Handler = Callable[[Worker, Message, float], None]
 
@@ -65,8 +65,7 @@ class Hearing:
         elif kind == "exited":
             self._on_exited(agent, message, now)
         elif kind == "log":
-            worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
-            self._watching.heard(now, Report("log", worker, agent.node, lines=lines))
+            self._on_log(agent, message, now)
         elif kind == "notice":
             self._on_notice(agent, message, now)
         elif kind == "ranks" and self._run.restart is not None:
@@ -85,6 +84,13 @@ class Hearing:
         if not ours:
             self._watching.heard(now, report)
         self._exits.check_finished()
+
+    def _on_log(self, agent: Agent, message: Message, now: float) -> None:
+        worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
+        report = Report(
+            "log", worker, agent.node, None, numbers_of(message), lines, what=str(message.get("what", ""))
+        )
+        self._watching.heard(now, report)
 
     def _on_notice(self, agent: Agent, message: Message, now: float) -> None:
         seconds = message.get("seconds")
@@ -131,6 +137,7 @@ class Hearing:
             self._run.membership.leaving([worker.name], now)
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])
+        worker.waits = bool(message.get("waits"))
         if "step" not in message:
             return
         worker.step = int(message["step"])

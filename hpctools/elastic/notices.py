@@ -12,8 +12,10 @@ names another one, $AWS_EC2_METADATA_DISABLED=true turns it off, as for the AWS 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -126,13 +128,36 @@ class Lookout:
         failures, answered = 0, False
         while not self._off and (answered or failures < ATTEMPTS):
             try:
-                notice = await asyncio.to_thread(self._metadata.notice)
+                notice = await self._look()
             except NoService:
                 failures += 1
             else:
                 answered = True
                 self._tell(notice, time.monotonic())
             await asyncio.sleep(self._poll)
+
+    async def _look(self) -> Notice | None:
+        """In a thread that nobody waits for when the agent ends."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Notice | NoService | None] = loop.create_future()
+
+        def look() -> None:
+            try:
+                found: Notice | NoService | None = self._metadata.notice()
+            except NoService as error:
+                found = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(answered, found)
+
+        def answered(found: Notice | NoService | None) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        threading.Thread(target=look, name="elastic-notices", daemon=True).start()
+        found = await answer
+        if isinstance(found, NoService):
+            raise found
+        return found
 
     def _tell(self, notice: Notice | None, now: float) -> None:
         if notice is None:

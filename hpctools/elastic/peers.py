@@ -43,6 +43,7 @@ class Worker:
 
     Attributes:
         step: completed steps as it last said; None: nothing yet.
+        waits: whether it has done its part of the step and waits for the others, as it last said.
     """
 
     writer: asyncio.StreamWriter
@@ -50,6 +51,7 @@ class Worker:
     agent: str
     seen: float
     step: int | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.protocol import worker_name, worker_place
+from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError
 from hpctools.slurm import run
@@ -27,9 +28,14 @@ LAST_WORDS_SECONDS = 1.0
 
 
 class LastWords:
-    """A worker's standard error: copied to ours as it comes, the last lines kept."""
+    """A worker's standard error: copied to ours as it comes, the last lines kept.
 
-    def __init__(self) -> None:
+    Args:
+        heard: is given it, too, as it comes; b"" at the end.
+    """
+
+    def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
+        self._heard = heard
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._reading, self._writing = os.pipe()
         self._partial = b""
@@ -65,6 +71,8 @@ class LastWords:
             asyncio.get_running_loop().remove_reader(self._reading)
         sys.stderr.buffer.write(chunk)
         sys.stderr.flush()
+        if self._heard is not None:
+            self._heard(chunk)
         *lines, self._partial = (self._partial + chunk).split(b"\n")
         lines += [] if chunk else [self._partial]
         self.tail.extend(line.decode(errors="replace") for line in lines if line.strip())
@@ -78,11 +86,20 @@ class Workers:
         say: sends a message to the coordinator.
         shows_output: whether the first worker's standard output is the job's; the others' goes to the
             run's logs.
+        listener: for the policy's log rules; None without any.
     """
 
     def __init__(
-        self, folder: RunFolder, spec: RunSpec, agent: str, say: Callable[..., None], *, shows_output: bool
+        self,
+        folder: RunFolder,
+        spec: RunSpec,
+        agent: str,
+        say: Callable[..., None],
+        *,
+        shows_output: bool,
+        listener: Listener | None = None,
     ) -> None:
+        self._listener = listener
         self._folder = folder
         self._spec = spec
         self._agent = agent
@@ -114,7 +131,7 @@ class Workers:
         self._ended.pop(local, None)
         self._none_left.clear()
         self._say("spawned", worker=name)
-        words = LastWords()
+        words = LastWords(self._listener.reader(name, 2) if self._listener is not None else None)
         try:
             pid, wait = self._start(name, words, shown=self._shows_output and local == 0)
         except (CommandError, OSError) as error:
@@ -163,16 +180,32 @@ class Workers:
 
     def _start(self, worker: str, words: LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
         log = self._folder.logs / f"{worker}.out"
-        with words.writing() as stderr, open(os.devnull if shown else log, "ab", opener=_private) as output:
+        with (
+            words.writing() as stderr,
+            open(os.devnull if shown else log, "ab", opener=_private) as output,
+            self._heard(worker, None if shown else output) as stdout,
+        ):
             popen = run.start(
                 self._spec.command,
-                stdout=None if shown else output,
+                stdout=stdout,
                 stderr=stderr,
                 env=self._environment(worker),
                 cwd=Path(self._spec.workdir),
                 new_session=True,
             )
         return popen.pid, popen.wait
+
+    @contextlib.contextmanager
+    def _heard(self, worker: str, output: IO[bytes] | None) -> Iterator[IO[bytes] | int | None]:
+        """What the worker prints to: the output itself, or a pipe to who copies it there and listens."""
+        if self._listener is None:
+            yield output
+            return
+        pipe = self._listener.copying(worker, output)
+        try:
+            yield pipe
+        finally:
+            os.close(pipe)
 
     async def _watch(self, worker: str, wait: Callable[[], int], words: LastWords) -> None:
         code = await in_own_thread(wait)

@@ -19,15 +19,16 @@ class Report:
 
     Attributes:
         kind: `beat` (a sign of life of a worker that trains), `metric` (numbers that the loop reported),
-            `log` (lines that a worker printed to standard error), `exit` (a worker's process has ended), or
+            `log` (what a log rule found in a worker's output), `exit` (a worker's process has ended), or
             `notice` (somebody said that the node will be taken away).
         worker: its name; empty for a notice.
         node: Slurm's name of the node.
         step: completed optimizer steps as far as the worker said; None: it said nothing.
         metrics: numbers by name, as floats (`loss`, `step_s`, ...); not finite ones are there as they are.
-        lines: of `log` and `exit`: the last lines of standard error, without line ends, oldest first.
+        lines: of `exit`: the last lines of standard error, without line ends, oldest first; of `log`: a line
+            that matched.
         code: of `exit`: the process's exit code; negative: the signal that ended it.
-        what: of `notice`: `spot`, `rebalance` or `drain`.
+        what: of `notice`: `spot`, `rebalance` or `drain`; of `log`: the rule.
         seconds: of `notice`: until the node is gone; None when nobody said.
     """
 

@@ -56,7 +56,14 @@ class Watching:
         run = self._run
         status = run.journal.status
         members = tuple(
-            MemberView(each.name, run.roster.node_of(each.name), each.step, each.seen, self._trains(each))
+            MemberView(
+                each.name,
+                run.roster.node_of(each.name),
+                each.step,
+                each.seen,
+                trains=self._trains(each),
+                waits=each.waits,
+            )
             for each in run.roster.workers.values()
         )
         world = len(run.membership.members)

@@ -17,7 +17,7 @@ from typing import Any
 
 from hpctools.elastic.agent import main
 from hpctools.errors import UnreachableError
-from hpctools.slurm.types import Job, Partition
+from hpctools.slurm.types import Job, Node, Partition
 
 FIRST_JOB = 1000
 
@@ -62,6 +62,14 @@ class FolderSlurm:
         """There are none."""
         self._answer()
         return []
+
+    def nodes(self) -> list[Node]:
+        """The nodes that somebody drains: those with a file `<node>.drain`, which holds the reason."""
+        self._answer()
+        return [
+            Node(path.stem, "MIXED", ("DRAIN",), reason=path.read_text())
+            for path in sorted(self.folder.glob("*.drain"))
+        ]
 
     def write(self, job_id: int, values: Mapping[str, Any]) -> None:
         """Replace a job's file as a whole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hpctools.elastic.actions import Action, Depart
 from hpctools.elastic.watchers import Report, View
@@ -19,8 +19,9 @@ WORDS = {
 }
 
 
+@runtime_checkable
 class NodeSource(Protocol):
-    """Who knows the nodes of the cluster."""
+    """Who knows the nodes of the cluster, as Slurm's clients do."""
 
     def nodes(self) -> list[Node]:
         """All of them; raises HpctoolsError when Slurm does not answer."""

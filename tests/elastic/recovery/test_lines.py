@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.recovery.hearing import Hearing
+from hpctools.elastic.recovery import listening
 from hpctools.elastic.recovery.lines import LineRules
+from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.recovery.matcher import rules_from_text, rules_to_text
 from hpctools.elastic.recovery.settings import OPERATORS, LogRule, Threshold, holds
 
@@ -98,7 +99,7 @@ def test_rules_travel_to_the_matcher_whole() -> None:
 
 async def heard(
     rules: list[LogRule],
-    speak: Callable[[Hearing], None],
+    speak: Callable[[Listener], None],
     enough: Callable[[list[Message]], bool],
     limit: float = 20.0,
 ) -> list[Message]:
@@ -111,11 +112,11 @@ async def heard(
         told.append(message)
         came.set()
 
-    hearing = Hearing(rules, say)
-    keeping = asyncio.ensure_future(hearing.keep())
+    listener = Listener(rules, say)
+    keeping = asyncio.ensure_future(listener.keep())
     try:
-        await asyncio.wait_for(hearing.listening.wait(), limit)
-        speak(hearing)
+        await asyncio.wait_for(listener.listening.wait(), limit)
+        speak(listener)
         deadline = time.monotonic() + limit
         while not enough(told):
             await asyncio.wait_for(came.wait(), deadline - time.monotonic())
@@ -129,9 +130,9 @@ async def heard(
 def test_an_expression_that_backtracks_for_ever_is_given_up_and_the_agent_never_waits() -> None:
     """Other rules go on; the agent's loop turns while the matcher works."""
 
-    def speak(hearing: Hearing) -> None:
+    def speak(listener: Listener) -> None:
         for _ in range(4):
-            hearing.heard("b0.0.0", 1, b"a" * 60 + b"!\nloss=7.5\n")
+            listener.heard("b0.0.0", 1, b"a" * 60 + b"!\nloss=7.5\n")
 
     async def scene() -> tuple[list[Message], float]:
         longest, ended = 0.0, False
@@ -164,11 +165,11 @@ def test_an_expression_that_backtracks_for_ever_is_given_up_and_the_agent_never_
 
 
 def test_lines_come_in_pieces_with_carriage_returns_and_without_an_end() -> None:
-    def speak(hearing: Hearing) -> None:
+    def speak(listener: Listener) -> None:
         for piece in (b"lo", b"ss=1\rloss=", b"2\n", b"loss=nan"):
-            hearing.heard("b0.0.0", 2, piece)
-        hearing.heard("b0.0.0", 2, b"")
-        hearing.heard("b0.0.1", 1, b"x" * 100_000 + b" loss=5\nloss=4\n")
+            listener.heard("b0.0.0", 2, piece)
+        listener.heard("b0.0.0", 2, b"")
+        listener.heard("b0.0.1", 1, b"x" * 100_000 + b" loss=5\nloss=4\n")
 
     told = asyncio.run(
         heard([LOSS], speak, lambda told: sum(message["metrics"]["matched"] for message in told) >= 4)
@@ -184,10 +185,10 @@ def test_output_is_copied_byte_for_byte(tmp_path: Path) -> None:
     data = b"\x00\xff progress 10%\rprogress 20%\nno end"
 
     async def scene() -> bytes:
-        hearing = Hearing([LOSS], lambda *_, **__: None)
+        listener = Listener([LOSS], lambda *_, **__: None)
         target = tmp_path / "out"
         with target.open("ab") as output:
-            writing = hearing.copying("b0.0.0", output)
+            writing = listener.copying("b0.0.0", output)
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(data)
         for _ in range(500):
@@ -199,13 +200,33 @@ def test_output_is_copied_byte_for_byte(tmp_path: Path) -> None:
     assert asyncio.run(scene()) == data
 
 
-def test_lines_that_nobody_could_read_are_confessed() -> None:
-    """Before the matcher is there, or while it is behind; a rule must not count them as silence."""
+def test_what_is_said_before_the_matcher_is_there_waits_for_it() -> None:
+    async def scene() -> list[Message]:
+        told: list[Message] = []
+        listener = Listener([LOSS], lambda kind, **message: told.append(message))
+        listener.heard("b0.0.0", 1, b"loss=1\nloss=2\n")
+        keeping = asyncio.ensure_future(listener.keep())
+        for _ in range(2000):
+            if told:
+                break
+            await asyncio.sleep(0.01)
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        return told
+
+    (message,) = asyncio.run(scene())
+    assert message["metrics"] == {"matched": 2.0, "streak": 0.0, "value": 2.0}
+
+
+def test_lines_that_nobody_can_take_are_confessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matcher is behind; a rule must not count that as silence."""
+    monkeypatch.setattr(listening, "BACKLOG", 10)
+    monkeypatch.setattr(listening, "DROPPED_SECONDS", 0.05)
     told: list[Message] = []
 
     async def scene() -> None:
-        hearing = Hearing([LOSS], lambda kind, **message: told.append(message))
-        hearing.heard("b0.0.0", 1, b"loss=1\nloss=2\n")
+        listener = Listener([LOSS], lambda kind, **message: told.append(message))
+        listener.heard("b0.0.0", 1, b"loss=1\nloss=2\nloss=3\n")
         for _ in range(500):
             if told:
                 return

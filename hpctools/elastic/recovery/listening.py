@@ -25,7 +25,7 @@ RESTART_SECONDS = 1.0
 DROPPED_SECONDS = 1.0
 
 
-class Hearing:
+class Listener:
     """What workers print, for the rules.
 
     Args:
@@ -41,6 +41,7 @@ class Hearing:
         self._partial: dict[tuple[str, int], bytes] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
+        self._early = bytearray()
         self.listening = asyncio.Event()
 
     async def keep(self) -> None:
@@ -70,6 +71,10 @@ class Hearing:
             if line.strip():
                 self._pass_on(worker, line[:LINE_LENGTH])
 
+    def reader(self, worker: str, stream: int) -> Callable[[bytes], None]:
+        """`heard` for one stream of a worker."""
+        return lambda chunk: self.heard(worker, stream, chunk)
+
     def copying(self, worker: str, output: IO[bytes] | None) -> int:
         """A descriptor to print to: what comes is copied to `output` (our standard output when None).
 
@@ -93,13 +98,15 @@ class Hearing:
         return writing
 
     def _pass_on(self, worker: str, line: bytes) -> None:
-        writer = self._writer
-        if writer is None or writer.transport.get_write_buffer_size() > BACKLOG:
+        writer, words = self._writer, worker.encode() + b"\t" + line + b"\n"
+        if writer is None and len(self._early) < BACKLOG:
+            self._early += words
+        elif writer is not None and writer.transport.get_write_buffer_size() < BACKLOG:
+            writer.write(words)
+        else:
             if not self._dropped:
                 asyncio.get_running_loop().call_later(DROPPED_SECONDS, self._confess)
             self._dropped += 1
-            return
-        writer.write(worker.encode() + b"\t" + line + b"\n")
 
     async def _start(self) -> tuple[run.Process, asyncio.StreamReader]:
         ours, theirs = socket.socketpair()
@@ -107,6 +114,8 @@ class Hearing:
             program = [sys.executable, "-m", "hpctools.elastic.recovery.matcher", rules_to_text(self._rules)]
             process = run.start(program, stdin=theirs.fileno())
         reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(bytes(self._early))
+        self._early.clear()
         self.listening.set()
         return process, reader
 
