@@ -92,27 +92,25 @@ class ShardKeeper:
         self.agreed = False
         self.limit: int | None = None
 
-    # What the loader asks of any keeper
+    # For the loader
 
-    def boundary(self, step: int) -> None:
-        """Between two steps: save when it was agreed on."""
+    def boundary(self, step: int, *, sound: bool) -> None:
+        """Between two steps: save when it was agreed on.
+
+        Args:
+            sound: whether the last loss is a number; the same on all ranks.
+        """
         self._order = self._desk.take_order() or self._order
         if not self.agreed:
             return
         self.agreed = False
         living = self._living()
-        if living is not None and step > self._known_step:
+        if living is not None and sound and step > self._known_step:
             self._save(living)
 
-    def settled(self, step: int) -> None:
-        """Nothing follows."""
-
-    def forget(self) -> None:
-        """Nothing is remembered."""
-
-    def close(self, *, finished: bool) -> None:
-        """The worker ends: what is being written is completed."""
-        if finished and self._writer is not None:
+    def close(self) -> None:
+        """The training is complete: so will be what is being written."""
+        if self._writer is not None:
             self._writer.join(FINISH_SECONDS)
 
     # For the sum: whether to save

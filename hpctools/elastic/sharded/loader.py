@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
-from hpctools.elastic.checkpoint.keeper import Desk, Keeper
+from hpctools.elastic.checkpoint.keeper import Desk
 from hpctools.elastic.checkpoint.place import place_of, settings_of
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import RunFolder
@@ -109,7 +109,7 @@ class ShardedLoader(Loader):
             threads=threads,
         )
         self._shard_keeper = self._keeper_of(checkpoint)
-        self._keeper = cast("Keeper | None", self._shard_keeper)
+        self._keeper = None
         self._stateful = {f"state {name}": value for name, value in (state or {}).items()}
         self._cut = in_step(self._sampling)
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
@@ -156,6 +156,8 @@ class ShardedLoader(Loader):
         yield from super().__iter__()
         if self._batches.is_over and self._passes >= self._sampling.epochs:
             self._shards.group.phase = AFTER
+            if self._shard_keeper is not None:
+                self._shard_keeper.close()
 
     # For the session
 
@@ -180,6 +182,11 @@ class ShardedLoader(Loader):
 
     def begin(self) -> None:
         """The shards were begun already."""
+
+    def save_as_ordered(self) -> None:
+        """Save when it was agreed on in the step that is complete."""
+        if self._shard_keeper is not None:
+            self._shard_keeper.boundary(self.completed, sound=math.isfinite(self.loss))
 
     def capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""

@@ -69,8 +69,9 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         error: why it is void; None when it is not, or when we were called away.
         void: whether collectives give zeros.
         pretended: whether it is void from the beginning.
-        phase: IN_STEP: results that cannot be had are zeros, and the step begins again. BETWEEN (gradients are
-            complete): they are NaN, so that nobody takes them for a result. AFTER the training: they raise.
+        phase: what stands for results that cannot be had. IN_STEP: zeros, the step begins again. BETWEEN two
+            (gradients are complete): NaN, so that nobody takes them for a result. AFTER the
+            training: they raise.
         reduce: how gradients are added up.
     """
 
