@@ -113,10 +113,9 @@ class Agent:
         rules = log_rules_of(self._spec)
         self._listener = Listener(rules, self._line.say) if rules else None
         say = self._line.say
-        self._workers: NodeRanks | Workers = (
-            NodeRanks(folder, self._spec, place.name, say, shows_output=shows)
-            if self._spec.mode == "restart"
-            else Workers(folder, self._spec, place.name, say, shows_output=shows, listener=self._listener)
+        kind = NodeRanks if self._spec.mode == "restart" else Workers
+        self._workers: NodeRanks | Workers = kind(
+            folder, self._spec, place.name, say, shows_output=shows, listener=self._listener
         )
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._leaving = ""

@@ -17,6 +17,7 @@ from hpctools.elastic.peers import Agent, Outcome, Roster, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.watchers import View
 
 
 class RestartMode(Protocol):
@@ -44,6 +45,10 @@ class RestartMode(Protocol):
 
     def tick(self, now: float) -> None:
         """Some time has passed."""
+        ...
+
+    def view(self, now: float) -> View:
+        """The run as its watchers see it."""
         ...
 
 

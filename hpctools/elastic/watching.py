@@ -47,7 +47,7 @@ class Watching:
         """Let the watchers look at the run."""
         if not self._watchers:
             return
-        view = self._view()
+        view = self._view() if self._run.restart is None else self._run.restart.view(now)
         for watcher in self._watchers:
             for action in watcher.tick(now, view):
                 self._act(action, now)

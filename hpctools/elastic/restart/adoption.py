@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
 
 ADOPT_SECONDS = 5.0
@@ -41,7 +42,9 @@ class Adoption:
         for local, (calls, told, code, said) in running["ranks"].items():
             self.record.ranks[agent, int(local)] = Rank(calls, told, code)
             if code and not told and self.record.crash is None:
-                self.record.crash, self.record.charged = (agent, int(local), code), said
+                number = self.record.number_of(agent, int(local))
+                self.record.crash = Crashed(agent, int(local), number, code, (said,))
+                self.record.charged = f"rank {number} ended with exit code {code}: {said}"
         self.committed = max(self.committed, int(running["committed"]))
         self.ending |= bool(running["ending"])
         self._reported.add(agent)

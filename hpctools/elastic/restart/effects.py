@@ -63,7 +63,7 @@ class Resized:
 
 @dataclass(frozen=True)
 class Crashed:
-    """A rank ended badly, the first of its generation.
+    """A rank ended badly, the first of its generation, and not because of a node that has gone or goes.
 
     Attributes:
         code: its exit code; negative: the signal that ended it.

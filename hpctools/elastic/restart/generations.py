@@ -84,6 +84,13 @@ class Generations:
         return self._steps + (self._record.calls if self._record is not None else 0)
 
     @property
+    def calls(self) -> dict[tuple[str, int], int]:
+        """Calls of each rank that runs in this generation, by agent and place on its node."""
+        record = self._record
+        ranks = record.ranks if record is not None else {}
+        return {place: rank.calls for place, rank in ranks.items() if rank.code is None}
+
+    @property
     def rate(self) -> float:
         """Calls per second of one rank; 0 when not known."""
         return self._record.rate if self._record is not None else 0.0
@@ -222,7 +229,8 @@ class Generations:
         if len(wanted) == self._limits.sizes[-1]:
             return self._not_before
         if self._last is None:
-            return max(self._not_before, max(self._roster.arrivals()) + self._limits.patience.settle)
+            came, settle = self._roster.arrivals(), self._limits.patience.settle
+            return max(self._not_before, max(came) + settle, min(came) + self._limits.first)
         lacks = len(wanted) < len(self._last.members)
         return max(self._not_before, self._lost_at + self._limits.faulty if lacks else NEVER)
 
@@ -283,11 +291,10 @@ class Generations:
         rank = record.ranks[agent, local]
         code = rank.code or 0
         if self._roster.stays(agent) and record.crash is None:
-            record.crash = (agent, local, code)
             number = record.number_of(agent, local)
+            record.crash = Crashed(agent, local, number, code, tuple(said))
             last = said[-1] if said else "it printed nothing"
             record.charged = f"rank {number} ended with exit code {code}: {last}"
-            self._do(Crashed(agent, local, number, code, tuple(said)))
         if not rank.told:  # the others would wait for it in vain
             record.recovered |= self.phase == "running"
             self._end(now, self._limits.term)
@@ -323,6 +330,8 @@ class Generations:
 
     def _charge(self, record: Record, now: float) -> None:
         self.restarts += 1
+        if record.crash is not None:
+            self._do(record.crash)
         used = self._budget.charge(now)
         if used > self._limits.restarts:
             self.phase = "over"

@@ -11,6 +11,7 @@ from hpctools.elastic.spec import RunSpec
 GRACE_RESERVE = 2.0
 GRACEFUL_SECONDS = 60.0
 TERM_SECONDS = 3.0
+FIRST_SECONDS = 2.0
 BLIND_SNOOZE_SECONDS = 60.0
 PAUSE_SECONDS = 5.0
 RESTARTS = 3
@@ -26,6 +27,8 @@ class Limits:
         per_node: workers on each node.
         graceful: for a script that was told of an event to save and end, before SIGTERM.
         term: between SIGTERM and SIGKILL; a script without a handler is not given it.
+        first: to wait for more nodes before the first generation: replica jobs start a moment later than the
+            baseline, and beginning with them is cheaper than beginning anew.
         faulty: to wait for a node to come back before going on without it.
         restarts: after crashes, within `period`; one more fails the run.
         patience: how careful growing is.
@@ -37,6 +40,7 @@ class Limits:
     per_node: int = 1
     graceful: float = GRACEFUL_SECONDS
     term: float = TERM_SECONDS
+    first: float = FIRST_SECONDS
     faulty: float = 0.0
     restarts: int = RESTARTS
     period: float = PERIOD_SECONDS

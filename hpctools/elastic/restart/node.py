@@ -10,8 +10,10 @@ from typing import Any
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.protocol import own_address
+from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.environment import Begin
 from hpctools.elastic.restart.limits import departure_seconds, term_within
+from hpctools.elastic.restart.output import Output
 from hpctools.elastic.restart.ranks import Ended, Ranks
 from hpctools.elastic.spec import RunSpec
 
@@ -27,16 +29,22 @@ class NodeRanks:
         agent: the agent's name.
         say: sends a message to the coordinator, if there is one.
         shows_output: whether this node's first rank's standard output is the job's.
+        listener: for the policy's log rules; None without any.
     """
 
     def __init__(
-        self, folder: RunFolder, spec: RunSpec, agent: str, say: Callable[..., None], *, shows_output: bool
+        self,
+        folder: RunFolder,
+        spec: RunSpec,
+        agent: str,
+        say: Callable[..., None],
+        *,
+        shows_output: bool,
+        listener: Listener | None = None,
     ) -> None:
-        self._folder = folder
         self._spec = spec
-        self._agent = agent
         self._say_to = say
-        self._shows_output = shows_output
+        self._output = Output(folder, agent, shows_output, listener)
         self._ranks: Ranks | None = None
         self._generation = 0
         self._port: socket.socket | None = None  # kept, so that nobody else gets it
@@ -137,9 +145,7 @@ class NodeRanks:
                 self._tell_end(begin.generation, Ended(local, -signal.SIGTERM))
             return
         self._generation, self._committed = begin.generation, 0
-        self._ranks = Ranks(
-            self._folder, self._spec, self._agent, begin, self._on_end, shows_output=self._shows_output
-        )
+        self._ranks = Ranks(self._spec, begin, self._output, self._on_end)
         self._ranks.start()
         self._say("began")
         if not self._watching:

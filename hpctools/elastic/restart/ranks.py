@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, signal_group
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
 from hpctools.elastic.restart.events import Slot
+from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError
 from hpctools.slurm import run
@@ -79,29 +79,17 @@ class Ranks:
     """All ranks of a generation that this node has.
 
     Args:
-        agent: the agent's name, for the names of log files.
+        output: where they print to.
         on_end: called when a rank has ended.
-        shows_output: whether the first rank's standard output is the job's.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        spec: RunSpec,
-        agent: str,
-        begin: Begin,
-        on_end: Callable[[Ended], None],
-        *,
-        shows_output: bool,
-    ) -> None:
+    def __init__(self, spec: RunSpec, begin: Begin, output: Output, on_end: Callable[[Ended], None]) -> None:
         self.begin = begin
         self.ranks: list[LocalRank] = []
         self.ending = False
-        self._folder = folder
         self._spec = spec
-        self._agent = agent
+        self._output = output
         self._on_end = on_end
-        self._shows_output = shows_output
         self._watching: set[asyncio.Task[None]] = set()
         memory = MEMORY if os.access(MEMORY, os.W_OK) else None
         self._events = Path(tempfile.mkdtemp(prefix="hpctools-events-", dir=memory))
@@ -109,7 +97,7 @@ class Ranks:
     def start(self) -> None:
         """Start them all."""
         for local in range(self._spec.workers_per_node):
-            rank = LocalRank(local, Slot.create(self._events / str(local)), LastWords())
+            rank = LocalRank(local, Slot.create(self._events / str(local)), self._output.words(local))
             self.ranks.append(rank)
             try:
                 rank.pid, wait = self._start(rank)
@@ -168,17 +156,12 @@ class Ranks:
             await asyncio.wait(self._watching, timeout=seconds)
 
     def _start(self, rank: LocalRank) -> tuple[int, Callable[[], int]]:
-        name = f"{self._agent}.{rank.local}.{self.begin.generation}"
-        log = self._folder.logs / f"{name}.out"
-        shown = self._shows_output and rank.local == 0
         files = (self._events / str(rank.local), self._error_file(rank))
-        with (
-            rank.words.writing() as stderr,
-            open(os.devnull if shown else log, "ab", opener=_private) as output,
-        ):
+        generation = self.begin.generation
+        with rank.words.writing() as stderr, self._output.opened(rank.local, generation) as stdout:
             process = run.start(
                 [sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *self._spec.command],
-                stdout=None if shown else output,
+                stdout=stdout,
                 stderr=stderr,
                 env=rank_environment(self._spec, self.begin, rank.local, files, os.environ),
                 cwd=Path(self._spec.workdir),
@@ -226,7 +209,3 @@ def _state(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.restart.effects import Resized
+from hpctools.elastic.restart.effects import Crashed, Resized
 
 RATE_SECONDS = 0.2
 
@@ -35,7 +35,7 @@ class Record:
         ranks: by agent and place on its node.
         began: agents that have started all their ranks.
         times: of what happened, by name: `formed`, `began`, `first` (call), `told` or `lost`, `ended`.
-        crash: the agent, the place and the code of the first rank that ended badly.
+        crash: of the first rank that ended badly.
         charged: what its end is put down to, when that counts as a crash; empty: it does not.
         recovered: whether it ended without a plan.
         rate: calls per second of one rank; 0 when not known.
@@ -48,7 +48,7 @@ class Record:
     ranks: dict[tuple[str, int], Rank] = field(default_factory=dict)
     began: set[str] = field(default_factory=set)
     times: dict[str, float] = field(default_factory=dict)
-    crash: tuple[str, int, int] | None = None
+    crash: Crashed | None = None
     charged: str = ""
     recovered: bool = False
     _observed: tuple[float, int] | None = None

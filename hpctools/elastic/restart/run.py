@@ -21,8 +21,18 @@ from hpctools.elastic.restart.effects import (
 )
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import Limits, departure_seconds
+from hpctools.elastic.watchers import MemberView, View
 
 TAKEOVER_SECONDS = 5.0
+PHASES = {
+    "waiting": "waiting",
+    "adopting": "waiting",
+    "offering": "starting",
+    "running": "running",
+    "telling": "resizing",
+    "ending": "resizing",
+    "over": "finishing",
+}
 
 
 class RestartRun:
@@ -101,6 +111,22 @@ class RestartRun:
         self._carry_out()
         if self._generations.step > self._run.journal.status.step:
             self._run.journal.change(step=self._generations.step)
+
+    def view(self, now: float) -> View:
+        """The run as its watchers see it.
+
+        A script that asks for no events tells no steps: it is taken to do them, since nobody can know.
+        """
+        machine = self._generations
+        calls, agents = machine.calls, self._run.roster.agents
+        step = machine.step or int(now)
+        before = machine.step - max(calls.values(), default=0)
+        members = tuple(
+            MemberView(f"{name}.{local}", agents[name].node, before + count, agents[name].seen, trains=True)
+            for (name, local), count in calls.items()
+            if name in agents
+        )
+        return View(step, len(calls), machine.generation, PHASES[machine.phase], members)
 
     # What follows
 
