@@ -17,7 +17,7 @@ from hpctools.cli.output import show
 from hpctools.elastic.folder import runs_root
 from hpctools.slurm.client import SlurmClient
 from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_run
-from hpctools.submit.runs import find_run
+from hpctools.submit.runs import find_runs
 
 
 def main(
@@ -41,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hp-cancel", description="End elastic runs: the baseline job and every replica job."
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="id of a run, of its array, or of any of its jobs"
+    )
     parser.add_argument("--replicas", action="store_true", help="cancel only the replica jobs")
     parser.add_argument("--json", action="store_true", help="print one JSON object a run")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
@@ -52,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 def _cancel(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
-    folders = [find_run(word, runs_root(), client) for word in given.runs]
+    folders = [folder for word in given.runs for folder in find_runs(word, runs_root(), client)]
     code = 0
     for folder in folders:
         if given.replicas:

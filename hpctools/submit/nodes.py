@@ -54,7 +54,9 @@ class NodeSizes:
         return len(self.totals) == self.maximum - self.minimum + 1
 
     def __str__(self) -> str:
-        return self.written or ",".join(map(str, self.totals))
+        if self.written or not self.are_all_between:
+            return self.written or ",".join(map(str, self.totals))
+        return f"{self.minimum}:{self.maximum}"
 
 
 def is_elastic(value: str) -> bool:

@@ -122,7 +122,7 @@ def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSize
                 f"{place}: nothing says how many nodes the run may have",
                 "give minReplicas and maxReplicas there, or --nodes MIN:MAX",
             )
-        return NodeSizes(stated, f"{stated[0]}:{stated[-1]}")
+        return NodeSizes(stated)
     if stated and not set(asked.totals) <= set(stated):
         allowed = ", ".join(map(str, stated))
         raise UsageError(

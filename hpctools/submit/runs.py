@@ -64,11 +64,20 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
         SubmitError: there is no such run, or it has no job.
         UnreachableError: the controller does not answer.
     """
-    folders = array_runs(word, root) or [find_run(word, root, client)]
+    folders = find_runs(word, root, client)
     newest = [[job.job_id for job in each.jobs() if job.role == "baseline"][-1:] for each in folders]
     if not all(newest):
         raise SubmitError(f"run {word} has no baseline job", "see hp-status --all")
     return tuple(job for jobs in newest for job in jobs)
+
+
+def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[RunFolder]:
+    """The run that a person means, as `find_run`, or all runs of an array that is named without an index.
+
+    Raises:
+        SubmitError, UnreachableError: as `find_run`.
+    """
+    return array_runs(word, root) or [find_run(word, root, client)]
 
 
 def array_runs(word: str, root: Path) -> list[RunFolder]:

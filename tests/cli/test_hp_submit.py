@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from hpctools.cli.hp_submit import main
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import CommandError, UnreachableError
+from hpctools.slurm.limits import Account, Bounds, Limits
 from hpctools.testing.slurm import FakeSlurm
 
 SBATCH = """\
@@ -325,6 +326,99 @@ def test_an_elastic_dry_run_touches_nothing_even_without_a_controller(sbatch, ca
 def test_an_elastic_dry_run_as_json(sbatch, capfd):
     assert main(["--dry-run", "--json", "-N2:6", "--", "train"], client=FakeSlurm) == 0
     assert json.loads(capfd.readouterr().out)["files"].keys() == {"baseline.sh", "replica.sh"}
+
+
+def test_a_policy_file_says_how_large_the_run_is_and_the_cluster_whether_it_may(sbatch, capfd):
+    policy = sbatch / "policy.yaml"
+    policy.write_text("elasticPolicy:\n  replicaDiscreteValues: [1, 2, 4]\n")
+    slurm = FakeSlurm()
+    words = ["--elastic-policy", "policy.yaml", "-A", "nlp", "--", "train"]
+    assert main(words, client=lambda: slurm) == 0
+    assert "1, 2 or 4 nodes; see: hp-status" in capfd.readouterr().out
+    tight = Account("nlp", False, ("high", "elastic"), (Bounds("account nlp", group={"node": 3}),))
+    known = Limits("nlp1", frozenset({"limits", "associations"}), (tight,), {"elastic": Bounds("")}, {}, {})
+    assert main(words, client=lambda: slurm, limits=lambda user: known) == 1
+    assert capfd.readouterr().err == (
+        "hp-submit: --nodes 1,2,4 takes up to 4 nodes and account nlp may have 3 (GrpTRES node); ask for "
+        "at most 2 nodes\n"
+    )
+    assert len(slurm.submitted) == len(list((sbatch / "runs").iterdir())) == 1
+
+
+def test_limits_that_cannot_be_asked_for_keep_nobody_from_submitting(sbatch, capfd):
+    def refuse(user: str) -> Limits:
+        raise CommandError("sacctmgr failed", argv=["sacctmgr"], code=1)
+
+    assert main(["-N1:2", "--", "train"], client=FakeSlurm, limits=refuse) == 0
+    assert capfd.readouterr().err == "hp-submit: limits are not checked: sacctmgr failed\n"
+
+
+def test_a_policy_that_is_none_is_told_line_by_line_and_nothing_is_submitted(sbatch, capfd):
+    (sbatch / "policy.yaml").write_text("elasticPolicy:\n  minReplica: 1\n  maxReplicas: 4\n")
+    assert main(["--elastic-policy=policy.yaml", "--", "train"], client=FakeSlurm) == 1
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == (
+        "hp-submit: policy.yaml line 2: elasticPolicy.minReplica: is not known here; did you mean "
+        "minReplicas?"
+    )
+    assert not (sbatch / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--elastic-mode", "live", "job.sh"], "--elastic-mode is for an elastic run; say how many nodes"),
+        (["--resume=x", "--", "train"], "--resume is for an elastic run"),
+        (
+            ["-N1:2", "--elastic-mode=fast", "--", "x"],
+            "--elastic-mode=fast: there is no such mode; give live or",
+        ),
+        (["--elastic-policy"], "option --elastic-policy needs a value"),
+    ],
+)
+def test_words_about_elastic_runs_have_their_place(sbatch, capfd, words, message):
+    assert main(words, client=FakeSlurm) == 2
+    assert message in capfd.readouterr().err
+
+
+def test_the_values_of_our_options_are_not_sbatchs(sbatch, capfd):
+    (sbatch / "policy.yaml").write_text("checkpoint: {keep: 5}\n")
+    words = ["--dry-run", "--elastic-policy", "policy.yaml", "--elastic-mode=live", "-N1:2", "--", "train"]
+    assert main(words, client=FakeSlurm) == 0
+    commands = [line for line in capfd.readouterr().out.splitlines() if line.startswith("sbatch")]
+    assert len(commands) == 2
+    assert not any("elastic-policy" in each or "policy.yaml" in each for each in commands)
+
+
+def test_an_array_is_one_run_an_index_and_a_dependency_may_name_it(sbatch, capfd):
+    slurm = FakeSlurm()
+    assert main(["--json", "-N1:2", "--array=0-2", "--", "train"], client=lambda: slurm) == 0
+    runs = json.loads(capfd.readouterr().out)["runs"]
+    assert [each["job_id"] for each in runs] == [101, 102, 103]
+    array = runs[0]["run"].removesuffix("_0")
+    assert [each["run"] for each in runs] == [f"{array}_{n}" for n in range(3)]
+    assert main(["--dependency", f"afterok:{array}", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == ["--dependency=afterok:101:102:103", "job.sh"]
+    assert main(["--dependency=afterok:101", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == ["--dependency=afterok:101", "job.sh"]
+    capfd.readouterr()
+    assert main(["--dependency=afterok:nonsense-1", "job.sh"]) == 1
+    assert (
+        capfd.readouterr().err == "hp-submit: there is no run nonsense-1; hp-status --all lists your runs\n"
+    )
+
+
+def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
+    assert main(["-N1:2", "--", "train"], client=FakeSlurm) == 0
+    (first,) = (sbatch / "runs").iterdir()
+    RunFolder(first).write_status(RunStatus("running"))
+    assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 1
+    assert f"run {first.name} is running; end it first: hp-cancel {first.name}" in capfd.readouterr().err
+    RunFolder(first).write_status(RunStatus("failed"))
+    assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 0
+    (second,) = set((sbatch / "runs").iterdir()) - {first}
+    spec = RunFolder(second).spec()
+    assert (spec.resumed_from, spec.checkpoint) == (str(first), {"resumeFrom": str(first)})
 
 
 def test_a_controller_that_is_down_is_exit_code_3(sbatch, capfd):
