@@ -143,7 +143,7 @@ def main() -> None:
     """Kill, look, complete; the other way round; again."""
     paths, (points, at_random, seed) = sys.argv[1:3], map(int, sys.argv[3:6])
     bundles = [conf.compile(load(Path(path)), FACTS) for path in paths]
-    limits = []
+    limit, limits = at_random, []
     for bundle in (*bundles, bundles[0]):
         apply(bundle)
         limits.append(loaded())
@@ -151,17 +151,21 @@ def main() -> None:
     acts = count(lambda: apply(bundles[1]))
     apply(bundles[0])
     seconds = time.monotonic() - began
-    chosen = random.Random(seed)
-    rows = []
-    for number in range(points + at_random):
+    chosen, longest = random.Random(seed), seconds * 0.45
+    rows: list[dict[str, Any]] = []
+    while len(rows) < points + at_random:
+        number = len(rows)
         target = bundles[1 - number % 2]
         if number < points:
             where: float = 1 + number * acts // points
             killed = killed_at(int(where), lambda target=target: apply(target))
         else:
-            where = chosen.uniform(0, seconds * 0.45)
+            where = chosen.uniform(0, longest)
             killed = killed_after(where, lambda target=target: apply(target))
+            if not killed:  # it had ended before: next time earlier, on the way back
+                longest = where
         rows.append({"where": where, "killed": killed, **look(bundles, target, limits)})
+        at_random += number >= points and not killed and at_random < 2 * limit
     print(json.dumps({"acts": acts, "limits": limits, "seconds": seconds, "rows": rows}))
 
 

@@ -68,7 +68,7 @@ def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
     accounts = small.inside("sacctmgr", "-nP", "show", "assoc", "format=Account,User").stdout
 
     found = kill(small, sites["base"], sites["files"], points, at_random)
-    assert len(found["rows"]) == points + at_random
+    assert len(found["rows"]) >= points + at_random
     for row in found["rows"]:
         judge(row)
     # Kills hit before the switch, between switch and load, and after it.
