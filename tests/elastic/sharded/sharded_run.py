@@ -1,0 +1,87 @@
+"""An elastic run of the sharded test training, and the lone run that its result is compared with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from ledger_run import LedgerRun
+
+TRAINING = Path(__file__).parents[1] / "programs" / "sharded_train.py"
+SAMPLES, EPOCHS, BATCH = 648, 2, 48  # the last batch of an epoch is smaller
+OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
+LOSS_TOLERANCE = 1e-4  # relative: gradients are added up in another order on another number of workers
+WEIGHT_TOLERANCE = 1e-4
+PATIENCE = 90.0
+
+
+def command(out: Path, *options: str) -> list[str]:
+    """The command of the test training."""
+    return [sys.executable, str(TRAINING), "--out", str(out), *OPTIONS, *options]
+
+
+def lone_ledger(out: Path) -> list[dict[str, Any]]:
+    """The ledger of the same training as one process that nothing happens to."""
+    subprocess.run(command(out), check=True, stdout=subprocess.DEVNULL, timeout=120)
+    return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
+
+
+class ShardedRun(LedgerRun):
+    """A local run whose steps may be done again after a loss, with the same samples and nearly the same loss."""
+
+    def committed(self) -> list[dict[str, Any]]:
+        """One line a committed step: the last time that it was."""
+        steps: dict[int, dict[str, Any]] = {}
+        for line in self._in_time():
+            known = steps.setdefault(line["step"], line)
+            assert known["committed"] == line["committed"]
+            assert abs(known["loss"] - line["loss"]) <= LOSS_TOLERANCE * abs(line["loss"]), (known, line)
+            steps[line["step"]] = line
+        return [steps[step] for step in sorted(steps)]
+
+    def wait(self, condition: Any, limit: float = PATIENCE) -> Any:
+        """As in a run that is not sharded, with more patience: torch.distributed takes seconds to import."""
+        return super().wait(condition, limit)
+
+    def wait_for_world(self, size: int, limit: float = PATIENCE) -> None:
+        """Until `size` workers have committed a step together, as the last thing that happened."""
+        self.wait(lambda: (self._in_time() or [{}])[-1].get("world") == size, limit)
+
+    def wait_for_steps(self, count: int) -> None:
+        """Until so many further steps are committed."""
+        first = len(self._in_time())
+        self.wait(lambda: len(self._in_time()) >= first + count)
+
+    def _in_time(self) -> list[dict[str, Any]]:
+        lines = [line for line in self.ledger() if "committed" in line and line["rank"] == 0]
+        return sorted(lines, key=lambda line: float(line["at"]))
+
+
+def assert_same_result(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
+    """Every sample exactly once per epoch, in the same order; losses and weights equal up to rounding."""
+    committed, expected = run.committed(), [line for line in lone if "committed" in line]
+    assert [line["committed"] for line in committed] == [line["committed"] for line in expected]
+    for epoch in range(EPOCHS):
+        seen = Counter(i for line in committed if line["epoch"] == epoch for i in line["committed"])
+        assert seen == Counter(range(SAMPLES))
+    losses = [torch.tensor([line["loss"] for line in lines]) for lines in (committed, expected)]
+    torch.testing.assert_close(*losses, rtol=LOSS_TOLERANCE, atol=0.0)
+    (final,) = [line for line in lone if "final" in line]
+    finals = [line for line in run.ledger() if "final" in line]
+    assert finals, run.story()
+    for line in finals:
+        assert line["lr"] == final["lr"]
+        assert line["final"].keys() == final["final"].keys()
+        for name, value in final["final"].items():
+            torch.testing.assert_close(
+                torch.tensor(line["final"][name]),
+                torch.tensor(value),
+                rtol=WEIGHT_TOLERANCE,
+                atol=WEIGHT_TOLERANCE,
+                msg=lambda said, name=name: f"{name}: {said}",
+            )
