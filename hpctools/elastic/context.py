@@ -62,6 +62,7 @@ class RunContext:
         carry_out: does what the membership has decided; to be called after everything that tells it.
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
+        answered: set when an order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
         payback: what is noted for the decision to grow.
         baseline_lost: set when a node of a baseline job has gone.
@@ -91,6 +92,7 @@ class RunContext:
         self.completed = False
         self.carry_out: Callable[[], None] = lambda: None
         self.has_checkpoint = False
+        self.answered = asyncio.Event()
         self.payback = payback
         self.baseline_lost = asyncio.Event()
         self.restart: RestartMode | None = None
@@ -124,6 +126,7 @@ class RunContext:
             seconds: how long there is for it; None: long.
         """
         first = self.roster.workers.get(self.membership.members[0]) if self.membership.members else None
+        self.answered.set() if first is None else self.answered.clear()
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
             write(first.writer, "save", why=why, urgent=urgent, seconds=seconds)

@@ -7,6 +7,7 @@ its own. It never blocks: Slurm is asked in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from typing import Any
@@ -38,6 +39,7 @@ from hpctools.slurm.client import SlurmClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
+SAVE_RESERVE = 1.5  # of the grace time, for the way out
 WISH_SECONDS = 0.5
 EXIT_CODES = {"finished": 0, "failed": 1, "cancelled": 143}
 
@@ -161,6 +163,7 @@ class Coordinator:
     async def _close(self, outcome: Outcome, *tasks: asyncio.Future[None]) -> None:
         """Leave nothing behind: replicas, agents and workers end; the folder tells how it was."""
         run = self._run
+        await self._save_what_is_left(outcome)
         run.finishing = True
         run.journal.event(outcome.state, message=outcome.message, step=run.journal.status.step)
         run.journal.change(state=outcome.state, message=outcome.message)
@@ -177,6 +180,16 @@ class Coordinator:
             run.folder.remove_coordinator()
         except ElasticError:
             return  # the disk is full or gone; the status, if it could be written, tells the same
+
+    async def _save_what_is_left(self, outcome: Outcome) -> None:
+        """Who cancels a run, or lets its time run out, may want to go on with it later."""
+        run = self._run
+        if outcome.state != "cancelled" or run.completed or run.restart is not None:
+            return
+        seconds = max(1.0, run.spec.grace_seconds - SAVE_RESERVE)
+        run.order_save(outcome.message, urgent=True, seconds=seconds)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(run.answered.wait(), seconds)
 
     async def _agents_gone(self) -> None:
         deadline = time.monotonic() + CLOSING_SECONDS

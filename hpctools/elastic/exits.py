@@ -32,9 +32,7 @@ class Exits:
             self.start_again(agent, worker)
         elif worker in roster.expelled:
             self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
-        elif (code == 0 and agent.is_baseline and worker not in roster.departed) or (
-            code == 0 and run.completed and worker not in roster.departed
-        ):
+        elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
             run.begin_to_finish()
         elif code == 0 or agent.leaving:
             agent.reason = "preempted" if agent.leaving else "released"
@@ -44,6 +42,10 @@ class Exits:
             self._restart(agent, worker, f"was ended by signal {-code}")
         else:
             self._crashed(agent, worker, code, tail)
+
+    def _is_program_s_end(self, agent: Agent) -> bool:
+        """Whether a worker that ended well has done so by itself, and not because its node has to go."""
+        return self._run.completed or (agent.is_baseline and not agent.leaving)
 
     def note(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
         """A worker's process has ended badly, and somebody else deals with it."""

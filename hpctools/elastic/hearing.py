@@ -193,9 +193,12 @@ class Hearing:
         detail = {key: value for key, value in message.items() if key != "kind"}
         self._run.journal.event("saved", worker=worker.name, **detail)
         self._run.has_checkpoint = True
+        if message.get("why") != "interval":
+            self._run.answered.set()
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")
+        self._run.answered.set()
 
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))

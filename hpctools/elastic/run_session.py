@@ -354,6 +354,8 @@ class RunSession:
 
     def _go_if_told(self) -> None:
         if self._end is not None and not self._finished:
+            if self._order is not None and self._has_state and isinstance(self._state, Restorable):
+                self._state.save_as_ordered()
             raise SystemExit(self._end or 0)
 
     def _notify(self) -> None:
@@ -411,8 +413,10 @@ class RunSession:
                 self._end = self._end or ""
             elif kind == "finish":
                 self._finished = True
-            elif kind == "save":
+            elif kind == "save" and isinstance(self._state, Restorable):
                 self._order = message
+            elif kind == "save":
+                self._channel.send("unsaved", step=self._state.completed, why="this training saves by itself")
             self._changed.notify_all()
 
     def _on_form(self, generation: int, rank: int, world: int, recover: bool, **more: Message) -> None:

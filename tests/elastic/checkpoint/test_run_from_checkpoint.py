@@ -94,6 +94,25 @@ def test_a_new_run_goes_on_from_an_old_one(tmp_path: Path, lone: list[dict[str, 
     assert_same_result(new, lone, resumed.detail["step"] + 1)
 
 
+def test_before_all_nodes_go_the_last_step_is_saved(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """scancel of the only job, without any interval; another run, which names the first one, takes it up."""
+    never = {"intervalInSeconds": 0, "intervalInSteps": 0}
+    with make_run(tmp_path / "old", (2, 2), checkpoint=never) as old:
+        old.wait_for_world(2)
+        old.wait_for_steps(3)
+        old.cancel_baseline()
+        assert old.end() == 143, old.story()
+    (saved,) = old.events("saved")
+    assert saved.detail["why"] == "the baseline job was ended (SIGTERM)"
+    assert saved.detail["step"] == old.committed()[-1]["step"]
+    from_it = {**never, "resumeFrom": str(old.folder.path)}
+    with make_run(tmp_path / "new", (1, 1), checkpoint=from_it) as new:
+        (tmp_path / "new" / "hurry").touch()
+        assert new.end() == 0, new.story()
+    assert new.events("resumed")[0].detail["step"] == saved.detail["step"]
+    assert_same_result(new, lone, saved.detail["step"] + 1)
+
+
 @pytest.mark.parametrize("snapshots", [2, 0])
 def test_nan_is_rolled_back_and_its_batch_left_out(tmp_path: Path, snapshots: int) -> None:
     """Step 15's loss is nan on three workers: all go back, in memory or to a checkpoint, and pass it over.
