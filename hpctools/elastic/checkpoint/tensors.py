@@ -44,8 +44,11 @@ def write_state(
     local = writer.prepare_local_plan(planner.create_local_plan())
     plans, metadata = planner.create_global_plan([local])
     (plan,) = writer.prepare_global_plan(plans)
-    written = writer.write_data(planner.finish_plan(plan), planner).wait()
-    writer.finish(metadata, [written])
+    try:
+        written = writer.write_data(planner.finish_plan(plan), planner).wait()
+        writer.finish(metadata, [written])
+    except RuntimeError as error:
+        raise files.failure or error from None
     return files.records
 
 
@@ -85,11 +88,13 @@ class CheckedFiles(FileSystem):
 
     Attributes:
         records: of the files that were written, by name.
+        failure: what ended the writing; torch's own writer only tells that something did.
     """
 
     def __init__(self, go_on: Callable[[], None]) -> None:
         self._go_on = go_on
         self.records: dict[str, FileRecord] = {}
+        self.failure: OSError | ElasticError | None = None
 
     @contextlib.contextmanager
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
@@ -100,7 +105,10 @@ class CheckedFiles(FileSystem):
             return
         with Path(path).open("wb", buffering=0) as raw:
             counted = _Counted(raw, self._go_on)
-            yield counted
+            try:
+                yield counted
+            finally:
+                self.failure = self.failure or counted.failure
         self.records[Path(path).name] = counted.record()
 
     def rename(self, path: Any, new_path: Any) -> None:
@@ -117,13 +125,20 @@ class _Counted(io.RawIOBase):
         self._go_on = go_on
         self._digest = new_digest()
         self._size = 0
+        self.failure: OSError | ElasticError | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
+        try:
+            return self._write(memoryview(data).cast("B"))
+        except (OSError, ElasticError) as error:
+            self.failure = error
+            raise
+
+    def _write(self, rest: memoryview) -> int:
         self._go_on()
-        rest = memoryview(data).cast("B")
         self._digest.update(rest)
         self._size += rest.nbytes
         written = rest.nbytes
