@@ -78,6 +78,8 @@ class Connections:
             write(writer, "release")
         elif how.ready or how.left:
             run.membership.returned(name, run.roster.order_of(name), how, now)
+            if run.roster.agents[agent].leaving:
+                run.membership.leaving([name], now)
             run.carry_out()
         return worker
 
@@ -183,6 +185,7 @@ class Connections:
         if agent.is_baseline:
             run.warn(f"the baseline's node {agent.node} is lost")
             run.baseline_lost.set()
+            run.membership.begin_with_anybody()
             return
         run.replicas.gone(agent.job_id)
         if agent.reason == "preempted":

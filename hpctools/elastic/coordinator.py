@@ -203,6 +203,8 @@ class Coordinator:
         effects, membership.effects = membership.effects, []
         for effect in effects:
             if isinstance(effect, Send):
+                if effect.message["kind"] == "release":
+                    self._run.roster.departed.add(effect.to)
                 if (worker := self._run.roster.workers.get(effect.to)) is not None:
                     worker.writer.write(encode(**effect.message))
             elif isinstance(effect, Broken):

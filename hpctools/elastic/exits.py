@@ -34,6 +34,8 @@ class Exits:
             self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
         elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
             run.begin_to_finish()
+        elif code == 0 and agent.is_baseline and not (agent.leaving or run.completed):
+            self.start_again(agent, worker)  # it was let go, and its node stays
         elif code == 0 or agent.leaving:
             agent.reason = "preempted" if agent.leaving else "released"
         elif run.completed and code < 0:

@@ -119,7 +119,7 @@ class Hearing:
         train = any(run.membership.trains(name) for name in names)
         run.membership.leaving(names, now)
         run.carry_out()
-        if not train:
+        if not (train or run.membership.is_assembling):
             self._exits.send_away(agent, reason)
 
     def _save_before_all_leave(self, seconds: float | None) -> None:

@@ -91,6 +91,11 @@ class Membership(Generations):
         return frozenset(self._ready)
 
     @property
+    def is_assembling(self) -> bool:
+        """Whether it is still being heard how the workers of another coordinator stand."""
+        return self._assembly is not None
+
+    @property
     def phase(self) -> str:
         """In which phase the run is, in the words of `watchers.View`."""
         forming = self._forming
@@ -236,6 +241,10 @@ class Membership(Generations):
         self._roll_back = {"to_step": to_step, "skip": list(skip)}
         self._step = min(self._step, to_step)
         self._recover(now)
+
+    def begin_with_anybody(self) -> None:
+        """The baseline may never be whole: the training may begin with whoever is there."""
+        self._any_role = True
 
     def begin_again(self) -> None:
         """All workers are ended and started again; the first generation begins with what a checkpoint has."""

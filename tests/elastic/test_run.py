@@ -250,8 +250,7 @@ def test_cancelled_baseline_takes_its_replicas_along(make_run: MakeRun, hurry: P
     with make_run((2, 3), "--hurry", str(hurry)) as run:
         run.capacity = 1
         run.wait_for_world(3)
-        for agent in run.baseline:
-            agent.send_signal(signal.SIGTERM)
+        run.cancel_baseline()
         assert run.end(20) == 143
         assert (run.queue / "1000.cancel").exists()
     status = run.status()

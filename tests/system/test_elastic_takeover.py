@@ -80,6 +80,7 @@ def belongs(pid: int, job_id: int, namespace: Path) -> bool:
     )
 
 
+@pytest.mark.timeout(400)
 def test_the_run_survives_the_node_of_its_baseline(four: Cluster) -> None:
     four.inside(*TRAINING, "--save=lone.pt", user="nlp1", timeout=120)
     folder = submit(four, "1:3", *TRAINING, "--delay=0.02", "--save=weights.pt")
