@@ -89,6 +89,8 @@ class ShardKeeper:
         self._writer: threading.Thread | None = None
         self._store_: Store | None = None
         self._found: Found | None = None
+        self._looked = False
+        self._abandoned: int | None = None
         self.agreed = False
         self.limit: int | None = None
 
@@ -101,6 +103,7 @@ class ShardKeeper:
             sound: whether the last loss is a number; the same on all ranks.
         """
         self._order = self._desk.take_order() or self._order
+        self._note_roll_back()
         if not self.agreed:
             return
         self.agreed = False
@@ -134,7 +137,7 @@ class ShardKeeper:
         Raises:
             ElasticError: the place cannot be read. To begin from the beginning then would lose what is there.
         """
-        self._found = None
+        self._found, self._looked = None, True
         for place in filter(None, (self._place, self._settings.resume_from)):
             for found in self._usable(place):
                 if (self.limit is None or found.manifest.step <= self.limit) and self._is_whole(found):
@@ -154,18 +157,23 @@ class ShardKeeper:
         with found.store.fetched(found.name, found.manifest) as folder:
             part_files.read_parts(folder, wanted)
             plain: Mapping[str, Any] = part_files.read_plain(folder)
-        self._known_step = step
-        if self._desk.saves:
+        if self._looked:
             self._desk.tell("resumed", step=step, where=found.where)
+        self._known_step, self._looked = step, False
         return plain
 
     def rolled_back(self, step: int) -> None:
         """The training goes on from after `step`: what was saved later by earlier generations is void."""
-        if self.limit is not None and self._desk.saves:
-            origin = self._desk.origin
-            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+        if self.limit is not None:
+            self._abandoned = step
         self.limit = None
         self._known_step = min(self._known_step, step)
+
+    def _note_roll_back(self) -> None:
+        step, self._abandoned = self._abandoned, None
+        if step is not None and self._desk.saves:
+            origin = self._desk.origin
+            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
 
     # Writing
 
