@@ -106,7 +106,7 @@ class Generations:
 
     def _await_return(self, now: float) -> None:
         """Somebody vanished: for a while as many as before are needed."""
-        if self._forming is None or self._forming.planned:
+        if self._faulty_wait and (self._forming is None or self._forming.planned):
             self._wait_until, self._need = now + self._faulty_wait, len(self.members)
 
     def _recover(self, now: float) -> None:

@@ -1,0 +1,111 @@
+"""A new coordinator: whom it takes over as they are, and when it has to recover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_membership import link_all, sent
+
+from hpctools.elastic.assembly import ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
+from hpctools.elastic.effects import Adopted, Broken, Completed
+from hpctools.elastic.membership import STATE_IS_LOST, Membership
+
+TRAINING = Returned(ready=True, trains=True, generation=5, rank=0, world=2, completed=40, seen=5)
+
+
+def taken_over(*workers: Returned) -> Membership:
+    membership = Membership((1, 2, 3, 4))
+    membership.take_over(5, now=0)
+    for place, how in enumerate(workers):
+        membership.returned("abcd"[place], (0, place), how, now=1)
+    return membership
+
+
+def test_a_whole_generation_goes_on_undisturbed() -> None:
+    membership = taken_over(TRAINING, replace(TRAINING, rank=1))
+    assert membership.effects == [Adopted(5, ("a", "b"))]
+    assert (membership.generation, membership.members, membership.phase) == (5, ("a", "b"), "running")
+    membership.ready("r", (1, 9), now=2)
+    membership.consider(now=9)
+    assert {message["generation"] for _, message in sent(membership)} == {6}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        replace(TRAINING, rank=1, pending=True, seen=6),
+        replace(TRAINING, rank=1, broken=True),
+        replace(TRAINING, rank=1, generation=6, seen=6),
+    ],
+)
+def test_an_order_that_may_be_under_way_is_cut_off_by_a_recovery(how: Returned) -> None:
+    membership = taken_over(TRAINING, how)
+    assert sent(membership) == []
+    assert membership.next_look() == 1 + ASSEMBLY_SECONDS
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    forms = [message for _, message in sent(membership) if message["kind"] == "form"]
+    assert {(each["generation"], each["recover"], each["world"]) for each in forms} == {
+        (how.seen + 1, True, 2)
+    }
+
+
+def test_one_that_does_not_come_is_done_without_and_one_that_comes_late_joins() -> None:
+    membership = taken_over(TRAINING)
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert [to for to, _ in sent(membership)] == ["a"]
+    membership.returned("b", (0, 1), replace(TRAINING, rank=1, completed=41), now=3)
+    assert [to for to, _ in sent(membership)] == ["a", "b"]
+    membership.parked("a", 7, 40, now=3)
+    membership.parked("b", 7, 41, now=3)
+    link_all(membership, 7, "ab")
+    commits = dict(sent(membership))
+    assert commits["b"]["receive_from"] == 0, "the others may have gone on without it, another way"
+
+
+def test_a_late_one_is_the_donor_when_nobody_else_has_a_state() -> None:
+    membership = taken_over(replace(TRAINING, completed=-1, pending=True, trains=False))
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    sent(membership)
+    membership.returned("b", (0, 1), replace(TRAINING, rank=1, completed=41), now=3)
+    membership.parked("a", 7, -1, now=3)
+    membership.parked("b", 7, 41, now=3)
+    link_all(membership, 7, "ab")
+    assert dict(sent(membership))["a"]["receive_from"] == 1
+
+
+def test_when_nobody_comes_the_state_is_lost_but_not_too_soon() -> None:
+    membership = taken_over()
+    membership.consider(now=FIRST_SECONDS - 0.1)
+    assert membership.effects == []
+    membership.consider(now=FIRST_SECONDS)
+    assert membership.effects == [Broken(STATE_IS_LOST, state_is_lost=True)]
+
+
+def test_a_run_that_was_told_to_finish_finishes() -> None:
+    membership = taken_over(
+        replace(TRAINING, done=True, finished=True),
+        replace(TRAINING, rank=1, done=True),
+        Returned(ready=True),
+    )
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert [effect for effect in membership.effects if isinstance(effect, Completed)]
+    assert sent(membership) == [
+        ("a", {"kind": "finish"}),
+        ("b", {"kind": "finish"}),
+        ("c", {"kind": "stop"}),
+    ]
+
+
+def test_steps_that_were_done_before_are_known() -> None:
+    membership = taken_over(replace(TRAINING, done=True), replace(TRAINING, rank=1, done=True))
+    assert membership.effects[-1] == Completed(("a", "b"))
+
+
+def test_one_that_has_left_is_released() -> None:
+    membership = taken_over(replace(TRAINING, left=True, trains=False, pending=True))
+    assert sent(membership) == [("a", {"kind": "release"})]
+
+
+def test_a_hello_with_words_of_a_later_release_is_read() -> None:
+    assert Returned.from_hello({"ready": True, "worker": "a", "mood": "good"}) == Returned(ready=True)

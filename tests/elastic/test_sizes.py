@@ -1,0 +1,143 @@
+"""Only allowed sizes train: who stands by, who waits, and what a recovery takes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_membership import link_all, sent, started
+
+from hpctools.elastic import selection
+from hpctools.elastic.effects import Formed, Waiting
+from hpctools.elastic.forming import Member
+from hpctools.elastic.membership import Membership
+
+
+def recovered(membership: Membership, generation: int, members: str, completed: int = 7) -> None:
+    """All members of a recovery park, link and switch."""
+    for worker in members:
+        membership.parked(worker, generation, completed, now=0)
+    link_all(membership, generation, members)
+    for worker in members:
+        membership.switched(worker, generation, completed, now=0)
+
+
+def test_with_fewer_than_the_least_the_holder_parks_and_goes_on_with_a_newcomer() -> None:
+    membership = started("ab", (2, 3))
+    membership.lost("b", now=5)
+    assert membership.effects[-1] == Waiting(have=1, need=2)
+    assert sent(membership) == [("a", {"kind": "park", "generation": 2})]
+    assert membership.phase == "waiting"
+    membership.parked("a", 2, 7, now=5)
+    membership.ready("c", (0, 1), now=9)
+    assert sent(membership) == [
+        (worker, {"kind": "form", "generation": 3, "rank": rank, "world": 2, "recover": True})
+        for rank, worker in enumerate("ac")
+    ]
+    membership.parked("a", 3, 7, now=9)
+    membership.parked("c", 3, -1, now=9)
+    link_all(membership, 3, "ac")
+    commits = dict(sent(membership))
+    assert (commits["a"]["send_to"], commits["c"]["receive_from"]) == ([1], 0)
+
+
+def test_a_leaver_below_the_least_goes_at_once_and_the_others_wait() -> None:
+    membership = started("ab", (2, 3))
+    membership.leaving(["b"], now=5)
+    assert sent(membership) == [("b", {"kind": "release"}), ("a", {"kind": "park", "generation": 2})]
+
+
+def test_who_is_too_many_for_a_size_stands_by_and_is_first_when_it_is_needed_again() -> None:
+    membership = started("abcd", (2, 4))
+    membership.leaving(["b"], now=5)
+    assert [to for to, _ in sent(membership)] == ["a", "c"]
+    link_all(membership, 2, "ac")
+    commits = dict(sent(membership))
+    assert commits["b"] == {"kind": "commit", "generation": 2, "agree": True, "leave": True}
+    assert commits["d"] == {**commits["b"], "stay": True}
+    membership.left("b", now=5)
+    membership.left("d", now=5, stays=True)
+    membership.switched("a", 2, 9, now=5)
+    membership.switched("c", 2, 9, now=5)
+    assert sent(membership) == [("b", {"kind": "release"})]
+    membership.lost("c", now=6)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["a", "d"]
+
+
+def test_members_are_not_exchanged_for_others_of_lower_rank() -> None:
+    membership = started("ad", (1, 2))
+    membership.ready("b", (0, 1), now=5)
+    membership.consider(now=60)
+    assert sent(membership) == []
+    assert membership.members == ("a", "d")
+
+
+def test_one_that_vanished_is_waited_for_as_long_as_the_policy_says() -> None:
+    membership = started("abc", (1, 2, 3), faulty_wait=10)
+    membership.lost("c", now=5)
+    assert Waiting(have=2, need=3) in membership.effects
+    assert membership.next_look() == 15
+    sent(membership)
+    membership.consider(now=14)
+    assert sent(membership) == []
+    membership.consider(now=15)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["a", "b"]
+
+
+def test_one_that_comes_back_in_time_keeps_the_size() -> None:
+    membership = started("abc", (1, 2, 3), faulty_wait=10)
+    membership.lost("c", now=5)
+    sent(membership)
+    membership.ready("c2", (1, 2), now=7)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["a", "b", "c2"]
+
+
+def test_the_last_holder_that_leaves_takes_newcomers_in_before_it_goes() -> None:
+    membership = started("ab", (1, 2, 3))
+    membership.leaving(["b"], now=5)
+    membership.lost("a", now=5)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"][-1:] == ["b"]
+    recovered(membership, 3, "b")
+    sent(membership)
+    membership.ready("r", (1, 9), now=8)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["b", "r"]
+    recovered(membership, 4, "br")
+    assert [effect.members for effect in membership.effects if isinstance(effect, Formed)] == [("b", "r")]
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["r"]
+
+
+def test_a_roll_back_parks_everybody_and_says_what_to_leave_out() -> None:
+    membership = started("ab")
+    membership.roll_back(4, [6], now=5)
+    forms = [message for _, message in sent(membership)]
+    assert all(message["roll_back"] == {"to_step": 4, "skip": [6]} for message in forms)
+    recovered(membership, 2, "ab", completed=4)
+    sent(membership)
+    membership.lost("b", now=9)
+    assert all("roll_back" not in message for _, message in sent(membership))
+
+
+def test_beginning_again_takes_whoever_comes() -> None:
+    membership = started("ab", (2, 3))
+    membership.begin_again()
+    membership.ready("r", (1, 9), now=5)
+    assert sent(membership) == []
+    membership.ready("s", (1, 10), now=5)
+    assert [(to, message["recover"]) for to, message in sent(membership)] == [("r", True), ("s", True)]
+
+
+sizes = st.sets(st.integers(1, 9), min_size=1).map(lambda found: tuple(sorted(found)))
+
+
+@given(sizes, st.integers(0, 9), st.integers(0, 9), st.integers(1, 9))
+def test_a_recovery_has_an_allowed_size_and_somebody_with_the_state(
+    allowed: tuple[int, ...], holding: int, new: int, need: int
+) -> None:
+    holders = [f"h{place}" for place in range(holding)]
+    ready = {name: Member((1, place)) for place, name in enumerate(holders)}
+    ready |= {f"n{place}": Member((0, place)) for place in range(new)}
+    members = selection.recovering(ready, holders, allowed, need)
+    assert len(members) in (0, *allowed)
+    if members:
+        assert set(members) & set(holders) or not holders
+        alone = selection.largest_within(allowed, holding)
+        assert len(members) == alone or alone < need, "newcomers are only taken when they are needed"
