@@ -7,6 +7,7 @@ group; everything that touches the training happens in the training's own thread
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -89,6 +90,9 @@ class RunSession:
         self._host = own_address()[1]
         die_with_parent()
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
+        # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised
+        # has left, and must not be taken for frozen and killed.
+        atexit.register(self._channel.close)
 
     @property
     def group(self) -> Group:

@@ -1,7 +1,7 @@
 """Recovery policies: what a run is watched for, and what is done about what is found.
 
-`parse` reads a policy, `watchers_of` makes of it what the coordinator calls, `listening.Listener` is the agents'
-part of log rules.
+`parse` reads a policy, `watchers_of` makes of it what the coordinator calls; agents have a
+`listening.Listener` for log rules.
 """
 
 from __future__ import annotations
