@@ -119,13 +119,14 @@ class RunContext:
         self.journal.event("warning", message=message)
 
     def order_save(self, why: str, *, urgent: bool, seconds: float | None = None) -> None:
-        """Have the first worker of the generation in force save the state.
+        """Have the first worker of the generation in force that is still there save the state.
 
         Args:
             urgent: whether it is needed before anything else is done.
             seconds: how long there is for it; None: long.
         """
-        first = self.roster.workers.get(self.membership.members[0]) if self.membership.members else None
+        present = (self.roster.workers.get(member) for member in self.membership.members)
+        first = next((worker for worker in present if worker is not None), None)
         self.answered.set() if first is None else self.answered.clear()
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)

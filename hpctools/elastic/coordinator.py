@@ -234,6 +234,8 @@ class Coordinator:
             )
         elif isinstance(effect, Waiting):
             run.journal.waits(effect.have, effect.need)
+            if run.restart is None and not run.is_over:
+                run.order_save("fewer workers are left than the least", urgent=False)
         elif isinstance(effect, Decided):
             run.journal.decided(effect)
         elif isinstance(effect, Completed):

@@ -113,6 +113,22 @@ def test_before_all_nodes_go_the_last_step_is_saved(tmp_path: Path, lone: list[d
     assert_same_result(new, lone, saved.detail["step"] + 1)
 
 
+def test_what_waits_for_more_workers_is_saved(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """One of two workers is killed: the other one waits, parked, and its state is saved meanwhile."""
+    never = {"intervalInSeconds": 0, "intervalInSteps": 0}
+    with make_run(tmp_path / "run", (2, 2), checkpoint=never) as run:
+        run.wait_for_world(2)
+        os.kill(run.pid_of("b0"), signal.SIGKILL)
+        (saved,) = run.wait(lambda: run.events("saved"))
+        (tmp_path / "run" / "hurry").touch()
+        assert run.end() == 0, run.story()
+    assert (saved.detail["worker"], saved.detail["why"]) == (
+        "b1.0.0",
+        "fewer workers are left than the least",
+    )
+    assert_same_result(run, lone)
+
+
 @pytest.mark.parametrize("snapshots", [2, 0])
 def test_nan_is_rolled_back_and_its_batch_left_out(tmp_path: Path, snapshots: int) -> None:
     """Step 15's loss is nan on three workers: all go back, in memory or to a checkpoint, and pass it over.
