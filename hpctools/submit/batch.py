@@ -17,11 +17,16 @@ _UNSET = (
     "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*}"
 )
 # An agent that is killed (kill -9, the kernel short of memory) is started again, so that its node is not lost
-# with it; any other end is one. bash with a trap outlives the SIGTERM that the agent answers by itself.
-_KEEP = """keep='trap : TERM
+# with it; any other end is one. Slurm signals a task, not its children (proctrack/cgroup), so bash passes the
+# SIGTERM of a preemption on. A signal ends `wait`, which is then asked again: it knows how the agent ended.
+_KEEP = """keep='trap "kill -TERM \\$agent 2>/dev/null" TERM
 for HPCTOOLS_AGENT_STARTED in {0..99}; do
     export HPCTOOLS_AGENT_STARTED
-    "$@"; code=$?
+    "$@" & agent=$!
+    wait "$agent"; code=$?
+    while kill -0 "$agent" 2>/dev/null; do wait "$agent"; code=$?; done
+    wait "$agent" 2>/dev/null; again=$?
+    ((again == 127)) || code=$again
     ((code == 137)) || break
 done
 exit "$code"'

@@ -117,6 +117,40 @@ def test_an_agent_that_is_killed_is_started_again_and_one_that_ends_is_not(
     assert done.returncode == {"012": 5, "0": 3 if ends == "exit 3" else 143}[starts]
 
 
+STEP = """#!/bin/bash
+# Starts the task as slurmstepd does, and signals it alone.
+while [[ $1 == -* ]]; do shift; done
+"$@" & task=$!
+for ((n = 0; n < 200; n++)); do [ -e "$HERE/up" ] && break; sleep 0.05; done
+kill -TERM "$task"
+wait "$task"
+"""
+AGENT = """#!/bin/bash
+trap 'echo "told to leave"; exit 7' TERM
+touch "$HERE/up"
+sleep 20 > /dev/null 2>&1 & wait
+"""
+
+
+def test_an_agent_hears_of_the_preemption_that_slurm_tells_its_task(tmp_path, fake_programs):
+    (fake_programs / "srun").write_text(STEP)
+    (fake_programs / "py").write_text(AGENT)
+    script = batch.replica("r-1", str(tmp_path), str(fake_programs / "py"))
+    path = f"{fake_programs}:{os.environ['PATH']}"
+    done = bash(script, PATH=path, HERE=str(tmp_path), SLURM_JOB_NUM_NODES="1")
+    assert (done.returncode, done.stdout) == (7, b"told to leave\n")
+
+
+def test_a_killed_agent_is_started_again(tmp_path, fake_programs):
+    (fake_programs / "srun").write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n')
+    (fake_programs / "py").write_text(
+        '#!/bin/bash\necho "$HPCTOOLS_AGENT_STARTED"\n((HPCTOOLS_AGENT_STARTED < 2)) && kill -9 $$\nexit 5\n'
+    )
+    script = batch.replica("r-1", str(tmp_path), str(fake_programs / "py"))
+    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_JOB_NUM_NODES="1")
+    assert (done.returncode, done.stdout) == (5, b"0\n1\n2\n")
+
+
 @pytest.mark.parametrize("job", ["baseline", "replica"])
 def test_a_run_of_an_array_finds_its_index_in_the_environment(tmp_path, fake_programs, job):
     (fake_programs / "srun").write_text('#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID $WHO"\n')
