@@ -71,7 +71,7 @@ class Model(nn.Module):
         return self.layers(inputs)
 
 
-LATE_STEP = 0.5
+LATE_STEP = 1.0
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
