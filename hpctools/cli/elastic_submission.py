@@ -14,6 +14,7 @@ from types import FrameType
 
 from hpctools.cli.connection import connect
 from hpctools.cli.output import show
+from hpctools.elastic.checkpoint import resume_source
 from hpctools.elastic.folder import ACTIVE_STATES, runs_root, utc_now
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, SubmitError, UnreachableError
@@ -93,6 +94,7 @@ def _resumed_from(word: str | None) -> str:
         raise SubmitError(
             f"run {folder.path.name} is {status.state}", f"end it first: hp-cancel {folder.path.name}"
         )
+    resume_source(str(folder.path), folder.path.parent)  # that there is none is said now, not on the nodes
     return str(folder.path)
 
 

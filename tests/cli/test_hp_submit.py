@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from hpctools.cli.hp_submit import main
+from hpctools.elastic.checkpoint.folder_store import FolderStore
+from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import CommandError, UnreachableError
 from hpctools.slurm.limits import Account, Bounds, Limits
@@ -415,6 +417,10 @@ def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
     assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 1
     assert f"run {first.name} is running; end it first: hp-cancel {first.name}" in capfd.readouterr().err
     RunFolder(first).write_status(RunStatus("failed"))
+    assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 1
+    assert f"there is no whole checkpoint in {first}; give a run's id" in capfd.readouterr().err
+    store = FolderStore(first / "checkpoints")
+    store.commit(store.begin(3, "test"), Manifest(3), 0)
     assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 0
     (second,) = set((sbatch / "runs").iterdir()) - {first}
     spec = RunFolder(second).spec()
