@@ -150,7 +150,13 @@ class RunSession:
     def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
         """Do in the group's thread what all ranks do within a step; None: we were called away."""
         group = self.group
-        return self._runner(group.number)(group, lambda: work(group))
+        if not self._finished:
+            return self._runner(group.number)(group, lambda: work(group))
+        # The training is complete, and those that are ready sooner end the run; nobody is called away.
+        task = group.begin(lambda: work(group), self._notify)
+        with self._changed:
+            self._changed.wait_for(lambda: task.finished)
+        return task.result()
 
     def finish(self) -> None:
         """The last step is done: wait until it is for everyone."""

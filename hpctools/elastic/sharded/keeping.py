@@ -30,6 +30,7 @@ from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
 
 COMMIT_SECONDS = 60.0
+LOST_SECONDS = 1.0
 POLL_SECONDS = 0.02
 FINISH_SECONDS = 60.0
 RETRY_SECONDS = 10.0
@@ -87,6 +88,7 @@ class ShardKeeper:
         self._begun = time.monotonic()
         self._known_step = 0
         self._writer: threading.Thread | None = None
+        self._deadline = 0.0
         self._store_: Store | None = None
         self._found: Found | None = None
         self._looked = False
@@ -110,6 +112,10 @@ class ShardKeeper:
         living = self._living()
         if living is not None and sound and step > self._known_step:
             self._save(living)
+
+    def hurry(self) -> None:
+        """A worker was lost: its part of what is being written may never come."""
+        self._deadline = min(self._deadline, time.monotonic() + LOST_SECONDS)
 
     def close(self) -> None:
         """The training is complete: so will be what is being written."""
@@ -229,7 +235,7 @@ class ShardKeeper:
             torch.__version__,
             training={**moment.training, "sharded_over": moment.world},
         )
-        deadline = time.monotonic() + COMMIT_SECONDS
+        self._deadline = time.monotonic() + COMMIT_SECONDS
         while True:
             if (reason := self._desk.fence(moment.origin)) is not None:
                 self._store.discard(stage)
@@ -237,7 +243,7 @@ class ShardKeeper:
             try:
                 name = self._store.commit(stage, manifest, moment.world)
             except ElasticError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > self._deadline:
                     self._store.discard(stage)
                     raise
                 time.sleep(POLL_SECONDS)

@@ -164,6 +164,8 @@ class ShardedLoader(Loader):
     def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """See `session.Resharding`."""
         self._shards.torn |= self._group_broke_between_steps()
+        if old is None and self._shard_keeper is not None:
+            self._shard_keeper.hurry()
         moved = self._shards.move(old, new, run)
         if moved and new is not None:
             self._renew()

@@ -32,7 +32,7 @@ def lone_ledger(out: Path) -> list[dict[str, Any]]:
 
 
 class ShardedRun(LedgerRun):
-    """A local run whose steps may be done again after a loss, with the same samples and nearly the same loss."""
+    """A local run whose steps may be done again after a loss: same samples, nearly the same loss."""
 
     def committed(self) -> list[dict[str, Any]]:
         """One line a committed step: the last time that it was."""

@@ -55,7 +55,7 @@ def test_grow_and_shrink(make_run: MakeRun, lone: list[dict[str, Any]], hurry: P
 
 
 def test_killed_and_frozen_workers(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
-    """Their shards are gone: the run goes back to the newest checkpoint, once for each, and ends as it should."""
+    """Their shards are gone: the run goes back to the newest checkpoint, and ends as it should."""
     with make_run((2, 3), "--save-every", "2") as run:
         run.capacity = 1
         run.wait_for_world(3)

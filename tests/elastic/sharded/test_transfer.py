@@ -41,7 +41,7 @@ def carry(group: Group, held: list[PartSet], wanted: Wanted) -> Carried:
 
 @pytest.mark.parametrize(("old", "new"), [(2, 4), (1, 3), (3, 2), (4, 1)])
 def test_parts_and_plain_state_come_to_all(old: int, new: int) -> None:
-    """Grow over the new group, where joiners hold nothing; shrink over the old one, where leavers want nothing."""
+    """Grow over the new group (joiners hold nothing), shrink over the old one (leavers want nothing)."""
     everyone = linked(max(old, new))
     wanted = [rooms_for(rank, new) if rank < new else Wanted({}, {}) for rank in range(len(everyone))]
     held = [[held_by(rank, old)] if rank < old else [] for rank in range(len(everyone))]
