@@ -1,8 +1,10 @@
-"""Restart mode on the real Slurm: torch's DDP as torchrun starts it, preempted and grown."""
+"""Restart mode on the real Slurm: what torchrun starts, preempted and grown, from its own checkpoints."""
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,52 +13,46 @@ import pytest
 from hpctools.elastic.folder import RunFolder
 from tests.system.harness import Cluster, until
 
-TRAIN = Path(__file__).resolve().parents[2] / "slurm-conf" / "examples" / "university" / "train"
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = ROOT / "slurm-conf" / "examples" / "university" / "train"
+RANKS = ROOT / "tests" / "elastic" / "programs" / "ranks.py"
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
-SLOW = 70.0
+LIMIT = 60.0
 
 
 @pytest.fixture
 def person(cluster: Cluster) -> Iterator[str]:
-    """Somebody of dl with the training in their home; leaves no jobs to the next test."""
-    for name in ("charlm.py", "restart_train.py"):
-        cluster.give("dl1", name, (TRAIN / name).read_text())
+    """Somebody of dl with the scripts in their home; leaves no jobs to the next test."""
+    for source in (TRAIN / "charlm.py", TRAIN / "restart_train.py", RANKS):
+        cluster.give("dl1", source.name, source.read_text())
+    cluster.inside("mkdir", "-p", "out", user="dl1")
     yield "dl1"
-    cluster.inside("scancel", "--user=dl1", check=False)
-    until(lambda: not active(cluster, "dl1") or None, 60)
+    for user in ("dl1", "cv2"):
+        cluster.inside("scancel", f"--user={user}", check=False)
+        until(lambda user=user: not active(cluster, user) or None, LIMIT)
 
 
 def active(cluster: Cluster, user: str) -> list[int]:
     return [job.id for job in cluster.jobs(user) if job.state in ACTIVE]
 
 
-def test_a_torchrun_script_shrinks_for_an_urgent_job_and_grows_again(cluster: Cluster, person: str) -> None:
-    options = ["--partition=dl", "--exclusive", "--time=10", "--nodes=1:3", "--output=train.log"]
-    script = ["torchrun", "restart_train.py", "--steps=1000000", "--delay=0.002", "--size=16", "--layers=1"]
-    done = cluster.inside("hp-submit", *options, "--", *script, user=person, timeout=60)
+def submitted(cluster: Cluster, user: str, *words: str) -> RunFolder:
+    """An elastic run of a script for torchrun, on its way."""
+    options = ["--partition=dl", "--exclusive", "--time=10", "--output=train.log"]
+    done = cluster.inside("hp-submit", *options, *words, user=user, timeout=60)
     found = re.search(r"Elastic run (\S+):", done.stdout)
-    assert found
-    folder = RunFolder(cluster.home(person) / ".hpctools" / "runs" / found[1])
-    until(lambda: (size(folder) == 3 and stepped(folder, 20)) or None, SLOW)
-    # Three of the six nodes are free, so the urgent job takes one of ours, which has its grace time.
-    urgent = cluster.submit(
-        "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=4", "--wrap", "sleep 600"
-    )
-    until(lambda: cluster.job(urgent, "cv2").state == "RUNNING" or None)
-    until(lambda: (size(folder) == 2 and stepped(folder, 20)) or None, SLOW)
-    cluster.inside("scancel", str(urgent))
-    until(lambda: (size(folder) == 3 and stepped(folder, 20)) or None, SLOW)
-    assert cluster.inside("hp-cancel", found[1], user=person, timeout=60).code == 0
-    until(lambda: not active(cluster, person) or None, 60)
-    assert [event.detail for event in folder.events() if event.event == "crashed"] == []
-    planned = [event.detail for event in folder.events() if event.event == "resize"]
-    assert not any(each["recovered"] for each in planned)
-    assert_went_on(cluster.home(person) / "train.log", [each["to"] for each in planned])
+    assert found, done
+    return RunFolder(cluster.home(user) / ".hpctools" / "runs" / found[1])
 
 
-def size(folder: RunFolder) -> int:
-    status = folder.status()
-    return status.world_size if status is not None else 0
+def wait_for_size(folder: RunFolder, size: int) -> None:
+    """Until a generation of so many ranks has done some steps; else all that the run says."""
+    deadline = time.monotonic() + LIMIT
+    while not ((status := folder.status()) and status.world_size == size and stepped(folder, 20)):
+        if time.monotonic() > deadline:
+            events = "\n".join(f"{event.time} {event.event} {event.detail}" for event in folder.events())
+            raise AssertionError(f"no {size} ranks: {status}\n{events}")
+        time.sleep(0.1)
 
 
 def stepped(folder: RunFolder, steps: int) -> bool:
@@ -66,17 +62,45 @@ def stepped(folder: RunFolder, steps: int) -> bool:
     return status is not None and status.step > max(began, default=0) + steps
 
 
-def assert_went_on(log: Path, sizes: list[int]) -> None:
-    """Each generation began with the step after the last one's last, as rank 0 says."""
-    lines = re.findall(r"^(\d+) ranks go on after step (\d+) \(restarts: 0\)", log.read_text(), re.MULTILINE)
-    assert [int(world) for world, _ in lines][1:] == sizes
-    steps = [int(step) for _, step in lines]
-    assert steps == sorted(set(steps)), "every generation did new steps, none was done twice"
+def test_it_shrinks_for_an_urgent_job_and_grows_again(cluster: Cluster, person: str) -> None:
+    """The SIGTERM of a preemption reaches ranks too, and they have their grace time all the same."""
+    script = ["--steps=1000000", "--delay=0.01", "--every=1000000", "--out=out", "--hyperpod"]
+    folder = submitted(cluster, person, "--nodes=1:4", "--", "torchrun", "ranks.py", *script)
+    wait_for_size(folder, 4)
+    # Two of the six nodes are free, so the urgent job takes one of ours.
+    urgent = cluster.submit(
+        "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=3", "--wrap", "sleep 600"
+    )
+    until(lambda: cluster.job(urgent, "cv2").state == "RUNNING" or None)
+    wait_for_size(folder, 3)
+    cluster.inside("scancel", str(urgent))
+    wait_for_size(folder, 4)
+    assert cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60).code == 0
+    until(lambda: not active(cluster, person) or None, LIMIT)
+    resizes = [event.detail for event in folder.events() if event.event == "resize"]
+    assert [each["to"] for each in resizes][-2:] == [3, 4]
+    assert not any(each["recovered"] for each in resizes)
+    assert [event.detail for event in folder.events() if event.event == "crashed"] == []
+    assert_no_step_was_lost(cluster.home(person) / "out")
 
 
-def test_hyperpods_script_is_planned_as_it_is_written(cluster: Cluster, person: str) -> None:
-    words = ["--dry-run", "--json", "--partition=dl", "--nodes=1:4", "--"]
-    command = ["hyperpodrun", "--nnodes=4", "--nproc-per-node=2", "restart_train.py", "--steps", "5"]
-    done = cluster.inside("hp-submit", *words, *command, user=person, timeout=60)
-    assert '"mode": "restart"' in done.stdout
-    assert '"workers_per_node": 2' in done.stdout
+def assert_no_step_was_lost(out: Path) -> None:
+    """All ranks of a generation were told at the same step, and the next one began with it."""
+    lines = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
+    told = {line["told"] for line in lines if "told" in line}
+    begun = {line["begins"] for line in lines if "begins" in line}
+    assert begun == told | {0}
+    assert {line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in lines if "begins" in line} == {"0"}
+
+
+def test_torchs_ddp_trains_to_its_end(cluster: Cluster, person: str) -> None:
+    script = ["restart_train.py", "--steps=30", "--size=16", "--layers=1"]
+    folder = submitted(
+        cluster, person, "--nodes=2:2", "--", "torchrun", "--nnodes=2", "--rdzv-backend=c10d", *script
+    )
+    until(lambda: ((s := folder.status()) and s.state == "finished") or None, LIMIT)
+    log = (cluster.home(person) / "train.log").read_text()
+    assert "2 ranks go on after step 0 (restarts: 0)" in log
+    assert "done after 30 steps" in log
+    assert (status := folder.status()) is not None
+    assert (status.step, status.world_size) == (30, 2)
