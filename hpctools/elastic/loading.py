@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hpctools.errors import ElasticError
 
 AHEAD = 2
 """Pieces that each loading process is asked for ahead of the training."""
+SHARED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,16 @@ def _serve(connection: Connection, source: Source, turn: Any, number: int) -> No
     while True:
         asked, piece, mark = connection.recv()
         if asked == turn.value:
-            connection.send((asked, piece, _attempt(source, piece, mark, number)))
+            _send(connection, (asked, piece, _attempt(source, piece, mark, number)))
+
+
+def _send(connection: Connection, answer: tuple[int, Piece, Loaded | ExceptionWrapper]) -> None:
+    """Small batches through the pipe; large ones in shared memory, at the cost of a handshake a tensor."""
+    copied = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    if len(copied) <= SHARED_BYTES:
+        connection.send_bytes(copied)
+    else:
+        connection.send(answer)
 
 
 def _attempt(source: Source, piece: Piece, mark: Mark | None, number: int) -> Loaded | ExceptionWrapper:

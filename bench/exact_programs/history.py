@@ -1,0 +1,134 @@
+"""A short training that writes down what it was fed and what came of it; see bench/histories.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from hpctools import elastic
+
+SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 790, 24, 8, 2, 8
+STEP_SECONDS, LATE_STEP_SECONDS = 0.02, 0.3
+
+parser = argparse.ArgumentParser()
+parser.add_argument("out", type=Path)
+parser.add_argument("--data", choices=("map", "streams"), default="map")
+parser.add_argument("--num-workers", type=int, default=0)
+parser.add_argument("--mode", choices=("exact", "fast"), default="exact")
+args = parser.parse_args()
+worker = os.environ.get("HPCTOOLS_WORKER", "lone")
+hurry = args.out / "hurry"
+
+
+def sample(number: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+    """A sample with noise from each generator."""
+    noise = random.random() + float(numpy.random.rand())  # noqa: S311
+    inputs = torch.sin(torch.arange(WIDTH) * (number + 1.0)) + 0.1 * noise * torch.randn(WIDTH)
+    return number, inputs, inputs[:3].sum().reshape(1)
+
+
+class Samples:
+    """Map-style."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        return sample(index)
+
+
+class Stream:
+    """One virtual shard's samples, in order; every third stream is shorter."""
+
+    def __init__(self, index: int, of: int) -> None:
+        self._numbers = range(index, SAMPLES // (2 if index % 3 == 1 else 1), of)
+        self._place = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """How many were read."""
+        return {"place": self._place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from there."""
+        self._place = state["place"]
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> tuple[int, torch.Tensor, torch.Tensor]:
+        if self._place >= len(self._numbers):
+            raise StopIteration
+        self._place += 1
+        return sample(self._numbers[self._place - 1])
+
+
+class Streams:
+    """One stream for each virtual shard."""
+
+    def shard(self, index: int, of: int) -> Stream:
+        """Stream number `index`."""
+        return Stream(index, of)
+
+
+class Model(nn.Module):
+    """With dropout, and a buffer that every forward pass changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 1))
+        self.mean: torch.Tensor
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """One number a sample."""
+        self.mean += 0.1 * (inputs.mean(0) - self.mean)
+        prediction: torch.Tensor = self.layers(inputs - self.mean)
+        return prediction
+
+
+def pause(step: int, fed: set[int]) -> None:
+    """Once a step: as long as a step takes, longer in the second half, until the history is through."""
+    if step not in fed and not hurry.exists():
+        fed.add(step)
+        half = SAMPLES // BATCH
+        time.sleep(STEP_SECONDS if step < half else LATE_STEP_SECONDS)
+
+
+def train(note: Any) -> None:
+    """The whole training."""
+    torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    data = Samples() if args.data == "map" else Streams()
+    sizes: dict[str, Any] = {"batch_size": BATCH, "epochs": EPOCHS, "shards": SHARDS, "seed": 7}
+    options = {"mode": args.mode, "num_workers": args.num_workers, "scheduler": scheduler}
+    loader = elastic.Loader(model, optimizer, data, **sizes, **options)
+    paused: set[int] = set()
+    for epoch in range(EPOCHS):
+        for numbers, inputs, targets in loader:
+            note(fed=numbers.tolist(), step=loader.step + 1, epoch=epoch)
+            pause(loader.step, paused)
+            if not loader.backward(nn.functional.mse_loss(model(inputs), targets)):
+                continue
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            drawn = torch.rand(1).item() + random.random()  # noqa: S311
+            result = {"loss": loader.loss.hex(), "drawn": drawn, "committed": loader.indices}
+            note(step=loader.step, epoch=epoch, world=loader.world_size, **result)
+    weights = {name: each.tolist() for name, each in model.state_dict().items()}
+    note(final=weights, lr=scheduler.get_last_lr())
+
+
+with (args.out / f"{worker}.jsonl").open("a", buffering=1) as ledger:
+    train(lambda **values: ledger.write(json.dumps({"worker": worker, "pid": os.getpid(), **values}) + "\n"))
