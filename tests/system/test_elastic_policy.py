@@ -1,0 +1,113 @@
+"""Sizes, limits and arrays of elastic runs on the real Slurm: what is taken, what ends when, what is "
+"refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.slurm.run import Completed
+from hpctools.slurm.types import Job
+from tests.system.harness import Cluster, until
+from tests.system.test_elastic import TRAIN, active, refused, run_folder, submit
+
+PERSON = "dl2"
+WHOLE = ("--partition=dl", "--exclusive", "--time=10")
+TRAINING = ("--", "python", "train.py", "--steps", "5000", "--delay", "0.01")
+
+
+@pytest.fixture
+def person(cluster: Cluster) -> Iterator[str]:
+    """Somebody of dl with the training in their home; leaves no jobs to the next test."""
+    for source in TRAIN.glob("*.py"):
+        cluster.give(PERSON, source.name, source.read_text())
+    yield PERSON
+    for user in (PERSON, "cv2"):
+        cluster.inside("scancel", f"--user={user}", check=False)
+        until(lambda user=user: not active(cluster, user) or None, 60)  # type: ignore[misc]
+
+
+def running(cluster: Cluster, person: str) -> dict[int, Job]:
+    return {job.id: job for job in cluster.jobs(person) if job.state == "RUNNING"}
+
+
+def has_workers(folder: RunFolder, count: int) -> bool | None:
+    status = folder.status()
+    return (status is not None and status.world_size == count) or None
+
+
+def test_a_preemptor_takes_the_last_step_and_replicas_end_with_the_run(cluster: Cluster, person: str) -> None:
+    """Of 6 nodes a run has 1, then 2, then 5; one is free. Who needs 3 takes the last step."""
+    folder = run_folder(cluster, person, submit(cluster, person, *WHOLE, "--nodes=1,2,5", *TRAINING))
+    until(lambda: has_workers(folder, 5), 60)
+    jobs = running(cluster, person)
+    baseline = folder.jobs()[0].job_id
+    second, last = (
+        next(job for job in jobs.values() if job.id != baseline and len(job.nodes) == n) for n in (1, 3)
+    )
+    cluster.inside("scontrol", "update", f"jobid={baseline}", "timelimit=6", user=person)
+    until(lambda: all(job.time_limit == 6 for job in running(cluster, person).values()) or None, 40)
+    urgent = cluster.submit(
+        "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=3", "--wrap=sleep 60"
+    )
+    until(lambda: cluster.job(urgent, "cv2").state == "RUNNING" or None, 40)
+    until(lambda: has_workers(folder, 2), 40)
+    assert running(cluster, person).keys() == {baseline, second.id}
+    assert cluster.job(last.id, person).state in ("COMPLETED", "PREEMPTED", "COMPLETING")
+    # It waits for room again, and would not outlive the run.
+    waiting = until(lambda: next((j for j in cluster.jobs(person) if j.state == "PENDING"), None), 40)
+    assert waiting.time_limit is not None
+    assert waiting.time_limit <= 6
+    cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
+
+
+def test_an_array_is_a_run_for_each_index_one_at_a_time_and_others_wait_for_it(
+    cluster: Cluster, person: str
+) -> None:
+    line = 'echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT" > index-$HPCTOOLS_ARRAY_INDEX; sleep 1'
+    words = ["--partition=dl", "--time=5", "--output=/dev/null", "--nodes=1:1", "--array=3-4%1", "--parsable"]
+    done = submit(cluster, person, *words, "--", "sh", "-c", line)
+    first, second = (int(job) for job in done.stdout.split())
+    runs = sorted((cluster.home(person) / ".hpctools" / "runs").glob("*_[34]"))
+    assert [RunFolder(run).jobs()[0].job_id for run in runs] == [first, second]
+    array = runs[0].name.removesuffix("_3")
+    plain = [
+        "--partition=dl",
+        "--time=5",
+        "--output=/dev/null",
+        "--parsable",
+        f"--dependency=afterok:{array}",
+    ]
+    after = int(submit(cluster, person, *plain, "--", "true").stdout)
+    assert cluster.job(after, person).reason == "Dependency"
+    ended = [cluster.ended(job, person, 60) for job in (first, second, after)]
+    assert [job.state for job in ended] == ["COMPLETED"] * 3
+    started = [job.started or 0 for job in ended]
+    assert started[0] + 1 <= started[1] < started[2]
+    home = cluster.home(person)
+    assert [(home / f"index-{n}").read_text() for n in (3, 4)] == ["3 of 2\n", "4 of 2\n"]
+
+
+def test_what_the_cluster_would_never_allow_is_refused_before_there_is_anything(cluster: Cluster) -> None:
+    """The lab nlp-lab-b may have 2 nodes at a time and 16 GPUs; its people's jobs last a day at most."""
+    person = lab_member(cluster)
+
+    def asked(*words: str) -> Completed:
+        return submit(cluster, person, "--partition=nlp", *words, "--", "true")
+
+    refused(asked("--nodes=1:4"), r"takes up to 4 nodes and account nlp-lab-b may have 2 .* at most 2 nodes$")
+    refused(asked("--nodes=1:2", "--gpus-per-node=9"), r"up to 18 GPUs and account nlp-lab-b may have 16")
+    refused(asked("--nodes=1:2", "--time=1-12"), r"--time asks for 2160 minutes and .* allows 1440; give")
+    policy = "elasticPolicy:\n  minReplicas: 1\n  maxReplicas: 2\n  gracefulShutdownTimeoutInSeconds: 600\n"
+    cluster.give(person, "policy.yaml", policy)
+    refused(asked("--elastic-policy=policy.yaml"), r"policy.yaml line 4: .* 600, and Slurm leaves .* 8 s")
+    assert active(cluster, person) == []
+    assert not list((cluster.home(person) / ".hpctools").glob("runs/*"))
+
+
+def lab_member(cluster: Cluster) -> str:
+    said = cluster.inside("sacctmgr", "-nP", "show", "assoc", "account=nlp-lab-b", "format=user").stdout
+    return next(user for user in said.split() if re.fullmatch(r"nlp\d+", user))
