@@ -39,8 +39,10 @@ from hpctools.slurm.client import SlurmClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
+SAVED = ("saved", "resumed")
 SAVE_RESERVE = 1.5  # of the grace time, for the way out
 WISH_SECONDS = 0.5
+LAST_SECONDS = 60.0
 EXIT_CODES = {"finished": 0, "failed": 1, "cancelled": 143}
 
 
@@ -73,6 +75,7 @@ class Coordinator:
         self._connections = Connections(run, hearing, exits)
         self._acting = Acting(run, hearing, exits, self._connections)
         self._next_wish = 0.0
+        self._saved_at_end = False
         run.carry_out = self._carry_out
         if spec.mode == "restart":
             run.restart = _restart_mode(run, takes_over=term > 1)
@@ -130,7 +133,7 @@ class Coordinator:
         else:
             run.journal.resume()
             run.payback.history.restore({"event": each.event, **each.detail} for each in _events(run.folder))
-            run.has_checkpoint = any(each.event == "saved" for each in _events(run.folder))
+            run.has_checkpoint = any(each.event in SAVED for each in _events(run.folder))
             run.membership.take_over(run.journal.status.generation, time.monotonic())
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)
         run.journal.flush(time.monotonic())
@@ -253,8 +256,17 @@ class Coordinator:
             self._connections.show_life(now)
             last = now
             self._hear_wishes(now)
+            self._save_before_time_is_up()
             self._decide(now)
             run.journal.flush(now)
+
+    def _save_before_time_is_up(self) -> None:
+        """What is saved a minute before Slurm ends the baseline job, another run can resume from."""
+        end = self._run.replicas.end
+        if end is not None and end - time.time() < LAST_SECONDS and not self._saved_at_end:
+            self._saved_at_end = True
+            seconds = max(0.0, end - time.time())
+            self._run.order_save("the run's time is nearly up", urgent=False, seconds=seconds)
 
     def _decide(self, now: float) -> None:
         run = self._run

@@ -133,6 +133,11 @@ class Replicas:
             self._wake.clear()
             await _wait_at_most(self._wake, LOOK_SECONDS)
 
+    @property
+    def end(self) -> float | None:
+        """When Slurm will end the baseline job, Unix seconds; None: never, or not yet known."""
+        return self._end
+
     def stop(self) -> None:
         """Submit no more."""
         self._stopped = True

@@ -12,12 +12,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.group import Group, Store, Task, join_store, link, open_store
+from hpctools.elastic.group import Group, Task
+from hpctools.elastic.links import Links
+from hpctools.elastic.orders import Commit, Orders
 from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
 from hpctools.elastic.state import move_state
@@ -25,18 +26,6 @@ from hpctools.elastic.timing import StepClock
 
 RELEASE_SECONDS = 5.0
 NO_STATE = -1
-
-
-@dataclass(frozen=True)
-class _Commit:
-    generation: int
-    agree: bool
-    leave: bool = False
-    stay: bool = False
-    report: bool = False
-    send_to: tuple[int, ...] = ()
-    receive_from: int | None = None
-    arrived: float = 0.0
 
 
 class RunSession:
@@ -69,26 +58,16 @@ class RunSession:
         self._trains = False
         self._is_ready = self._is_done = self._has_left = False
         self._broken = 0
-        self._seen = 0
         self.term = 0
         self._retired: Group | None = None
         self._has_state = False
-        self._links: dict[int, Group] = {}
-        self._linked_after: dict[int, float] = {}
-        self._places: dict[int, tuple[int, int]] = {}
-        self._commits: dict[int, _Commit] = {}
-        self._recover = 0
-        self._roll_backs: dict[int, dict[str, Any]] = {}
-        self._order: Message | None = None
-        self._ready_for = 0
+        self._orders = Orders()
         self._agreed = 0
-        self._end: str | None = None
-        self._finished = False
         self._exchanging = False
         self._clock = StepClock()
         self._termination = Termination()
-        self._host = own_address()[1]
         die_with_parent()
+        self._links = Links(own_address()[1], self._changed, self.tell)
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
         # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised
         # has left, and must not be taken for frozen and killed.
@@ -150,7 +129,7 @@ class RunSession:
     def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
         """Do in the group's thread what all ranks do within a step; None: we were called away."""
         group = self.group
-        if not self._finished:
+        if not self._orders.finished:
             return self._runner(group.number)(group, lambda: work(group))
         # The training is complete, and those that are ready sooner end the run; nobody is called away.
         task = group.begin(lambda: work(group), self._notify)
@@ -163,23 +142,23 @@ class RunSession:
         self._clock.step_ended(time.monotonic())
         self._report(self._clock.result(at_once=True))
         self._channel.send("beat", **self._beat())
-        while not self._finished:
+        while not self._orders.finished:
             with self._changed:
                 self._is_done = True
             self._channel.send("done", step=self._state.completed)
-            self._wait(lambda: self._finished or self._must_rejoin())
-            if not self._finished:
+            self._wait(lambda: self._orders.finished or self._must_rejoin())
+            if not self._orders.finished:
                 self._go_if_told()
                 self._rejoin()
 
     @property
     def ready_for(self) -> int:
         """The highest generation that we may switch to when all others may, too."""
-        return self._ready_for
+        return self._orders.ready_for
 
     def take_order(self) -> Message | None:
         """The coordinator's last order to save, once."""
-        order, self._order = self._order, None
+        order, self._orders.save = self._orders.save, None
         return order
 
     def tell(self, kind: str, **fields: Any) -> None:
@@ -201,12 +180,12 @@ class RunSession:
 
     def _admission(self) -> int | None:
         """The newest generation that lets us in."""
-        let_in = [each.generation for each in self._commits.values() if not each.agree]
+        let_in = [each.generation for each in self._orders.commits.values() if not each.agree]
         newest = max(let_in, default=0)
-        return newest if newest > self._standing and newest >= self._recover else None
+        return newest if newest > self._standing and newest >= self._orders.recover else None
 
     def _switch(self, generation: int) -> None:
-        commit = self._commits[generation]
+        commit = self._orders.commits[generation]
         try:
             if commit.leave:
                 self._hand_over(commit)
@@ -219,28 +198,28 @@ class RunSession:
     def _rejoin(self) -> None:
         """Park until the generation that recovers the run is in force, and be part of it."""
         while self._must_rejoin():
-            generation = self._recover
+            generation = self._orders.recover
             with self._changed:
                 self._is_done = False
-            self._go_back(self._roll_backs.get(generation))
+            self._go_back(self._orders.roll_backs.get(generation))
             completed = self._state.completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
-            self._wait_parked(lambda: self._admission() is not None or self._recover > generation)  # noqa: B023
+            self._wait_parked(lambda: self._admission() is not None or self._orders.recover > generation)  # noqa: B023
             self._go_if_told()
             admission = self._admission()
-            if self._recover > generation or admission is None:
+            if self._orders.recover > generation or admission is None:
                 continue
             try:
-                self._take_part(self._commits[admission])
+                self._take_part(self._orders.commits[admission])
             except RuntimeError as error:
                 self._await_recovery(admission, error)
 
-    def _take_part(self, commit: _Commit) -> bool:
+    def _take_part(self, commit: Commit) -> bool:
         """Move the state and train in the generation from now on; False: called away."""
         begun = time.monotonic()
         if commit.agree:
             self._channel.send("switching", generation=commit.generation)
-        group = self._links[commit.generation]
+        group = self._links.groups[commit.generation]
         if not self._have_moved(group, commit):
             return False
         self._has_state = True
@@ -252,10 +231,10 @@ class RunSession:
 
     def _go_back(self, roll_back: Mapping[str, Any] | None) -> None:
         state = self._state
-        if roll_back is not None and self._has_state and isinstance(state, Restorable):
-            self._has_state = state.roll_back(**roll_back)
+        if roll_back is not None and isinstance(state, Restorable):  # also who has none keeps the skipped steps
+            self._has_state = state.roll_back(**roll_back) and self._has_state
 
-    def _have_moved(self, group: Group, commit: _Commit) -> bool:
+    def _have_moved(self, group: Group, commit: Commit) -> bool:
         """Have the state where the generation needs it; False: called away."""
         if isinstance(self._state, Resharding):
             before = self._group if commit.agree else None
@@ -268,7 +247,7 @@ class RunSession:
             self._state.load(moved)
         return moved is not None
 
-    def _move_state(self, group: Group, commit: _Commit) -> Mapping[str, Any]:
+    def _move_state(self, group: Group, commit: Commit) -> Mapping[str, Any]:
         # All that hold the state serve their part of it to all that do not.
         moved: Mapping[str, Any] | None = None
         if group.world > 1:
@@ -282,10 +261,9 @@ class RunSession:
         with self._changed:
             self._retired, self._group = self._group, group
             self._standing, self._trains = group.number, True
-        for generation in [each for each in self._links if each <= group.number]:
-            del self._links[generation]
+        self._links.forget(group.number)
 
-    def _hand_over(self, commit: _Commit) -> None:
+    def _hand_over(self, commit: Commit) -> None:
         state, generation = self._state, commit.generation
         if isinstance(state, Resharding) and not state.move(self.group, None, self._runner(generation)):
             self._rejoin()
@@ -307,13 +285,13 @@ class RunSession:
             self._has_left, self._trains = True, False
         self._channel.send("left", generation=generation)
         with self._changed:
-            self._changed.wait_for(lambda: self._end is not None, RELEASE_SECONDS)
+            self._changed.wait_for(lambda: self._orders.end is not None, RELEASE_SECONDS)
         raise SystemExit(0)
 
-    def _measure(self, commit: _Commit, begun: float) -> None:
+    def _measure(self, commit: Commit, begun: float) -> None:
         now = time.monotonic()
         phases = {
-            "link": self._linked_after.get(commit.generation, 0.0),
+            "link": self._links.seconds.get(commit.generation, 0.0),
             "agree": begun - commit.arrived,
             "state": now - begun,
         }
@@ -327,19 +305,19 @@ class RunSession:
 
     def _wait(self, until: Callable[[], bool]) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: until() or self._end is not None)
+            self._changed.wait_for(lambda: until() or self._orders.end is not None)
 
     def _wait_parked(self, until: Callable[[], bool]) -> None:
         """Nothing changes the state meanwhile, so it can be saved."""
         while True:
-            self._wait(lambda: until() or self._order is not None)
-            if self._order is None or not isinstance(self._state, Restorable):
+            self._wait(lambda: until() or self._orders.save is not None)
+            if self._orders.save is None or not isinstance(self._state, Restorable):
                 return
             self._state.save_as_ordered()
 
     def _outcome(self, task: Task[Any], generation: int) -> Any:
         """What the task returns; None when we are called away from the generation before."""
-        self._wait(lambda: task.finished or self._recover > generation)
+        self._wait(lambda: task.finished or self._orders.recover > generation)
         if task.finished:
             return task.result()
         self._go_if_told()
@@ -356,17 +334,17 @@ class RunSession:
         with self._changed:
             self._broken = max(self._broken, generation)
         self._channel.send("failed", generation=generation, reason=str(error)[:500])
-        self._wait(lambda: self._recover > generation)
+        self._wait(lambda: self._orders.recover > generation)
         self._go_if_told()
 
     def _must_rejoin(self) -> bool:
-        return self._recover > self._standing
+        return self._orders.recover > self._standing
 
     def _go_if_told(self) -> None:
-        if self._end is not None and not self._finished:
-            if self._order is not None and self._has_state and isinstance(self._state, Restorable):
+        if self._orders.end is not None and not self._orders.finished:
+            if self._orders.save is not None and self._has_state and isinstance(self._state, Restorable):
                 self._state.save_as_ordered()
-            raise SystemExit(self._end or 0)
+            raise SystemExit(self._orders.end or 0)
 
     def _notify(self) -> None:
         with self._changed:
@@ -386,7 +364,7 @@ class RunSession:
         """Who we are and how we stand: `assembly.Returned`."""
         with self._changed:
             group = self._group
-            committed = max(self._commits, default=0)
+            orders = self._orders
             return {
                 "worker": self._worker,
                 "pid": os.getpid(),
@@ -396,11 +374,11 @@ class RunSession:
                 "rank": group.rank if group is not None else 0,
                 "world": group.world if group is not None else 0,
                 "completed": self._state.completed if self._has_state else NO_STATE,
-                "seen": max(self._recover, committed, self._seen),
-                "pending": self._recover > self._standing or committed > self._standing,
+                "seen": orders.seen,
+                "pending": max([orders.recover, *orders.commits]) > self._standing,
                 "broken": self._broken > 0 and self._broken >= self._standing,
                 "done": self._is_done,
-                "finished": self._finished,
+                "finished": self._orders.finished,
                 "left": self._has_left,
             }
 
@@ -408,66 +386,14 @@ class RunSession:
         self.term = term
 
     def _on_message(self, message: Message) -> None:
-        kind = message.pop("kind")
         with self._changed:
-            if kind == "form":
-                self._on_form(**message)
-            elif kind == "park":
-                self._recover = max(self._recover, int(message["generation"]))
-            elif kind == "link":
-                generation = int(message["generation"])
-                self._begin_link(generation, lambda: join_store(message["host"], message["port"]))
-            elif kind == "commit":
-                self._on_commit(message)
-            elif kind in ("release", "stop"):
-                self._end = self._end or ""
-            elif kind == "finish":
-                self._finished = True
-            elif kind == "save" and isinstance(self._state, Restorable):
-                self._order = message
-            elif kind == "save":
+            if message["kind"] == "link":
+                self._links.join(message["generation"], message["host"], message["port"])
+            elif message["kind"] == "save" and not isinstance(self._state, Restorable):
                 self._channel.send("unsaved", step=self._state.completed, why="this training saves by itself")
+            else:
+                self._orders.note(message)
+            if message["kind"] == "form":
+                rank, world = int(message["rank"]), int(message["world"])
+                self._links.form(int(message["generation"]), rank, world, self._orders.commits)
             self._changed.notify_all()
-
-    def _on_form(self, generation: int, rank: int, world: int, recover: bool, **more: Message) -> None:
-        self._places[generation] = (rank, world)
-        self._seen = max(self._seen, generation)
-        self._roll_backs |= {generation: more["roll_back"]} if "roll_back" in more else {}
-        for older in [each for each in self._links if each < generation and each not in self._commits]:
-            del self._links[older]
-        if recover:
-            self._recover = max(self._recover, generation)
-        if world == 1:
-            self._begin_link(generation, lambda: None)
-        elif rank == 0:
-            self._begin_link(generation, lambda: self._offer_store(generation))
-
-    def _on_commit(self, message: Message) -> None:
-        send_to = tuple(message.pop("send_to", ()))
-        commit = _Commit(**message, send_to=send_to, arrived=time.monotonic())
-        self._commits[commit.generation] = commit
-        if commit.agree:
-            self._ready_for = max(self._ready_for, commit.generation)
-
-    def _offer_store(self, generation: int) -> Store:
-        store = open_store(self._host)
-        self._channel.send("store", generation=generation, host=self._host, port=store.port)
-        return store
-
-    def _begin_link(self, generation: int, store: Callable[[], Store]) -> None:
-        threading.Thread(
-            target=self._link, args=(generation, store), name=f"elastic-link-{generation}", daemon=True
-        ).start()
-
-    def _link(self, generation: int, store: Callable[[], Store]) -> None:
-        begun = time.monotonic()
-        rank, world = self._places[generation]
-        try:
-            group = link(generation, rank, world, store(), self._host)
-        except RuntimeError as error:
-            self._channel.send("link_failed", generation=generation, reason=str(error)[:500])
-            return
-        with self._changed:
-            self._links[generation] = group
-            self._linked_after[generation] = time.monotonic() - begun
-        self._channel.send("linked", generation=generation)

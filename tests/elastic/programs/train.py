@@ -42,10 +42,10 @@ from hpctools import elastic  # noqa: E402
 if is_replica:
     time.sleep(args.slow_start)
 if args.die_linking and is_replica and not args.die_linking.exists():
-    from hpctools.elastic import run_session
+    from hpctools.elastic import links
 
     args.die_linking.touch()
-    run_session.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    links.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Samples:

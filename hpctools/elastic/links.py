@@ -1,0 +1,73 @@
+"""The groups of generations to come: linked in threads of their own, beside the running training."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from hpctools.elastic.group import Group, Store, join_store, link, open_store
+
+
+class Links:
+    """A worker's groups that are linked, or on their way.
+
+    Args:
+        host: our own address, which the others connect to.
+        changed: held while a group is added, and notified.
+        say: sends a message to the coordinator.
+
+    Attributes:
+        groups: those that are linked and not yet in force, by generation.
+        seconds: how long linking took, by generation.
+    """
+
+    def __init__(self, host: str, changed: threading.Condition, say: Callable[..., None]) -> None:
+        self._host = host
+        self._changed = changed
+        self._say = say
+        self._places: dict[int, tuple[int, int]] = {}
+        self.groups: dict[int, Group] = {}
+        self.seconds: dict[int, float] = {}
+
+    def form(self, generation: int, rank: int, world: int, committed: Collection[int]) -> None:
+        """Our place in a generation; older ones that were not committed have been given up."""
+        self._places[generation] = (rank, world)
+        for older in [each for each in self.groups if each < generation and each not in committed]:
+            del self.groups[older]
+        if world == 1:
+            self._begin(generation, lambda: None)
+        elif rank == 0:
+            self._begin(generation, lambda: self._offer_store(generation))
+
+    def join(self, generation: int, host: str, port: int) -> None:
+        """Rank 0 of a generation offers its store there."""
+        self._begin(generation, lambda: join_store(host, port))
+
+    def forget(self, generation: int) -> None:
+        """A generation is in force: it and those before it are on their way no more."""
+        for older in [each for each in self.groups if each <= generation]:
+            del self.groups[older]
+
+    def _offer_store(self, generation: int) -> Store:
+        store = open_store(self._host)
+        self._say("store", generation=generation, host=self._host, port=store.port)
+        return store
+
+    def _begin(self, generation: int, store: Callable[[], Store]) -> None:
+        threading.Thread(
+            target=self._link, args=(generation, store), name=f"elastic-link-{generation}", daemon=True
+        ).start()
+
+    def _link(self, generation: int, store: Callable[[], Store]) -> None:
+        begun = time.monotonic()
+        rank, world = self._places[generation]
+        try:
+            group = link(generation, rank, world, store(), self._host)
+        except RuntimeError as error:
+            self._say("link_failed", generation=generation, reason=str(error)[:500])
+            return
+        with self._changed:
+            self.groups[generation] = group
+            self.seconds[generation] = time.monotonic() - begun
+        self._say("linked", generation=generation)

@@ -1,0 +1,88 @@
+"""What the coordinator has told a worker to do, as the training's thread finds it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from hpctools.elastic.protocol import Message
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The order to be part of a generation, or to leave before it.
+
+    Attributes:
+        agree: whether all switch in the same step, which their exchange agrees on; else at once.
+        leave, stay: whether we are not in it, and whether we stand by instead of going.
+        report: whether we measure the resize.
+        send_to: ranks that receive the state from us.
+        receive_from: the rank that gives it to us.
+        arrived: when the order came, seconds of the monotonic clock.
+    """
+
+    generation: int
+    agree: bool
+    leave: bool = False
+    stay: bool = False
+    report: bool = False
+    send_to: tuple[int, ...] = ()
+    receive_from: int | None = None
+    arrived: float = 0.0
+
+
+class Orders:
+    """All orders so far; whoever notes and reads them holds the session's lock.
+
+    Attributes:
+        commits: by generation.
+        recover: the newest generation to park for; 0: none yet.
+        roll_backs: how far to go back before a generation, by generation.
+        save: the last order to save that was not carried out.
+        ready_for: the highest generation that we may switch to when all others may, too.
+        seen: the highest number of a generation that we were told of.
+        end: with which words the process is to end; None: it is not.
+        finished: whether the training is complete for everyone.
+    """
+
+    def __init__(self) -> None:
+        self.commits: dict[int, Commit] = {}
+        self.recover = 0
+        self.roll_backs: dict[int, dict[str, Any]] = {}
+        self.save: Message | None = None
+        self.ready_for = 0
+        self.seen = 0
+        self.end: str | None = None
+        self.finished = False
+
+    def note(self, message: Message) -> None:
+        """An order has come; one that a later release would give is passed over."""
+        kind, fields = message["kind"], {key: value for key, value in message.items() if key != "kind"}
+        self.seen = max(self.seen, int(message.get("generation", 0)))
+        if kind == "form":
+            self._form(fields)
+        elif kind == "park":
+            self.recover = max(self.recover, int(fields["generation"]))
+        elif kind == "commit":
+            self._commit(fields)
+        elif kind in ("release", "stop"):
+            self.end = self.end or ""
+        elif kind == "finish":
+            self.finished = True
+        elif kind == "save":
+            self.save = fields
+
+    def _form(self, fields: Message) -> None:
+        generation = int(fields["generation"])
+        if "roll_back" in fields:
+            self.roll_backs[generation] = fields["roll_back"]
+        if fields["recover"]:
+            self.recover = max(self.recover, generation)
+
+    def _commit(self, fields: Message) -> None:
+        send_to = tuple(fields.pop("send_to", ()))
+        commit = Commit(**fields, send_to=send_to, arrived=time.monotonic())
+        self.commits[commit.generation] = commit
+        if commit.agree:
+            self.ready_for = max(self.ready_for, commit.generation)
