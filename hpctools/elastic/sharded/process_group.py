@@ -168,11 +168,6 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self.allreduce([torch.zeros(1)])
 
     def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:
-        if self._retired:
-            raise ElasticError(
-                "the training uses a model of before a resize",
-                "take loader.model anew in every step, do not keep it in a variable outside the loop",
-            )
         if not self.void:
             into, own = _on_cpu(output), _on_cpu(inputs)
             self._attempt(lambda group: work(group, into, own))
@@ -202,6 +197,18 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     def retire(self) -> None:
         """A later generation is in force: whoever still uses this one is told so."""
         self._retired = True
+
+    def check_in_force(self, *_: object) -> None:
+        """A hook before each forward pass of the model; torch would hide the error of a collective.
+
+        Raises:
+            ElasticError: the model is that of an earlier generation.
+        """
+        if self._retired:
+            raise ElasticError(
+                "the training uses a model of before a resize",
+                "take loader.model anew in every step, do not keep it in a variable outside the loop",
+            )
 
 
 def install(group: ShardGroup, device: str) -> DeviceMesh:

@@ -253,7 +253,9 @@ class Shards:
     def _built(self, group: ShardGroup, *, with_values: bool) -> _Next:
         draw_from(self._setting.seed, "build")
         mesh = install(group, self._setting.device)
-        return _Next(group, built(self._setting.build, mesh, with_values=with_values))
+        trained = built(self._setting.build, mesh, with_values=with_values)
+        trained.model.register_forward_pre_hook(group.check_in_force, prepend=True)
+        return _Next(group, trained)
 
     def _put_in_force(self, fresh: _Next, source: Source, held: Sequence[PartSet], carried: Carried) -> None:
         """The new model takes the place of the old one, and everything unsharded comes to it."""

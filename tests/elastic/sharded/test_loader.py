@@ -1,0 +1,251 @@
+"""The sharded loader as one process, and torch's group of which members are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from hpctools import elastic
+from hpctools.elastic.group import Group
+from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.sharded import process_group
+from hpctools.elastic.sharded.process_group import AFTER, BETWEEN, ShardGroup
+from hpctools.elastic.sharded.trained import built, make_room, part_of, sharded_tensors
+from hpctools.errors import ElasticError
+
+SAMPLES = 28  # in batches of 12: 12, 12 and 4
+
+
+@pytest.fixture(autouse=True)
+def no_group_stays() -> Iterator[None]:
+    """torch's default group belongs to the process, not to a test."""
+    yield
+    process_group.uninstall()
+
+
+class Points:
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.sin(torch.arange(6.0) * (index + 1))
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 5) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.last = nn.Linear(width, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(nn.functional.dropout(torch.relu(self.norm(self.first(inputs))), 0.2, self.training))
+
+
+def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = Net()
+    fully_shard(model.first, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+
+
+def loader_for(make: Any = build, **options: Any) -> elastic.ShardedLoader:
+    return elastic.ShardedLoader(
+        make, Points(), **{"batch_size": 12, "epochs": 2, "shards": 2, "seed": 3, **options}
+    )
+
+
+def train(loader: Any, model: Callable[[], nn.Module], optimizer: torch.optim.Optimizer) -> list[float]:
+    losses = []
+    for _ in range(2):
+        for inputs in loader:
+            if loader.backward(model()(inputs).square().mean()):
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loader.loss)
+                written(loader)
+    return losses
+
+
+def written(loader: Any) -> None:
+    """Wait for the checkpoint that is being written: the next one would be left out meanwhile."""
+    if (keeper := getattr(loader, "_shard_keeper", None)) is not None:
+        keeper.close()
+
+
+def test_one_process_does_what_the_loader_of_whole_models_does() -> None:
+    """Same batches, same dropout, same buffers, gradients of the mean also in the smaller last batch."""
+    sharded = loader_for()
+    losses = train(sharded, lambda: sharded.model, sharded.optimizer)
+    draw_from(3, "build")
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    whole = elastic.Loader(model, optimizer, Points(), batch_size=12, epochs=2, shards=2, seed=3)
+    expected = train(whole, lambda: model, optimizer)
+    assert len(expected) == 6
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), rtol=1e-5, atol=0.0)
+    for name, tensor in sharded.model.state_dict().items():
+        value = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Interrupted after step 5 of 6: the next process begins with the state after step 4."""
+    whole = loader_for()
+    expected = train(whole, lambda: whole.model, whole.optimizer)
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=2)
+    first = loader_for(checkpoint=settings)
+    for _ in range(2):
+        for inputs in first:
+            if first.backward(first.model(inputs).square().mean()):
+                first.optimizer.step()
+                first.optimizer.zero_grad()
+                written(first)
+            if first.step == 5:
+                break
+    second = loader_for(checkpoint=settings)
+    assert second.step == 4
+    assert train(second, lambda: second.model, second.optimizer) == expected[4:]
+
+
+def test_a_damaged_checkpoint_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=2, keep=9)
+    loader = loader_for(checkpoint=settings)
+    train(loader, lambda: loader.model, loader.optimizer)
+    newest = max(tmp_path.glob("step-*"))
+    data = bytearray((newest / "shards-00000.bin").read_bytes())
+    data[40] ^= 1
+    (newest / "shards-00000.bin").write_bytes(data)
+    again = loader_for(checkpoint=settings)
+    assert again.step == int(newest.name.partition("-")[2]) - 2
+    assert "shards-00000.bin has another checksum" in capsys.readouterr().err
+
+
+def void_group(world: int = 2) -> ShardGroup:
+    """A group whose next collective finds the other rank gone."""
+
+    def fail(work: Callable[[Group], None]) -> bool:
+        raise RuntimeError("connection closed by peer")
+
+    return ShardGroup(0, world, fail)
+
+
+def test_a_pass_over_a_broken_group_runs_through_and_is_known_to() -> None:
+    group = void_group()
+    trained = built(build, process_group.install(group, "cpu"), with_values=True)
+    loss = trained.model(torch.ones(4, 6)).square().mean()
+    loss.backward()
+    assert group.void
+    assert str(group.error) == "connection closed by peer"
+    assert torch.isfinite(loss)
+
+
+def test_called_away_is_no_error() -> None:
+    group = ShardGroup(0, 2, lambda _: False)
+    process_group.install(group, "cpu")
+    tensor = torch.ones(3)
+    torch.distributed.all_reduce(tensor)
+    assert (group.void, group.error) == (True, None)
+    assert torch.equal(tensor, torch.zeros(3))
+
+
+def test_results_between_two_steps_are_no_numbers_and_after_the_last_there_are_none() -> None:
+    group = void_group()
+    process_group.install(group, "cpu")
+    group.phase = BETWEEN
+    tensor = torch.ones(3)
+    torch.distributed.all_reduce(tensor)
+    assert tensor.isnan().all()
+    group.phase = AFTER
+    with pytest.raises(ElasticError, match=r"after the training failed: connection closed by peer"):
+        torch.distributed.all_reduce(tensor)
+
+
+def test_a_model_of_before_a_resize_is_refused() -> None:
+    old = loader_for().model
+    loader_for()
+    with pytest.raises(ElasticError, match=r"take loader\.model anew"):
+        old(torch.ones(4, 6))
+
+
+def test_without_values_nothing_is_drawn() -> None:
+    """What is built to be filled draws no random numbers, and `torch.nn.init` is as before afterwards."""
+    before = nn.init.uniform_
+    mesh = process_group.install(void_group(1), "cpu")
+    draw_from(1)
+    built(build, mesh, with_values=False)
+    after = torch.rand(1)
+    draw_from(1)
+    assert torch.equal(after, torch.rand(1))
+    assert nn.init.uniform_ is before
+
+
+def test_each_generation_has_its_own_mesh() -> None:
+    """DTensor keeps what it found out for a mesh: one of the same ranks must not be taken for the same."""
+    meshes = [process_group.install(ShardGroup(rank, 2, None), "cpu") for rank in (0, 1)]
+    assert meshes[0] != meshes[1]
+    trained = built(build, meshes[1], with_values=True)
+    part = part_of(sharded_tensors(trained)["model last.weight"])
+    assert (part.offsets, part.sizes) == ((1, 0), (0, 5))
+
+
+def plain_model(_: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def layers_only(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = Net()
+    fully_shard(model.first, mesh=mesh)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (plain_model, "returned a model that is not sharded"),
+        (layers_only, r"parameter norm\.weight is trained but not sharded"),
+    ],
+)
+def test_models_whose_gradients_nobody_would_add_up_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(ElasticError, match=said):
+        loader_for(make)
+
+
+def test_another_model_at_a_later_build_is_refused() -> None:
+    mesh = process_group.install(void_group(1), "cpu")
+    examples = {
+        name: part_of(each) for name, each in sharded_tensors(built(build, mesh, with_values=True)).items()
+    }
+
+    def wider(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = Net(width=7)
+        fully_shard(model, mesh=mesh)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    with pytest.raises(ElasticError, match=r"model first\.\w+ of shape \(7"):
+        make_room(built(wider, mesh, with_values=False), examples)
+
+
+def test_exact_mode_and_streams_are_refused_with_the_reason() -> None:
+    with pytest.raises(ElasticError, match="rank by rank, so their rounding depends on how many there are"):
+        loader_for(mode="exact")
+    with pytest.raises(ElasticError, match="the data set has no length"):
+        elastic.ShardedLoader(build, iter([]), batch_size=2, epochs=1)  # type: ignore[arg-type]
+
+
+def test_a_group_of_the_training_itself_is_said() -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ElasticError, match=r"has called torch\.distributed\.init_process_group"):
+            loader_for()
+    finally:
+        torch.distributed.destroy_process_group()
