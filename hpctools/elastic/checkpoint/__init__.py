@@ -7,7 +7,7 @@ turns a training's state into files and back (`keeper`, `saver`, `tensors`) is l
 from __future__ import annotations
 
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
-from hpctools.elastic.checkpoint.place import can_begin_again, place_of, resume_source, settings_of
+from hpctools.elastic.checkpoint.place import place_of, resume_source, settings_of
 from hpctools.elastic.checkpoint.selection import Found, newest
 from hpctools.elastic.checkpoint.settings import Checkpoint, parse
 
@@ -15,7 +15,6 @@ __all__ = [
     "Checkpoint",
     "Found",
     "Saved",
-    "can_begin_again",
     "grace_warning",
     "newest",
     "parse",

@@ -99,7 +99,8 @@ class Keeper:
         self._known_step = 0
         self._most_steps: int | None = None
         self._last: Saved | None = None
-        self._told_grace = self._told_slow = False
+        self._put_off: Order | None = None
+        self._told_grace = self._told_slow = self._told_broken = self._is_registered = False
 
     def begin(self) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
@@ -131,13 +132,17 @@ class Keeper:
         """
         if sound:
             self._snapshots.consider(step, self._capture)
-        order = self._desk.take_order()
-        if order is not None and sound:
-            self._obey(order, step)
-        elif order is not None:
-            self._desk.tell("unsaved", step=step, why=f"{order.why}; its loss is not finite")
-        elif sound and self._desk.saves and self._is_due(step):
-            self._save(step, "interval")
+        order = self._desk.take_order() or self._put_off
+        self._put_off = None
+        try:
+            if order is not None and sound:
+                self._obey(order, step)
+            elif order is not None:
+                self._desk.tell("unsaved", step=step, why=f"{order.why}; its loss is not finite")
+            elif sound and self._desk.saves and self._is_due(step):
+                self._save(step, "interval")
+        except ElasticError as error:  # of making the store's client; the training need not know
+            self._cannot_save(error)
 
     def roll_back(self, to_step: int, completed: int) -> Any | None:
         """The newest state of at most `to_step` steps in this worker's memory.
@@ -160,7 +165,7 @@ class Keeper:
         """
         if self._most_steps is None:
             return
-        self._most_steps = None
+        self._most_steps = self._last = None
         self._known_step = step
         if self._desk.saves:
             origin = self._desk.origin
@@ -191,7 +196,11 @@ class Keeper:
 
     def _obey(self, order: Order, step: int) -> None:
         deadline = time.monotonic() + order.seconds
-        self._saver.wait(order.seconds)
+        if order.urgent:
+            self._saver.wait(order.seconds)
+        elif self._saver.is_busy:
+            self._put_off = order
+            return
         if self._last is not None and self._last.step == step:
             self._desk.tell("saved", **self._last.to_json())
             return
@@ -204,7 +213,8 @@ class Keeper:
 
     def _save(self, step: int, why: str) -> None:
         self._next_begun = time.monotonic()
-        if self._last is None:
+        if not self._is_registered:
+            self._is_registered = True
             # A thread in mid-write at Python's end could take the process down with an error.
             atexit.register(self.close, finished=False)
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
@@ -228,6 +238,11 @@ class Keeper:
                 f"{self._place} is too slow: a checkpoint is still being written {late:.0f} s after it was "
                 "due; give faster storage or a longer interval (checkpoint: intervalInSeconds)"
             )
+
+    def _cannot_save(self, error: ElasticError) -> None:
+        if not self._told_broken:
+            self._told_broken = True
+            self._warn(f"nothing is saved: {error}; the training goes on without")
 
     def _on_saved(self, saved: Saved) -> None:
         self._last, self._known_step, self._begun = saved, saved.step, self._next_begun

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.checkpoint.selection import candidates, newest
+from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, parse
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
@@ -30,15 +30,6 @@ def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
 def place_of(folder: RunFolder, settings: Checkpoint) -> str:
     """Where a run's checkpoints are written to."""
     return settings.folder or str(folder.path / FOLDER_IN_RUN)
-
-
-def can_begin_again(folder: RunFolder) -> bool:
-    """Whether there is a checkpoint from which a run whose workers are all gone can begin again.
-
-    A place that cannot be read counts as empty.
-    """
-    settings = settings_of(folder.spec(), None)
-    return any(_has_one(place) for place in [*_saved_to(folder), *meant_by(settings.resume_from)])
 
 
 def meant_by(place: str) -> list[str]:
@@ -84,10 +75,3 @@ def _saved_to(folder: RunFolder) -> list[str]:
     said = [str(event.detail.get("where", "")) for event in folder.events() if event.event == "saved"]
     places = [place_of(folder, settings_of(folder.spec(), None)), *(each.rpartition("/")[0] for each in said)]
     return list(dict.fromkeys([*places[-1:], *places[:1]]))
-
-
-def _has_one(place: str) -> bool:
-    try:
-        return newest(place) is not None
-    except ElasticError:
-        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -39,6 +40,7 @@ except ImportError as missing:
 PART_BYTES = 16 << 20
 ATTEMPTS, CONNECT_SECONDS, READ_SECONDS = 5, 10, 60
 LEFTOVER_SECONDS = 3600.0
+STAGING = "hpctools-checkpoint-"
 TAKEN = ("PreconditionFailed", "ConditionalRequestConflict")
 ABSENT = ("NoSuchKey", "404")
 
@@ -88,7 +90,8 @@ class S3Store:
     def begin(self, step: int, label: str) -> Stage:
         """A folder of this machine ($TMPDIR), from which the files are uploaded."""
         with self._telling("write"):
-            return Stage(step, label, Path(tempfile.mkdtemp(prefix="hpctools-checkpoint-")))
+            _remove_left_behind()
+            return Stage(step, label, Path(tempfile.mkdtemp(prefix=STAGING)))
 
     def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
         """Upload them, in parts when they are large."""
@@ -120,7 +123,7 @@ class S3Store:
     @contextlib.contextmanager
     def fetched(self, name: str, manifest: Manifest) -> Iterator[Path]:
         """Downloaded into a folder of this machine ($TMPDIR)."""
-        with tempfile.TemporaryDirectory(prefix="hpctools-checkpoint-") as folder:
+        with tempfile.TemporaryDirectory(prefix=STAGING) as folder:
             with self._telling("read"):
                 for each in manifest.files:
                     target = self._object(f"{name}/{each}")
@@ -203,6 +206,15 @@ class S3Store:
                 f"cannot {what} the checkpoints in {self.where}: {error}",
                 "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR",
             ) from None
+
+
+def _remove_left_behind() -> None:
+    """Folders of writers that were killed on this machine."""
+    for path in Path(tempfile.gettempdir()).glob(f"{STAGING}*"):
+        with contextlib.suppress(OSError):  # somebody else's, or just removed
+            told = path.stat()
+            if told.st_uid == os.getuid() and time.time() - told.st_mtime > LEFTOVER_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _part(part: int) -> str:

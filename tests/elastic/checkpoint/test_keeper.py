@@ -171,6 +171,40 @@ def test_an_urgent_order_waits_for_what_is_being_written_but_not_for_ever(tmp_pa
     assert training.desk.of("warning")[0]["message"] == "the checkpoint of step 2 is not complete after 0.2 s"
 
 
+def test_an_order_without_hurry_waits_for_nobody(tmp_path: Path, held: Held) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    training.go_to(1)
+    assert held.reached.wait(30)
+    training.desk.order = Order("fewer than the least", urgent=False)
+    training.go_to(2)
+    assert training.desk.told == []
+    held.released.set()
+    assert training.saved() == [1]
+    training.keeper.boundary(2)
+    assert training.saved() == [1, 2]
+    assert [each["why"] for each in training.desk.of("saved")] == ["interval", "fewer than the least"]
+
+
+def test_a_place_that_cannot_even_be_spoken_to_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(place: str) -> Any:
+        raise ElasticError("checkpoints in s3:// need boto3", "pip install 'hpctools[aws]'")
+
+    monkeypatch.setattr(keeper_module, "open_store", broken)
+    training = Training("s3://bucket/x", Checkpoint(every_seconds=0, every_steps=1))
+    training.go_to(1, 2, 3)
+    assert training.desk.told == [
+        (
+            "warning",
+            {
+                "message": "nothing is saved: checkpoints in s3:// need boto3; pip install 'hpctools[aws]'; "
+                "the training goes on without"
+            },
+        )
+    ]
+
+
 def test_a_full_disk_is_said_once_and_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +315,23 @@ def test_roll_back_in_memory_and_what_was_saved_later_is_void(tmp_path: Path) ->
     training.go_to(4)
     training.saved()
     assert read(tmp_path) == (4, [])
+
+
+def test_a_step_that_was_saved_before_a_roll_back_is_saved_again(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
+    training.go_to(4)
+    assert training.saved() == [4]
+    training.keeper.roll_back(2, 4)
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(2)
+    training.desk.order = Order("all nodes have to go")
+    training.go_to(4)
+    first, second = training.desk.of("saved")
+    assert (first["where"], second["where"]) == (
+        str(tmp_path / "step-000000004"),
+        str(tmp_path / "step-000000004.2"),
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["abandoned.json", "step-000000004.2"]
 
 
 def test_roll_back_to_a_checkpoint_and_beyond_all(tmp_path: Path) -> None:
