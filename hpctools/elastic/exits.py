@@ -37,7 +37,7 @@ class Exits:
         elif code == 0 and agent.is_baseline and not (agent.leaving or run.completed):
             self.start_again(agent, worker)  # it was let go, and its node stays
         elif code == 0 or agent.leaving:
-            agent.reason = "preempted" if agent.leaving else "released"
+            agent.reason = agent.reason if agent.leaving else "released"
         elif run.completed and code < 0:
             self._crashed(agent, worker, code, tail or [f"signal {-code} after the last step"])
         elif code < 0:
