@@ -21,6 +21,7 @@ from hpctools.errors import CommandError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits, read_limits
 from hpctools.slurm.types import Partition
+from hpctools.submit.budget import ask_budget
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
@@ -71,6 +72,8 @@ def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) 
 def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits: AskLimits) -> Facts:
     policy = intent.settings.get("elastic-policy")
     user = _user()
+    limits = None if partitions is None else _limits_if_known(user, ask_limits)
+    account = intent.effective("account") or (limits and (found := limits.account(None)) and found.name)
     return Facts(
         user=user,
         python=_python(),
@@ -78,9 +81,10 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         suffix=secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
-        limits=None if partitions is None else _limits_if_known(user, ask_limits),
+        limits=limits,
         policy=None if policy is None else read_policy(Path(policy)),
         resumed_from=_resumed_from(intent.settings.get("resume")),
+        budget=ask_budget(account, os.environ) if account else None,
     )
 
 

@@ -16,6 +16,7 @@ from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance, torchrun
 from hpctools.submit.allowance import Request, check_allowance, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
+from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.plain import command_name
@@ -68,6 +69,7 @@ class Facts:
         limits: what the user may have; None when that is not known, and then not checked.
         policy: what the file of `--elastic-policy` says; None without one.
         resumed_from: absolute path of the run folder that `--resume` names; empty without.
+        budget: of the account that is charged; None when it is not known, and then not checked.
     """
 
     user: str
@@ -79,6 +81,7 @@ class Facts:
     limits: Limits | None = None
     policy: PolicyFile | None = None
     resumed_from: str = ""
+    budget: Budget | None = None
 
 
 def run_comment(run_id: str) -> str:
@@ -101,6 +104,8 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
         _check_size(sizes, intent.effective("partition"), facts.partitions)
     if facts.limits is not None:
         check_allowance(_request(intent, sizes, facts), facts.limits)
+    if facts.budget is not None:
+        check_budget(facts.budget)
     asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
     if asked is None:
         return (_run(intent, sizes, facts),)

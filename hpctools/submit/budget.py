@@ -1,0 +1,109 @@
+"""What is left of an account's budget, by the site's API where one is named; never waits for it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from hpctools.errors import SubmitError
+
+SECONDS = 2.0
+LARGEST = 1 << 20
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An account's budget in a month.
+
+    Attributes:
+        left: of it, in `currency`; negative when more was spent.
+        status: of the bill: `estimated` or `final`.
+    """
+
+    account: str
+    month: str
+    left: Decimal
+    currency: str
+    status: str
+
+
+def check_budget(budget: Budget) -> None:
+    """Refuse a run for which there is no money.
+
+    Raises:
+        SubmitError: nothing is left of the account's budget.
+    """
+    if budget.left <= 0:
+        raise SubmitError(
+            f"account {budget.account} has {budget.left} {budget.currency} left of its budget for "
+            f"{budget.month} ({budget.status})",
+            "charge another account (--account), or ask the head of its department",
+        )
+
+
+def ask_budget(account: str, environment: Mapping[str, str], now: datetime | None = None) -> Budget | None:
+    """Ask the API of $HPCTOOLS_API with the token in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token).
+
+    A token is sent over https only, or to this machine.
+
+    Returns:
+        None when no API is named, it does not answer within 2 seconds, or it has no budget for the account.
+    """
+    token = _token(environment)
+    try:
+        address = urlsplit(environment.get("HPCTOOLS_API", ""))
+    except ValueError:
+        return None
+    if not token or not address.hostname or (address.scheme != "https" and address.hostname not in _HERE):
+        return None
+    month = (now or datetime.now(timezone.utc)).strftime("%Y-%m")
+    path = f"{address.path.rstrip('/')}/v1/accounts/{quote(account, safe='')}/statement/{month}"
+    answers: queue.Queue[bytes] = queue.Queue()
+    host = address.netloc.rpartition("@")[2]
+    # A daemon: an answer that comes too late is nobody's.
+    threading.Thread(target=_ask, args=(address.scheme, host, path, token, answers), daemon=True).start()
+    try:
+        return _budget(account, month, answers.get(timeout=SECONDS))
+    except queue.Empty:
+        return None
+
+
+def _ask(scheme: str, host: str, path: str, token: str, answers: queue.Queue[bytes]) -> None:
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    try:
+        with closing(kind(host, timeout=SECONDS)) as connection:
+            # http.client follows no redirections, so the token goes nowhere else.
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+            answers.put(response.read(LARGEST) if response.status == http.client.OK else b"")
+    except (OSError, http.client.HTTPException, ValueError):
+        answers.put(b"")
+
+
+def _budget(account: str, month: str, answer: bytes) -> Budget | None:
+    try:
+        values = json.loads(answer)
+        left, currency, status = Decimal(values["left"]), str(values["currency"]), str(values["status"])
+    except (ValueError, KeyError, TypeError, InvalidOperation):
+        return None
+    return Budget(account, month, left, currency, status) if left.is_finite() else None
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    stated = environment.get("HPCTOOLS_API_TOKEN_FILE")
+    path = Path(stated) if stated else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return token if token.isprintable() else ""
