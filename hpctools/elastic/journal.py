@@ -121,7 +121,8 @@ class FolderJournal:
         """A worker has measured the pause of a resize."""
         resize = self._resizes.pop(measured["generation"], None)
         if resize is not None:
-            resize |= {key: measured[key] for key in ("step", "pause_s", "normal_step_s", "phases")}
+            keys = ("step", "pause_s", "normal_step_s", "phases", "moved")
+            resize |= {key: measured[key] for key in keys if key in measured}
             self.event("resize", **resize)
             self.change(last_resize=resize)
 

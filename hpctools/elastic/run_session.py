@@ -231,7 +231,7 @@ class RunSession:
 
     def _go_back(self, roll_back: Mapping[str, Any] | None) -> None:
         state = self._state
-        if roll_back is not None and isinstance(state, Restorable):  # also who has none keeps the skipped steps
+        if roll_back is not None and isinstance(state, Restorable):  # who has none skips, too
             self._has_state = state.roll_back(**roll_back) and self._has_state
 
     def _have_moved(self, group: Group, commit: Commit) -> bool:
@@ -299,7 +299,8 @@ class RunSession:
 
     def _report(self, resize: dict[str, Any] | None) -> None:
         if resize is not None:
-            self._channel.send("resized", **resize)
+            moved = {"moved": self._state.moved} if isinstance(self._state, Resharding) else {}
+            self._channel.send("resized", **resize, **moved)
 
     # Waiting, always with an ear for the coordinator
 

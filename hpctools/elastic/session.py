@@ -58,6 +58,11 @@ class Runner(Protocol):
 class Resharding(Protocol):
     """A training's state of which every worker holds a part: it moves by itself."""
 
+    @property
+    def moved(self) -> Mapping[str, Any]:
+        """How it last moved, for the event of the resize: JSON values."""
+        ...
+
     def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """Bring the state to the members of the next generation.
 

@@ -173,6 +173,11 @@ class ShardedLoader(Loader):
                 self._shard_keeper.rolled_back(self.completed)
         return moved
 
+    @property
+    def moved(self) -> Mapping[str, Any]:
+        """Where the state came from, where it waited, and how many bytes this worker received and kept."""
+        return self._shards.detail
+
     def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
         """Give up what is after `to_step` steps; `move` finds the state to go on from."""
         self._skipped |= frozenset(skip)

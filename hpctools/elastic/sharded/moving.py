@@ -56,6 +56,13 @@ class Source:
     holders: Holders
 
     @property
+    def name(self) -> str:
+        """What to call it in the event of a resize."""
+        if self.version is not None:
+            return "workers"
+        return "checkpoint" if self.checkpoint >= 0 else "beginning"
+
+    @property
     def step(self) -> int:
         """Completed steps that it is the result of."""
         return self.version.step if self.version is not None else max(self.checkpoint, 0)

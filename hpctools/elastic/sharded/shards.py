@@ -222,7 +222,8 @@ class Shards:
             self._put_in_force(fresh, source, held, carried)
             self._origin, self.torn = new.number, False
             self._before = tuple(each for each in held if each.version == source.version)
-        self.detail = {"medium": medium, "received_bytes": carried.moved.received}
+        bytes_moved = {"received_bytes": carried.moved.received, "kept_bytes": carried.moved.kept}
+        self.detail = {"source": source.name, "medium": medium, **bytes_moved}
         return True
 
     def _with_space(
