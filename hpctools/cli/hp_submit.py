@@ -60,7 +60,8 @@ Examples:
   hp-submit --dependency afterok:train-3fa9c1 evaluate.sh
 
 hp-status shows a run, hp-cancel ends it.
-Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes).
+Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes),
+HPCTOOLS_API and HPCTOOLS_API_TOKEN_FILE (the site's API, to know what is left of a budget).
 """
 
 
