@@ -96,6 +96,7 @@ class Baseline:
         run.warn(f"baseline job {self._job_id} is lost ({state}); {job_id} takes its place")
         self._job_id = job_id
         self._complaint = ""
+        run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
         run.journal.event("submitted", role="baseline", job_id=job_id)
 

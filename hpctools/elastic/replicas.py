@@ -138,6 +138,10 @@ class Replicas:
         """When Slurm will end the baseline job, Unix seconds; None: never, or not yet known."""
         return self._end
 
+    def ends_with(self, baseline: int) -> None:
+        """Another baseline job has taken the lost one's place."""
+        self._baseline, self._end = baseline, None
+
     def stop(self) -> None:
         """Submit no more."""
         self._stopped = True

@@ -129,15 +129,25 @@ def _state(
     written = status.state if status else "starting"
     if not known:
         return written, "slurmctld does not answer, so this is what the run itself last wrote"
-    baseline = next((job for job in jobs if job.role == "baseline"), None)
+    # A run may have had several: where one was lost, another one was submitted.
+    baseline = next((job for job in reversed(jobs) if job.role == "baseline"), None)
+    recorded = [str(job_id) for job_id, role in roles.items() if role == "baseline"]
+    lost = ""
     if baseline is None:
-        recorded = [str(job_id) for job_id, role in roles.items() if role == "baseline"]
-        return "lost", f"its baseline job {' '.join(recorded)} is no longer in the queue".replace("  ", " ")
-    if is_over(baseline):
-        return "lost", f"its baseline job {baseline.id} ended as {baseline.state}"
-    if baseline.state == "PENDING":
+        lost = f"its baseline job {' '.join(recorded[-1:])} is no longer in the queue".replace("  ", " ")
+    elif is_over(baseline):
+        lost = f"its baseline job {baseline.id} ended as {baseline.state}"
+    goes_on = any(job.role == "replica" and job.state == "RUNNING" for job in jobs)
+    if lost:
+        return (
+            (written, f"{lost}; its replicas go on, and another one is submitted")
+            if goes_on
+            else ("lost", lost)
+        )
+    if baseline is not None and baseline.state == "PENDING":
         reason = "the scheduler looks at it next" if baseline.reason == "None" else baseline.reason
-        return "pending", f"its baseline job {baseline.id} waits: {reason}"
+        waits = f"its baseline job {baseline.id} waits: {reason}"
+        return (written, f"{waits}; its replicas go on") if goes_on else ("pending", waits)
     return written, status.message if status is not None else ""
 
 

@@ -73,6 +73,23 @@ def test_a_recorded_id_that_another_run_has_by_now_is_not_ours():
         (RUNNING, [], "lost", "its baseline job 12 is no longer in the queue"),
         (RUNNING, [job(12, "NODE_FAIL")], "lost", "its baseline job 12 ended as NODE_FAIL"),
         (None, [job(12, "CANCELLED by 0")], "lost", "its baseline job 12 ended as CANCELLED by 0"),
+        (
+            RUNNING,
+            [job(12, "NODE_FAIL"), job(15, nodes=("n3",), qos="elastic")],
+            "running",
+            "its baseline job 12 ended as NODE_FAIL; its replicas go on, and another one is submitted",
+        ),
+        (
+            RUNNING,
+            [
+                job(12, "NODE_FAIL"),
+                job(15, nodes=("n3",), qos="elastic"),
+                job(16, "PENDING", reason="Priority"),
+            ],
+            "running",
+            "its baseline job 16 waits: Priority; its replicas go on",
+        ),
+        (RUNNING, [job(12, "NODE_FAIL"), job(16)], "running", ""),
         (replace(RUNNING, state="finished"), [], "finished", ""),
         (replace(RUNNING, state="failed", message="exit code 1"), [job(12)], "failed", "exit code 1"),
         (RUNNING, None, "running", "slurmctld does not answer, so this is what the run itself last wrote"),
