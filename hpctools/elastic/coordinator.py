@@ -307,7 +307,8 @@ def _watchers(run: RunContext, client: SlurmClient) -> list[Watcher]:
         Notices(),
     ]
     if isinstance(client, NodeSource):
-        found.append(Drains(client))
+        least = run.spec.min_nodes * (1 if run.spec.mode == "restart" else run.spec.workers_per_node)
+        found.append(Drains(client, least, run.warn))
     return found
 
 

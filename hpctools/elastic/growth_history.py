@@ -25,6 +25,7 @@ class GrowthHistory:
         self._rates: dict[int, Rate] = {}
         self._last: tuple[float, int, int] | None = None
         self._restarted = NEVER
+        self._unmeasured = False
 
     def arrived(self, node: str, now: float) -> None:
         """A replica's node can take part from now on."""
@@ -43,6 +44,7 @@ class GrowthHistory:
     def formed(self, before: int, now_members: int, now: float, *, recovered: bool) -> None:
         """A generation of another size is in force."""
         self._last = None
+        self._unmeasured = before > 0
         if recovered:
             self._restarted = now
         if now_members > before > 0:
@@ -52,8 +54,10 @@ class GrowthHistory:
             self._growths.append((grown, now))
 
     def resized(self, pause_s: float) -> None:
-        """The pause of a resize was measured."""
-        self._pauses.append(pause_s)
+        """The pause of the last change was measured; the beginning of a training is none."""
+        if self._unmeasured:
+            self._pauses.append(pause_s)
+        self._unmeasured = False
 
     def progressed(self, now: float, world: int, samples: int) -> None:
         """So many samples since the training began, at the present size."""
@@ -69,7 +73,7 @@ class GrowthHistory:
         """Take over from an earlier coordinator what its `resize` events tell about the cost."""
         for event in events:
             if event.get("event") == "resize" and isinstance(event.get("pause_s"), int | float):
-                self.resized(float(event["pause_s"]))
+                self._pauses.append(float(event["pause_s"]))
 
     def facts(self, now: float, **more: Any) -> Facts:
         """What is known; `more`: the fields of `Facts` that are not noted here."""

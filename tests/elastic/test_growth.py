@@ -106,6 +106,8 @@ def test_history_notes_tenures_rates_and_undone_growths() -> None:
     history = GrowthHistory()
     history.arrived("r1", 0.0)
     history.arrived("r2", 5.0)
+    history.formed(0, 2, 1.0, recovered=False)
+    history.resized(7.0)  # of the first generation: no resize
     history.formed(2, 4, 6.0, recovered=False)
     for second, samples in ((7, 0), (8, 100), (9, 200)):
         history.progressed(second, 4, samples)

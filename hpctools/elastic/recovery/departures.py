@@ -49,19 +49,29 @@ class Notices:
 class Drains:
     """Nodes of the run that somebody drains (`scontrol update NodeName=... State=DRAIN`).
 
-    Slurm is asked every 10 seconds, in a thread; when it does not answer, the next time.
+    Slurm is asked every 10 seconds, in a thread; when it does not answer, the next time. It lets jobs on a
+    drained node run to their end, so the run keeps one that it needs to go on, until it has others.
 
     Args:
+        least: workers without which the run waits.
+        warn: is told of a node that is kept.
         in_thread: runs a function elsewhere.
     """
 
     def __init__(
-        self, source: NodeSource, in_thread: Callable[[Callable[[], None]], None] | None = None
+        self,
+        source: NodeSource,
+        least: int,
+        warn: Callable[[str], None],
+        in_thread: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._source = source
+        self._least = least
+        self._warn = warn
         self._in_thread = in_thread or _in_thread
         self._drained: dict[str, str] = {}
         self._departed: set[str] = set()
+        self._kept: set[str] = set()
         self._asking = False
         self._next = 0.0
 
@@ -76,9 +86,23 @@ class Drains:
             self._in_thread(self._look)
         ours, drained = {member.node for member in view.members}, dict(self._drained)
         self._departed &= set(drained)
-        new = sorted((ours & set(drained)) - self._departed)
-        self._departed.update(new)
-        return [Depart(node, None, _why(drained[node])) for node in new]
+        self._kept &= set(drained)
+        return [
+            Depart(node, None, _why(drained[node]))
+            for node in sorted((ours & set(drained)) - self._departed)
+            if self._may_go(node, view)
+        ]
+
+    def _may_go(self, node: str, view: View) -> bool:
+        """Whether enough workers stay; one node at a time, each counts on those that went before."""
+        gone = {*self._departed, node}
+        if sum(member.trains and member.node not in gone for member in view.members) >= self._least:
+            self._departed.add(node)
+            return True
+        if node not in self._kept:
+            self._kept.add(node)
+            self._warn(f"{node} is drained; the run keeps it, since it could not go on without it")
+        return False
 
     def _look(self) -> None:
         try:

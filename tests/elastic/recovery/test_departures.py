@@ -12,10 +12,14 @@ from hpctools.slurm.types import Node
 
 OURS = View(
     5,
-    2,
+    3,
     1,
     "running",
-    (MemberView("b0.0.0", "n1", 5, 0.0, True), MemberView("r7.0.0", "n2", 5, 0.0, True)),
+    (
+        MemberView("b0.0.0", "n1", 5, 0.0, True),
+        MemberView("r7.0.0", "n2", 5, 0.0, True),
+        MemberView("r8.0.0", "n3", 5, 0.0, True),
+    ),
 )
 
 
@@ -37,6 +41,10 @@ class Slurm:
         ]
 
 
+def warned(message: str) -> None:
+    raise AssertionError(message)
+
+
 def at_once(work: Callable[[], None]) -> None:
     work()
 
@@ -55,7 +63,7 @@ def test_a_notice_makes_its_node_depart_once() -> None:
 
 def test_a_drained_node_of_the_run_departs_once_until_it_is_resumed() -> None:
     slurm = Slurm()
-    drains = Drains(slurm, at_once)
+    drains = Drains(slurm, 1, warned, at_once)
     assert drains.tick(0.0, OURS) == []
     slurm.drained = {"n2": "fan", "n4": "not ours"}
     assert drains.tick(9.9, OURS) == [], "Slurm is asked every ten seconds"
@@ -70,7 +78,7 @@ def test_a_drained_node_of_the_run_departs_once_until_it_is_resumed() -> None:
 
 def test_when_slurm_is_away_the_next_time_tells() -> None:
     slurm = Slurm()
-    drains = Drains(slurm, at_once)
+    drains = Drains(slurm, 1, warned, at_once)
     slurm.drained, slurm.down = {"n1": "x"}, True
     assert drains.tick(0.0, OURS) == []
     slurm.down = False
@@ -79,7 +87,7 @@ def test_when_slurm_is_away_the_next_time_tells() -> None:
 
 def test_a_slow_slurm_is_not_asked_twice_and_nobody_waits_for_it() -> None:
     slurm, asked = Slurm(), []
-    drains = Drains(slurm, asked.append)
+    drains = Drains(slurm, 1, warned, asked.append)
     for second in range(100):
         assert drains.tick(float(second), OURS) == []
     assert len(asked) == 1
@@ -90,5 +98,19 @@ def test_a_slow_slurm_is_not_asked_twice_and_nobody_waits_for_it() -> None:
 
 def test_before_there_are_members_nobody_is_asked() -> None:
     slurm = Slurm()
-    Drains(slurm, at_once).tick(0.0, View(0, 0, 0, "starting"))
+    Drains(slurm, 1, warned, at_once).tick(0.0, View(0, 0, 0, "starting"))
     assert slurm.asked == 0
+
+
+def test_a_drained_node_that_the_run_needs_is_kept_until_there_are_others() -> None:
+    """Slurm lets jobs on drained nodes run to their end; below its minimum the run would only wait there."""
+    slurm, said = Slurm(), list[str]()
+    drains = Drains(slurm, 2, said.append, at_once)
+    slurm.drained = {"n1": "fan", "n2": "fan"}
+    assert drains.tick(0.0, OURS) == [Depart("n1", None, "it is drained: fan")]
+    assert said == ["n2 is drained; the run keeps it, since it could not go on without it"]
+    fewer = View(6, 2, 2, "running", OURS.members[1:])
+    assert drains.tick(1.0, fewer) == []
+    assert len(said) == 1, "once"
+    more = View(7, 3, 3, "running", (*fewer.members, MemberView("r9.0.0", "n4", 7, 0.0, True)))
+    assert drains.tick(2.0, more) == [Depart("n2", None, "it is drained: fan")]
