@@ -74,6 +74,7 @@ def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "ATTEMPTS", 3)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     bucket = boto3.resource("s3").create_bucket(Bucket="training")
     running.asked.clear()
