@@ -33,6 +33,7 @@ STORM_FAULTS, STORM_MINUTES, KEPT = 62, 30.0, 0.95
 QUICK_MINUTES = 3.0
 CALM_SECONDS = 15.0
 WATCH_SECONDS = 12.0
+FROZEN_SECONDS = 8.0
 LIMITS = {"worker": 3.0, "agent": 3.0, "slurmd": 3.0, "coordinator's node": 10.0, "baseline": 10.0}
 PARTS = ("each", "storm", "around")
 
@@ -141,6 +142,24 @@ def around(rig: rigs.Cluster, found: Found) -> None:
     last = ends[-1]["at"]
     normal = 1 / steps.rates(ends)[rig.least]
     found.around["slurmctld stopped in a resize"] = max(0.0, steps.longest_gap(ends, begin, last) - normal)
+
+
+def slow_storage(found: Found) -> None:
+    """The file system of the run's folder stands still; only who writes to it may wait."""
+    with rigs.disk() as mount, rigs.local(1, MOST, ENVIRON, mount) as rig:
+        _await_whole(rig)
+        time.sleep(CALM_SECONDS / 3)
+        begin = time.monotonic()
+        with rigs.frozen(mount):
+            time.sleep(FROZEN_SECONDS)
+        thawed = time.monotonic()
+        time.sleep(WATCH_SECONDS)
+        ends = steps.read(rig.logs)
+        normal = steps.normal_step(ends, begin - CALM_SECONDS / 3, begin)
+        stop = max(0.0, steps.longest_gap(ends, begin, thawed + WATCH_SECONDS) - normal)
+        found.around[f"run folder's storage frozen {FROZEN_SECONDS:g} s"] = stop
+        _await_whole(rig)
+        found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), 1))
 
 
 def _agents(rig: rigs.Rig) -> int:
@@ -276,9 +295,13 @@ def goals(found: Found) -> list[Goal]:
 
 
 def start(rig: str) -> AbstractContextManager[rigs.Rig]:
-    """A run on the cluster, or of bare processes."""
-    chosen = rigs.cluster if rig == "cluster" else rigs.local
-    return chosen(LEAST, MOST, ENVIRON)
+    """A run on the cluster, or of bare processes.
+
+    Only Slurm ends a baseline that has lost one of its nodes; without it the baseline is one node.
+    """
+    if rig == "cluster":
+        return rigs.cluster(LEAST, MOST, ENVIRON)
+    return rigs.local(1, MOST, ENVIRON)
 
 
 def measure(rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> Found:
@@ -291,6 +314,8 @@ def measure(rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -
     if "storm" in parts:
         with start(rig_name) as rig:
             storm(rig, minutes, found)
+    if "around" in parts:
+        slow_storage(found)
     if "around" in parts and rig_name == "cluster":
         with rigs.cluster(LEAST, MOST, ENVIRON) as cluster:
             around(cluster, found)

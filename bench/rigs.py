@@ -25,6 +25,7 @@ from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
+from hpctools.slurm.run import run
 from hpctools.testing.local_run import LocalRun
 
 PROGRAMS = Path(__file__).with_name("elastic_programs")
@@ -127,18 +128,54 @@ class Local:
 
 
 @contextmanager
-def local(least: int, most: int, environ: dict[str, str]) -> Iterator[Local]:
-    """A run on this machine."""
-    with tempfile.TemporaryDirectory(prefix="bench-local-") as base:
-        logs = Path(base) / "hpctools"
+def local(least: int, most: int, environ: dict[str, str], storage: Path | None = None) -> Iterator[Local]:
+    """A run on this machine.
+
+    Args:
+        storage: an empty folder for all of the run but the step logs; a temporary one when None.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-local-") as temporary:
+        base = storage or Path(temporary)
+        logs = Path(temporary) / "hpctools"
         logs.mkdir()
         command = ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py"), str(logs)]
-        with LocalRun(Path(base), command, (least, most)) as running:
+        with LocalRun(base, command, (least, most)) as running:
             try:
                 yield Local(running, logs)
             except TimeoutError:
                 _tell(running.folder, running.log.read_text(errors="replace"))
                 raise
+
+
+@contextmanager
+def disk() -> Iterator[Path]:
+    """A small file system of its own, which `frozen` can stop.
+
+    Raises:
+        CommandError: it cannot be made here (loop devices, root).
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-disk-") as base:
+        image, mount = Path(base) / "image", Path(base) / "disk"
+        mount.mkdir()
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
+        run(["mkfs.ext4", "-q", str(image)], timeout=30)
+        run(["mount", "-o", "loop,noatime", str(image), str(mount)], timeout=30)
+        try:
+            (mount / "lost+found").rmdir()
+            yield mount
+        finally:
+            run(["umount", "--lazy", str(mount)], timeout=30)
+
+
+@contextmanager
+def frozen(mount: Path) -> Iterator[None]:
+    """Whatever writes to the file system waits until the context ends."""
+    run(["fsfreeze", "--freeze", str(mount)], timeout=30)
+    try:
+        yield
+    finally:
+        run(["fsfreeze", "--unfreeze", str(mount)], timeout=30)
 
 
 class Cluster:
