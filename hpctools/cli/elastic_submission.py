@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from hpctools.cli.connection import connect
 from hpctools.cli.output import show
@@ -25,9 +26,11 @@ from hpctools.submit.budget import ask_budget
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
-from hpctools.submit.policy_file import read_policy
 from hpctools.submit.render import elastic_json, elastic_text
 from hpctools.submit.runs import find_run
+
+if TYPE_CHECKING:
+    from hpctools.submit.policy_file import PolicyFile
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -82,10 +85,16 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         created=utc_now(),
         partitions=partitions,
         limits=limits,
-        policy=None if policy is None else read_policy(Path(policy)),
+        policy=None if policy is None else _policy(policy),
         resumed_from=_resumed_from(intent.settings.get("resume")),
         budget=ask_budget(account, os.environ) if account else None,
     )
+
+
+def _policy(path: str) -> PolicyFile:
+    from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
+
+    return read_policy(Path(path))
 
 
 def _resumed_from(word: str | None) -> str:

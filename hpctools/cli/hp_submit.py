@@ -134,7 +134,7 @@ def _warn_of_misplaced_range(intent: Intent) -> None:
 def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
     submission = plan_plain(intent)
     if "dry-run" in flags:
-        from hpctools.submit.render import plain_json, plain_text
+        from hpctools.submit.render_plain import plain_json, plain_text
 
         show(plain_json(submission) if "json" in flags else plain_text(submission))
         return 0

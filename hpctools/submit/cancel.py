@@ -58,7 +58,8 @@ def cancel_replicas(folder: RunFolder, client: SlurmClient, sleep: Callable[[flo
     """Cancel what replicas are left when the baseline job ends; for its batch script.
 
     A run whose coordinator could not say how it ended is recorded as cancelled or failed. When all agents of
-    a baseline job were killed that Slurm has not ended, a replica's agent takes the run over: nothing is done.
+    a baseline job were killed that Slurm has not ended, a replica's agent takes the run over, and nothing is
+    done.
     """
     spec = folder.spec()
     if _goes_on(folder, spec, client):

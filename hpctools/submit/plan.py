@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpctools.elastic.policy import ElasticPolicy
 from hpctools.elastic.spec import MODES, RunSpec
@@ -20,9 +20,11 @@ from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.plain import command_name
-from hpctools.submit.policy_file import PolicyFile
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
+
+if TYPE_CHECKING:
+    from hpctools.submit.policy_file import PolicyFile
 
 # Without the #SBATCH lines of the user's script, which may ask for what only the first job can have.
 _NEXT_BASELINE = "next-baseline.sh"

@@ -1,4 +1,4 @@
-"""A submission as text for people and as JSON for programs: the object that execution carries out."""
+"""An elastic submission as text for people and as JSON for programs: what execution carries out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from typing import Any
 
 from hpctools.elastic.replica_jobs import sbatch_options
 from hpctools.elastic.spec import MODES, RunSpec
-from hpctools.submit.batch import quote
 from hpctools.submit.dependencies import waiting_for
-from hpctools.submit.plain import PlainSubmission
 from hpctools.submit.plan import ElasticSubmission
-
-
-def command_line(words: tuple[str, ...]) -> str:
-    """A command as it could be typed."""
-    return " ".join(quote(word) for word in words)
+from hpctools.submit.render_plain import command_line
 
 
 def baseline_command(submission: ElasticSubmission) -> tuple[str, ...]:
@@ -39,14 +33,6 @@ def replica_commands(spec: RunSpec) -> dict[tuple[str, ...], int]:
     return counts
 
 
-def plain_text(submission: PlainSubmission) -> str:
-    """What a plain submission does."""
-    text = f"# submit\n{command_line(submission.argv)}\n"
-    if submission.script is None:
-        return text
-    return f"{text}# with this batch script on standard input\n{submission.script}"
-
-
 def elastic_text(submission: ElasticSubmission) -> str:
     """What an elastic submission does: each file whole, then each command."""
     spec = submission.spec
@@ -67,11 +53,6 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
     found = {"sizes": spec.sizes, "policy": policy, "recovery": spec.recovery, "checkpoint": spec.checkpoint}
     stated = {name: value for name, value in found.items() if value}
     return stated if spec.mode == MODES[0] else {**stated, "mode": spec.mode}
-
-
-def plain_json(submission: PlainSubmission) -> dict[str, Any]:
-    """A plain submission as JSON values."""
-    return {"elastic": False, "command": list(submission.argv), "script": submission.script}
 
 
 def elastic_json(submission: ElasticSubmission) -> dict[str, Any]:
