@@ -7,6 +7,7 @@ checkpoint (`hpctools.elastic.checkpoint`).
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from hpctools.elastic.checkpoint.measure import Saved
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import Found, candidates
-from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.settings import S3, Checkpoint
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import part_files
@@ -204,25 +205,28 @@ class ShardKeeper:
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
         try:
-            stage, size = self._add(moment, copied)
+            stage = self._add(moment, copied)
             if moment.rank == 0:
                 where, size = self._commit(stage, moment)
                 saved = Saved(moment.step, time.monotonic() - begun, held, size, where, why)
                 self._desk.tell("saved", **saved.to_json())
                 prune(self._store, self._settings.keep)
+                self._store.clean("")  # what nobody has touched for long: others may be writing
+            elif self._place.startswith(S3):
+                shutil.rmtree(stage.folder, ignore_errors=True)  # it was this machine's own, and is uploaded
         except (ElasticError, OSError, RuntimeError) as error:
             self._begun = time.monotonic() - max(0.0, self._settings.every_seconds - RETRY_SECONDS)
             message = f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
             self._desk.tell("warning", message=f"{message}; the training goes on without")
 
-    def _add(self, moment: Moment, copied: PartSet) -> tuple[Stage, int]:
+    def _add(self, moment: Moment, copied: PartSet) -> Stage:
         stage = self._store.begin(moment.step, moment.label)
         folder = stage.folder
         files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
         if moment.rank == 0 and copied.plain is not None:
             files |= part_files.write_plain(folder, copied.plain)
         self._store.add(stage, moment.rank, files)
-        return stage, sum(each.bytes for each in files.values())
+        return stage
 
     def _commit(self, stage: Stage, moment: Moment) -> tuple[str, int]:
         """Make it valid as soon as everybody's part is there."""

@@ -80,7 +80,7 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
     if saved < 0 and layout.versions(surveys):
         raise ElasticError(
             "shards of the model went with a worker that was lost, and there is no checkpoint",
-            "give elastic.ShardedLoader a checkpoint, or copies=N to keep each shard on two workers",
+            "have it saved more often (elastic.Checkpoint), so that there is something to go back to",
         )
     return Source(None, saved, Holders())
 

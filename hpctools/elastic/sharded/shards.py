@@ -111,7 +111,6 @@ class Shards:
 
     Attributes:
         torn: the present parts are not to be trusted, because the group broke while they were changed.
-        copies: further sets of parts that we hold.
         detail: how the last move was done.
     """
 
@@ -122,8 +121,8 @@ class Shards:
         self._trained: Trained | None = None
         self._origin: int | None = None
         self._before: tuple[PartSet, ...] = ()
+        self._moved_out: tuple[PartSet, ...] = ()
         self.torn = False
-        self.copies: tuple[PartSet, ...] = ()
         self.detail: dict[str, Any] = {}
 
     @property
@@ -155,7 +154,7 @@ class Shards:
         """Forget all states of more completed steps: the training goes back."""
         self.torn = True
         self._before = tuple(each for each in self._before if each.version.step <= step)
-        self.copies = tuple(each for each in self.copies if each.version.step <= step)
+        self._moved_out = tuple(each for each in self._moved_out if each.version.step <= step)
 
     # What we hold
 
@@ -172,8 +171,10 @@ class Shards:
         )
 
     def _held(self) -> list[PartSet]:
+        if self._moved_out:  # a move was begun and left: the model's own memory is gone already
+            return list(self._moved_out)
         living = self.living()
-        return [*([living] if living is not None else []), *self._before, *self.copies]
+        return [*([living] if living is not None else []), *self._before]
 
     # From one generation to the next
 
@@ -220,7 +221,7 @@ class Shards:
             return False
         if fresh is not None and new is not None:
             self._put_in_force(fresh, source, held, carried)
-            self._origin, self.torn = new.number, False
+            self._origin, self.torn, self._moved_out = new.number, False, ()
             self._before = tuple(each for each in held if each.version == source.version)
         bytes_moved = {"received_bytes": carried.moved.received, "kept_bytes": carried.moved.kept}
         self.detail = {"source": source.name, "medium": medium, **bytes_moved}
@@ -237,7 +238,8 @@ class Shards:
         waiting = room.choose(new_bytes, old_bytes, room.free_memory(), room.places(self._setting.folder))
         if waiting.folder is None:
             return held, waiting.medium
-        return [_moved_out(each, waiting.folder) for each in held], waiting.medium
+        self._moved_out = tuple(_moved_out(each, waiting.folder) for each in held)
+        return list(self._moved_out), waiting.medium
 
     def _prepared(self, source: Source, new: Group) -> _Next:
         """The model of the next generation, with room for what comes."""

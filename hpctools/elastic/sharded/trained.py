@@ -49,7 +49,7 @@ def built(build: Build, mesh: DeviceMesh, *, with_values: bool) -> Trained:
         ElasticError: what it made is not a sharded model whose gradients we can add up.
     """
     with _drawing(with_values):
-        model, optimizer = build(mesh)
+        model, optimizer = _called(build, mesh)
     trained = Trained(model, optimizer, mesh, dict(model.named_parameters()))
     _check(trained)
     for module in model.modules():
@@ -157,6 +157,13 @@ def put_together(
             key, _, parameter = rest.partition(" ")
             optimizer.state[trained.parameters[parameter]][key] = tensor
     return Trained(trained.model, optimizer, trained.mesh, trained.parameters)
+
+
+def _called(build: Build, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    try:
+        return build(mesh)
+    except RuntimeError as error:  # the session would take it for a group that broke, and try again
+        raise ElasticError(f"build(mesh) raised {error!r}", "the traceback above tells where") from error
 
 
 def _sharded(trained: Trained) -> Iterator[tuple[str, nn.Parameter]]:

@@ -220,6 +220,16 @@ def test_models_whose_gradients_nobody_would_add_up_are_refused(make: Any, said:
         loader_for(make)
 
 
+def test_an_error_in_build_is_the_users() -> None:
+    """Not that of a group that broke, after which the session would try again."""
+
+    def broken(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+        raise RuntimeError("no such corpus")
+
+    with pytest.raises(ElasticError, match=r"build\(mesh\) raised RuntimeError\('no such corpus'\)"):
+        loader_for(broken)
+
+
 def test_another_model_at_a_later_build_is_refused() -> None:
     mesh = process_group.install(void_group(1), "cpu")
     examples = {

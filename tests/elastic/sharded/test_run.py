@@ -51,12 +51,14 @@ def test_grow_and_shrink(make_run: MakeRun, lone: list[dict[str, Any]], hurry: P
     resizes = [(each.detail["to"], each.detail["recovered"]) for each in run.events("resize")]
     assert resizes[-2:] == [(3, False), (2, False)]
     assert not any(recovered for _, recovered in resizes)
+    moves = [event.detail["moved"] for event in run.events("resize")]
+    assert {(each["source"], each["medium"]) for each in moves} == {("workers", "memory")}
     assert not run.events("resumed"), "nothing was lost, so no checkpoint was read"
 
 
 def test_killed_and_frozen_workers(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """Their shards are gone: the run goes back to the newest checkpoint, and ends as it should."""
-    with make_run((2, 3), "--save-every", "2") as run:
+    with make_run((2, 3), "--save-every", "2", "--no-room") as run:
         run.capacity = 1
         run.wait_for_world(3)
         run.wait(lambda: run.events("saved"))
@@ -69,5 +71,7 @@ def test_killed_and_frozen_workers(make_run: MakeRun, lone: list[dict[str, Any]]
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)
+    media = [event.detail["moved"]["medium"] for event in run.events("resize")]
+    assert media[0] == "local disk", "the test training has no room for old and new shards"
     saved = {event.detail["step"] for event in run.events("saved")}
     assert {event.detail["step"] for event in run.events("resumed")} <= saved
