@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Outcome
+from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import SlurmClient
 
@@ -87,7 +88,7 @@ class Baseline:
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
-        options, script = list(spec.baseline_options), Path(spec.baseline_script)
+        options, script = another_baseline(spec, run.replicas.end, time.time()), Path(spec.baseline_script)
         try:
             job_id = await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:

@@ -78,6 +78,16 @@ def minutes_left(end: float | None, now: float) -> int | None:
     return None if end is None else max(0, math.ceil((end - now) / 60))
 
 
+def another_baseline(spec: RunSpec, end: float | None, now: float) -> tuple[str, ...]:
+    """sbatch's options for a baseline job in a lost one's place: the run's time is not longer for that.
+
+    Args:
+        end: when Slurm would have ended the lost one, Unix seconds; None: never, or not known.
+    """
+    left = minutes_left(end, now)
+    return spec.baseline_options if left is None else (*spec.baseline_options, f"--time={max(1, left)}")
+
+
 def end_of(baseline: Job) -> float | None:
     """When Slurm will end the baseline job, Unix seconds; None when it does not run or has no limit."""
     if baseline.started is None or baseline.time_limit is None or baseline.state == "PENDING":

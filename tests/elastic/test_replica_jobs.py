@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from hpctools.elastic.policy import ElasticPolicy, replica_nodes
 from hpctools.elastic.replica_jobs import (
+    another_baseline,
     end_of,
     minutes_left,
     sbatch_options,
@@ -116,6 +118,14 @@ def test_a_pending_replica_is_shortened_only_when_it_matters(run: int, now: int,
         assert shorter < limit
     elif left:
         assert limit <= left + max(2, left // 10)
+
+
+def test_another_baseline_has_the_time_that_the_lost_one_had_left() -> None:
+    run = replace(spec((1, 2)), baseline_options=("--time=60", "--nodes=1"))
+    end = BEGIN + 3600.0
+    assert another_baseline(run, end, BEGIN + 1230) == ("--time=60", "--nodes=1", "--time=40")
+    assert another_baseline(run, end, end + 5)[-1] == "--time=1"
+    assert another_baseline(run, None, BEGIN) == ("--time=60", "--nodes=1")
 
 
 def test_the_runs_end_is_known_when_it_runs_and_has_one() -> None:
