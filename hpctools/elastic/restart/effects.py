@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hpctools.elastic.effects import Decided, Waiting
+
 
 @dataclass(frozen=True)
 class Tell:
@@ -78,14 +80,6 @@ class Crashed:
 
 
 @dataclass(frozen=True)
-class Note:
-    """Something for the run's history: `event` and its details."""
-
-    event: str
-    detail: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Finished:
     """All ranks have ended well and nobody had told them to."""
 
@@ -97,4 +91,4 @@ class Broken:
     reason: str
 
 
-Effect = Tell | Release | Formed | Resized | Crashed | Note | Finished | Broken
+Effect = Tell | Release | Formed | Resized | Crashed | Decided | Waiting | Finished | Broken

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hpctools.elastic.effects import Waiting
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.restart.adoption import Adoption
 from hpctools.elastic.restart.agreement import Agreement
@@ -27,7 +28,6 @@ from hpctools.elastic.restart.effects import (
     Effect,
     Finished,
     Formed,
-    Note,
     Release,
     Tell,
 )
@@ -70,7 +70,7 @@ class Generations:
         self._limit: float | None = None  # when patience with a planned end is over
         self._not_before = not_before
         self._lost_at = NEVER
-        self._verdict = ""
+        self._waits: Waiting | None = None
         self._steps = 0  # calls in generations before this one
 
     @property
@@ -89,11 +89,6 @@ class Generations:
         record = self._record
         ranks = record.ranks if record is not None else {}
         return {place: rank.calls for place, rank in ranks.items() if rank.code is None}
-
-    @property
-    def rate(self) -> float:
-        """Calls per second of one rank; 0 when not known."""
-        return self._record.rate if self._record is not None else 0.0
 
     # What agents report
 
@@ -218,21 +213,23 @@ class Generations:
 
     def _form_if_possible(self, now: float) -> None:
         wanted = self._roster.wanted()
-        if not wanted or now < self._when_to_form(wanted):
+        if not wanted:
+            self._say_that_we_wait()
+        before = len(self._last.members) if self._last else None
+        if not wanted or now < max(self._not_before, self._roster.ready_at(before, self._lost_at)):
             return
+        self._waits = None
         self.generation += 1
         self._record = Record(self.generation, wanted, self._limits.per_node, times={"formed": now})
         self.phase = "offering"
         self._tell(wanted[0], "offer")
 
-    def _when_to_form(self, wanted: tuple[str, ...]) -> float:
-        if len(wanted) == self._limits.sizes[-1]:
-            return self._not_before
-        if self._last is None:
-            came, settle = self._roster.arrivals(), self._limits.patience.settle
-            return max(self._not_before, max(came) + settle, min(came) + self._limits.first)
-        lacks = len(wanted) < len(self._last.members)
-        return max(self._not_before, self._lost_at + self._limits.faulty if lacks else NEVER)
+    def _say_that_we_wait(self) -> None:
+        per_node = self._limits.per_node
+        waits = Waiting(self._roster.staying * per_node, self._limits.sizes[0] * per_node)
+        if self._last is not None and waits != self._waits:
+            self._waits = waits
+            self._do(waits)
 
     def _abandon(self) -> None:
         """The generation had no process yet."""
@@ -255,13 +252,10 @@ class Generations:
         if record is None or "began" not in record.times or len(wanted) <= len(record.members):
             return
         came = self._roster.arrivals(except_for=record.members)
-        began, calls = record.times["began"], record.calls
-        verdict = self._growing.judge(now, len(record.members), len(wanted), began, came, calls)
-        if verdict.why != self._verdict:
-            self._verdict = verdict.why
-            self._do(Note("decision", {"grow": verdict.grow, "why": verdict.why, **verdict.numbers}))
-        if verdict.grow:
-            self._growing.grew(now)
+        grow, decided = self._growing.decide(now, record, len(wanted), came)
+        if decided is not None:
+            self._do(decided)
+        if grow:
             self._announce(now)
 
     def _announce(self, now: float) -> None:
@@ -319,7 +313,7 @@ class Generations:
         record.times["ended"] = now
         self._steps += record.calls
         self._last, self._record, self._agreement = record, None, None
-        self.phase, self._verdict = "waiting", ""
+        self.phase = "waiting"
         if record.well() and not asked:
             self.phase = "over"
             self._do(Finished())
@@ -370,8 +364,7 @@ class Generations:
             self._record, self.phase = self._adoption.record, "adopting"
             self.restarts = self._adoption.restarts
         self.generation = max(self.generation, number)
-        adopts = self.phase == "adopting" and self._adoption is not None
-        if runs and not (adopts and self._adoption is not None and self._adoption.add(agent, running)):
+        if runs and not (self._adoption is not None and self._adoption.add(agent, running)):
             self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))
 
     def _adopt_if_complete(self, now: float) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hpctools.elastic.deciding import Verdict
+from hpctools.elastic.effects import Decided
 from hpctools.elastic.growth import Facts, Rule
 from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.restart.record import Record
 
 PAUSES = 5
 
@@ -17,19 +21,35 @@ class Growing:
         self._rule = Rule(limits.patience)
         self._pauses: list[float] = []
         self._growths: list[tuple[float, float | None]] = []
+        self._said: tuple[int, str] | None = None
 
     def paused(self, seconds: float) -> None:
         """A change of size has cost so much."""
         self._pauses = [*self._pauses, seconds][-PAUSES:]
 
-    def grew(self, now: float) -> None:
-        """The run grows."""
-        self._growths.append((now, None))
-
     def shrank(self, now: float) -> None:
         """What the last growth gained is lost again."""
         if self._growths and self._growths[-1][1] is None:
             self._growths[-1] = (self._growths[-1][0], now)
+
+    def decide(
+        self, now: float, record: Record, possible: int, came: list[float]
+    ) -> tuple[bool, Decided | None]:
+        """Whether to grow, and the verdict if it is a new one; in workers, as the run's history counts.
+
+        Args:
+            record: the generation that is on, with all its ranks begun.
+            possible: nodes of the next one.
+            came: when those nodes came that do not belong to it.
+        """
+        verdict = self.judge(now, len(record.members), possible, record.times["began"], came, record.calls)
+        key = (record.number, verdict.why)
+        is_new, self._said = key != self._said, key
+        if verdict.grow:
+            self._growths.append((now, None))
+        in_workers = replace(verdict, to=verdict.to * record.per_node)
+        sizes = (len(record.members) * record.per_node, possible * record.per_node)
+        return verdict.grow, Decided(*sizes, in_workers) if is_new else None
 
     def judge(
         self, now: float, world: int, possible: int, began: float, came: list[float], calls: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpctools.elastic.growth import NEVER
 from hpctools.elastic.restart.limits import Limits
 
 
@@ -55,6 +56,26 @@ class Roster:
         staying = [agent for agent, node in self._nodes.items() if node.deadline is None]
         first = sorted(staying, key=lambda agent: self._nodes[agent].order)
         return tuple(first[: self._limits.largest_within(len(first))])
+
+    def ready_at(self, before: int | None, lost_at: float) -> float:
+        """When the nodes that there are have been waited for long enough.
+
+        Args:
+            before: nodes of the last generation; None: there was none.
+            lost_at: when a node vanished last.
+        """
+        limits, wanted = self._limits, len(self.wanted())
+        if wanted == limits.sizes[-1]:
+            return NEVER
+        if before is None:
+            came = self.arrivals()
+            return max(max(came) + limits.patience.settle, min(came) + limits.first)
+        return lost_at + limits.faulty if wanted < before else NEVER
+
+    @property
+    def staying(self) -> int:
+        """How many there are that need not go."""
+        return sum(node.deadline is None for node in self._nodes.values())
 
     def leavers(self) -> list[str]:
         """Those that have to go."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.restart.effects import (
@@ -14,7 +15,6 @@ from hpctools.elastic.restart.effects import (
     Crashed,
     Finished,
     Formed,
-    Note,
     Release,
     Resized,
     Tell,
@@ -144,7 +144,7 @@ class RestartRun:
             else:
                 self._record(effect)
 
-    def _record(self, effect: Formed | Resized | Crashed | Note) -> None:
+    def _record(self, effect: Formed | Resized | Crashed | Decided | Waiting) -> None:
         journal = self._run.journal
         if isinstance(effect, Formed):
             self._formed(effect)
@@ -156,14 +156,18 @@ class RestartRun:
             worker, node = f"{effect.agent}.{effect.local}", self._node_of(effect.agent)
             detail: dict[str, Any] = {"worker": worker, "rank": effect.rank, "node": node}
             journal.event("crashed", **detail, code=effect.code, stderr=list(effect.said))
+        elif isinstance(effect, Waiting):
+            journal.waits(effect.have, effect.need)
         else:
-            journal.event(effect.event, **effect.detail)
+            journal.decided(effect)
 
     def _formed(self, formed: Formed) -> None:
         journal, per_node = self._run.journal, self._spec.workers_per_node
         nodes = tuple(self._node_of(agent) for agent in formed.members)
         size = len(formed.members) * per_node
-        journal.change(state="running", generation=formed.generation, world_size=size, nodes=nodes)
+        journal.change(
+            state="running", generation=formed.generation, world_size=size, nodes=nodes, message=""
+        )
         for agent, node in zip(formed.members, nodes, strict=True):
             if agent not in formed.before:
                 journal.event("joined", worker=agent, node=node, generation=formed.generation)

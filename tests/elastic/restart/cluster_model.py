@@ -12,7 +12,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.restart.effects import Broken, Crashed, Finished, Formed, Note, Release, Resized, Tell
+from hpctools.elastic.restart.effects import (
+    Broken,
+    Crashed,
+    Finished,
+    Formed,
+    Release,
+    Resized,
+    Tell,
+)
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import Limits
 
@@ -277,4 +285,4 @@ class Cluster:
         return sum(bool(node.running()) for node in self.nodes.values())
 
 
-__all__ = ["STEPS", "Cluster", "Crashed", "Formed", "Node", "Note", "Rank", "Resized"]
+__all__ = ["STEPS", "Cluster", "Crashed", "Formed", "Node", "Rank", "Resized"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cluster_model import STEPS, Cluster, Crashed, Formed, Note, Resized
+from cluster_model import STEPS, Cluster, Crashed, Formed, Resized
 
+from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.growth import Patience
 from hpctools.elastic.restart.limits import Limits
 
@@ -101,16 +102,16 @@ def test_a_script_that_asks_for_no_events_grows_only_after_its_snooze() -> None:
     model.add()
     model.until(lambda: model.world() == 3)
     assert model.now - began > LIMITS.blind_snooze
-    (first, *_) = model.of(Note)
-    assert "asks for no events" in first.detail["why"]
-    assert first.event == "decision"
+    (first, *_) = model.of(Decided)
+    assert (first.world, first.possible, first.verdict.grow) == (4, 6, False)
+    assert "asks for no events" in first.verdict.why
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_crash_restarts_all_ranks_and_counts(seed: int) -> None:
     model = cluster(seed, 3)
     for count in (1, 2, 3):
-        model.until(lambda: begun(model) and model.machine.rate > 0)
+        model.until(lambda: begun(model) and max(model.machine.calls.values()) > 3)
         model.crash(model.nodes["a1"])
         model.until(lambda c=count: model.machine.generation == c + 1 and begun(model), 20)
         assert model.machine.restarts == count
@@ -165,6 +166,7 @@ def test_below_the_smallest_size_it_waits_and_goes_on_when_it_can() -> None:
     model.until(lambda: model.nodes["a1"].released)
     model.run(30)
     assert (model.machine.phase, model.world()) == ("waiting", 0)
+    assert model.of(Waiting) == [Waiting(2, 4)]
     assert not model.finished
     model.add()
     model.until(lambda: model.finished)
