@@ -153,6 +153,10 @@ class Batches:
         self._marks = {shard: Mark(*mark) for shard, mark in state["streams"].items()}
         self._loading.forget()
 
+    def close(self) -> None:
+        """The training is over: end the loading processes."""
+        self._loading.close()
+
     def _read(self, pieces: list[Piece]) -> list[Piece]:
         """Read the streams; the pieces with as many samples as there were."""
         found = []

@@ -107,7 +107,7 @@ class Loader(Held):
             torch.set_num_threads(threads)
         model = plain_model(model)
         self._sampling = sampling_for(dataset, batch_size, shards, epochs, seed)
-        folder = check_run(shards)
+        folder = check_run(shards if mode == "exact" or self._sampling.total_steps is None else None)
         self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch)
         source = source_for(dataset, collate, self._sampling)
         stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
@@ -209,6 +209,7 @@ class Loader(Held):
             yield from self._feed(piece)
         if self._batches.is_over and epoch == self._sampling.epochs - 1:
             self._session.finish()
+            self._batches.close()
             if self._keeper is not None:
                 self._keeper.close(finished=True)
 

@@ -92,6 +92,10 @@ class Loading(Protocol):
         """What was to come next is no longer what will be wanted."""
         ...
 
+    def close(self) -> None:
+        """Nothing more will be wanted."""
+        ...
+
 
 class LoadingHere:
     """Loads each piece when it is wanted."""
@@ -107,6 +111,9 @@ class LoadingHere:
 
     def forget(self) -> None:
         """Nothing was loaded ahead."""
+
+    def close(self) -> None:
+        """Nobody else loads."""
 
 
 class LoadingProcesses:
@@ -164,6 +171,7 @@ class LoadingProcesses:
 
     def close(self) -> None:
         """End the processes."""
+        atexit.unregister(self.close)
         for process in self._processes:
             process.kill()
         for process in self._processes:

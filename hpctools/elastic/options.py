@@ -102,8 +102,11 @@ def summing_for(
     )
 
 
-def check_run(shards: int) -> RunFolder | None:
+def check_run(shards: int | None) -> RunFolder | None:
     """The folder of the run that this process is a worker of; None: of none.
+
+    Args:
+        shards: what the workers share; None: samples, of which there are always enough.
 
     Raises:
         ElasticError: the run may get more workers than there are shards.
@@ -113,7 +116,7 @@ def check_run(shards: int) -> RunFolder | None:
     folder = RunFolder(os.environ[RUN_DIR])
     spec = folder.spec()
     largest = spec.max_nodes * spec.workers_per_node
-    if largest > shards:
+    if shards is not None and largest > shards:
         raise ElasticError(
             f"elastic.Loader: up to {largest} workers cannot share {shards} virtual shards",
             f"give shards={largest} or more, the same at every start of this training",

@@ -187,6 +187,17 @@ def test_more_workers_than_shards_are_refused_at_the_start(
         loader_for(linear())
 
 
+def test_in_fast_mode_workers_share_samples_and_not_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = RunSpec("t-1", "t", "u", "", 1, 8, 1, ("true",), "/", (), "/r", "now")
+    folder = RunFolder.create(tmp_path / "run", spec)
+    folder.write_status(RunStatus(state="finished"))
+    monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
+    with pytest.raises(ElasticError, match="has ended"):  # and not that there are too few shards
+        loader_for(linear(), mode="fast")
+
+
 def test_run_that_has_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now")
     folder = RunFolder.create(tmp_path / "run", spec)

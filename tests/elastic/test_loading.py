@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -79,6 +80,12 @@ def test_the_data_sets_error_comes_back_as_it_is(loading: LoadingProcesses) -> N
     with pytest.raises(ValueError, match=r"in loading process [01]") as caught:
         loading.load(piece(66))
     assert "no such file" in str(caught.value)
+
+
+def test_the_processes_end_with_the_training() -> None:
+    before = set(multiprocessing.active_children())
+    train(Noisy(9), epochs=1, num_workers=2)
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_a_killed_process_is_said(loading: LoadingProcesses) -> None:
