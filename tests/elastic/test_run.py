@@ -26,7 +26,7 @@ MakeRun = Callable[..., LedgerRun]
 def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The ledger of the same training as one ordinary process."""
     out = tmp_path_factory.mktemp("lone")
-    subprocess.run(training(out, *OPTIONS), check=True, stdout=subprocess.DEVNULL, timeout=60)
+    subprocess.run(training(out, *OPTIONS), check=True, stdout=subprocess.DEVNULL, timeout=180)
     return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
 
 
