@@ -342,6 +342,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help=f"of the storm (default: {STORM_MINUTES:g})")
     parser.add_argument("--only", choices=PARTS, help="one part")
     given = parser.parse_args()
+    rigs.end_well()
     minutes = given.minutes or (QUICK_MINUTES if given.quick else STORM_MINUTES)
     parts = (given.only,) if given.only else PARTS
     found = measure(given.rig, parts, 1 if given.quick else 3, minutes)

@@ -129,6 +129,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help=f"how long (default: {MINUTES:g})")
     parser.add_argument("--seed", type=int, default=5, help="of the trace")
     given = parser.parse_args()
+    rigs.end_well()
     seconds = 60 * (given.minutes or (QUICK_MINUTES if given.quick else MINUTES))
     mean = MEAN_SECONDS if seconds >= 60 * MINUTES else QUICK_MEAN_SECONDS
     changes = trace(given.seed, seconds, LEAST, MOST, mean)

@@ -231,6 +231,7 @@ def main() -> int:
     )
     parser.add_argument("--without-rivals", action="store_true", help="leave torchrun and torchft out")
     given = parser.parse_args()
+    rigs.end_well()
     cycles = 4 if given.quick else 16
     ours = on_cluster(cycles) if given.rig == "cluster" else on_machine(2 * cycles)
     counts = {"torchrun": 4 if given.quick else 8, "torchft": 4 if given.quick else 16}

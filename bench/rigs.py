@@ -77,6 +77,11 @@ class Rig(Protocol):
         ...
 
 
+def end_well() -> None:
+    """SIGTERM ends the bench as Ctrl-C does: clusters, runs and mounts of it end, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def await_(condition: Callable[[], object], otherwise: str, limit: float = LIMIT_SECONDS) -> None:
     """Wait until it is so.
 
