@@ -26,6 +26,7 @@ from hpctools.elastic.checkpoint.settings import S3, Checkpoint
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import part_files
+from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
@@ -189,7 +190,7 @@ class ShardKeeper:
         if self._writer is not None:
             self._writer.join(COMMIT_SECONDS)
         moment, order, self._order = self._moment(self._desk.origin), self._order, None
-        copied = _copied(living)
+        copied = copy_of(living)
         self._begun, self._known_step = begun, moment.step
         held = time.monotonic() - begun
         why = "interval" if order is None else order.why
@@ -296,20 +297,3 @@ class ShardKeeper:
         if self._store_ is None:
             self._store_ = open_store(self._place)
         return self._store_
-
-
-def _copied(living: PartSet) -> PartSet:
-    """The state in memory that the training does not touch."""
-    tensors = {name: each.detach().to("cpu", copy=True) for name, each in living.tensors.items()}
-    return PartSet(living.version, living.parts, tensors, deep_copied(living.plain))
-
-
-def deep_copied(value: Any) -> Any:
-    """Containers and tensors copied, plain values as they are."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {key: deep_copied(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(deep_copied(each) for each in value)
-    return value

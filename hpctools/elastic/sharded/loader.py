@@ -70,6 +70,9 @@ class ShardedLoader(Loader):
         batch_size, epochs, seed, shards, state, collate, num_workers, threads: as in `elastic.Loader`.
         checkpoint: where and how often the training is saved, and what it begins from; every worker writes
             its own shards. None: as the run was submitted; without a run not at all.
+        copy_steps: after every so many steps each worker's shards are copied, to its own memory and to
+            another worker's: when one worker is lost, all go back to the copies, and no storage is needed.
+            Takes twice the memory of the shards, four times while copying. 0: no copies.
         mode: only `fast`.
         device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
 
@@ -91,11 +94,13 @@ class ShardedLoader(Loader):
         collate: Callable[[list[Any]], Any] = default_collate,
         num_workers: int = 0,
         checkpoint: Checkpoint | None = None,
+        copy_steps: int = 0,
         mode: str = "fast",
         device: str = "cpu",
         threads: int | None = 1,
     ) -> None:
         _check(mode, dataset)
+        self._has_completed = False
         super().__init__(
             nn.Module(),
             torch.optim.SGD([torch.zeros(1)]),
@@ -121,6 +126,7 @@ class ShardedLoader(Loader):
             workers_per_node=1 if spec is None else spec.workers_per_node,
             folder=None if spec is None else RunFolder(os.environ[RUN_DIR]).path,
             saved=self._shard_keeper,
+            copy_steps=copy_steps,
         )
         self._shards = Shards(setting, self)
         if spec is None:
@@ -169,6 +175,7 @@ class ShardedLoader(Loader):
         moved = self._shards.move(old, new, run)
         if moved and new is not None:
             self._renew()
+            self._has_completed = False
             if self._shard_keeper is not None and old is None:
                 self._shard_keeper.rolled_back(self.completed)
         return moved
@@ -194,6 +201,10 @@ class ShardedLoader(Loader):
         """Save when it was agreed on in the step that is complete."""
         if self._shard_keeper is not None:
             self._shard_keeper.boundary(self.completed, sound=math.isfinite(self.loss))
+        # Only after a step, which all ranks of the generation have done: those that join come here, too.
+        completed, self._has_completed = self._has_completed, False
+        if completed and self._shards.copies.is_due(self.completed, self.world_size):
+            self._shards.copy(self._session.collective)
 
     def capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""
@@ -243,6 +254,7 @@ class ShardedLoader(Loader):
     def _complete(self, totals: Totals) -> None:
         super()._complete(totals)
         self._shards.settled()
+        self._has_completed = True
         if self._shard_keeper is not None:
             self._shard_keeper.agreed = self._sharded_sum.agreed
 

@@ -9,7 +9,7 @@ generation is complete.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Runner
 from hpctools.elastic.sharded import moving, room
+from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
 from hpctools.elastic.sharded.layout import Part, Version
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
 from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
@@ -81,6 +82,7 @@ class Setting:
         workers_per_node: that share this node's memory.
         folder: that all nodes share; None without a run.
         saved: None when there are no checkpoints.
+        copy_steps: steps from one copy of the parts to the next; 0: none.
     """
 
     build: Build
@@ -90,6 +92,7 @@ class Setting:
     workers_per_node: int = 1
     folder: Path | None = None
     saved: Saved | None = None
+    copy_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ class Shards:
 
     Attributes:
         torn: the present parts are not to be trusted, because the group broke while they were changed.
+        copies: parts as they were some steps ago, our own and a neighbour's.
         detail: how the last move was done.
     """
 
@@ -123,6 +127,7 @@ class Shards:
         self._before: tuple[PartSet, ...] = ()
         self._moved_out: tuple[PartSet, ...] = ()
         self.torn = False
+        self.copies = Copies(setting.copy_steps)
         self.detail: dict[str, Any] = {}
 
     @property
@@ -149,12 +154,32 @@ class Shards:
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
         self._before = ()
+        self.copies.settled()
 
     def give_up_after(self, step: int) -> None:
         """Forget all states of more completed steps: the training goes back."""
         self.torn = True
         self._before = tuple(each for each in self._before if each.version.step <= step)
         self._moved_out = tuple(each for each in self._moved_out if each.version.step <= step)
+        self.copies.forget_after(step)
+
+    def copy(self, collective: Callable[[Callable[[Group], tuple[PartSet, ...]]], Any]) -> None:
+        """Copy the parts as they are, between two steps; every rank has to.
+
+        Args:
+            collective: `Session.collective`.
+        """
+        living = self.living()
+        if living is None or self.group.void:
+            return
+        own = copy_of(living)
+        try:
+            made = collective(lambda group: exchange_copies(group, own))
+        except RuntimeError as error:
+            self.group.void, self.group.error = True, error
+            return
+        if made is not None:
+            self.copies.keep(made)
 
     # What we hold
 
@@ -206,14 +231,16 @@ class Shards:
         looks: bool = False,
     ) -> bool:
         """Move everything over one group to those of its members that go on."""
-        held = [*self._held(), *relayed]
+        living = [*self._held(), *relayed]
+        held = [*living, *self.copies.held]
         saved = self._setting.saved if looks and over.rank == 0 else None
         newest = -1 if saved is None else saved.newest()
         surveys = run(over, lambda: moving.survey(over, held, newest))
         if surveys is None:
             return False
         source = moving.choose_source(surveys)
-        held, medium = self._with_space(source, held, new)
+        living, medium = self._with_space(source, living, new)
+        held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)
         wanted = Wanted({}, {}) if fresh is None else fresh.wanted
         carried = run(over, lambda: moving.carry(over, surveys, source, held, wanted))
@@ -272,7 +299,7 @@ class Shards:
             if source.version is None and self._setting.saved is not None:
                 plain = self._setting.saved.read(source.checkpoint, fresh.wanted)
             elif plain is None and source.version is not None:
-                plain = moving.plain_of(source.version, held)
+                plain = deep_copied(moving.plain_of(source.version, held))
             assert plain is not None  # noqa: S101
             state = plain["trained"]
             if source.step != self._rest.completed or self._origin is None:

@@ -28,6 +28,7 @@ parser.add_argument("--layers", type=int, default=2)
 parser.add_argument("--clip", action="store_true")
 parser.add_argument("--shards", type=int, default=6)
 parser.add_argument("--save-every", type=int, default=0, help="steps")
+parser.add_argument("--copy-every", type=int, default=0, help="steps")
 parser.add_argument("--folder", default="", help="of the checkpoints")
 parser.add_argument("--no-room", action="store_true", help="old and new shards do not fit into memory")
 args = parser.parse_args()
@@ -107,6 +108,7 @@ loader = elastic.ShardedLoader(
     seed=7,
     shards=args.shards,
     checkpoint=checkpoint,
+    copy_steps=args.copy_every,
 )
 scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
 loader.track("scheduler", scheduler)

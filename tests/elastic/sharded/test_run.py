@@ -75,3 +75,23 @@ def test_killed_and_frozen_workers(make_run: MakeRun, lone: list[dict[str, Any]]
     assert media[0] == "local disk", "the test training has no room for old and new shards"
     saved = {event.detail["step"] for event in run.events("saved")}
     assert {event.detail["step"] for event in run.events("resumed")} <= saved
+
+
+def test_copies_make_good_for_a_killed_worker(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Its shards are at its neighbour, a few steps old: no checkpoint is read, and the result is the same."""
+    with make_run((1, 3), "--copy-every", "3") as run:
+        run.capacity = 2
+        run.wait_for_world(3)
+        run.wait(lambda: run.committed()[-1]["step"] % 3 == 1 and run.committed()[-1]["step"] > 4)
+        run.wait_for_steps(3)
+        os.kill(run.pid_of("r1001"), signal.SIGKILL)
+        run.wait(lambda: [each for each in run.events("resize") if each.detail["recovered"]])
+        run.wait_for_steps(1)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    assert not run.events("resumed")
+    (recovered,) = [each.detail for each in run.events("resize") if each.detail["recovered"]]
+    assert recovered["moved"]["source"] == "workers"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from test_layout import VERSION, parts_of, tensors_of
 
 from hpctools.elastic.group import Group
 from hpctools.elastic.sharded import collectives, moving, part_files
-from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.copies import Copies, copy_of, exchange_copies
+from hpctools.elastic.sharded.layout import Part, Version
 from hpctools.elastic.sharded.moving import Carried, PartSet, Wanted
 
 SHAPES = {"weight": (130, 150), "bias": (7,), "moment": (130, 150)}
@@ -124,3 +126,32 @@ def test_collectives_are_those_of_torch() -> None:
         assert torch.equal(got["MAX"], stacked.amax(0))
         assert torch.equal(got["root"], inputs[1])
         assert got["messages"] == [b"\0", b"\0\1", b"\0\1\2"]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_worker_may_be_lost_when_there_are_copies(world: int) -> None:
+    """The others have all parts, and the unsharded state, and give them to who is left."""
+    made = everywhere(
+        [lambda g=g: exchange_copies(g, copy_of(held_by(g.rank, world))) for g in linked(world)]  # type: ignore[misc]
+    )
+    for lost in range(world):
+        held = [list(each) for rank, each in enumerate(made) if rank != lost]
+        wanted = [rooms_for(rank, world - 1) for rank in range(world - 1)]
+        groups = linked(world - 1, number=2 + lost)
+        everywhere([lambda g=g: carry(g, held[g.rank], wanted[g.rank]) for g in groups])  # type: ignore[misc] # noqa: B023
+        for each in wanted:
+            assert_filled(each)
+
+
+def test_copies_are_kept_until_everybody_has_the_next_ones() -> None:
+    copies = Copies(5)
+    assert [step for step in range(12) if copies.is_due(step, 2)] == [5, 10]
+    assert not copies.is_due(5, 1), "nobody to give them to"
+    first, second = (replace(held_by(0, 2), version=Version(step, 1)) for step in (5, 10))
+    copies.keep((first,))
+    copies.keep((second,))
+    assert copies.held == (second, first)
+    copies.settled()
+    assert copies.held == (second,)
+    copies.forget_after(9)
+    assert copies.held == ()
