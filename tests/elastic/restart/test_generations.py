@@ -228,6 +228,21 @@ def test_a_new_coordinator_in_the_middle_of_a_change(seed: int) -> None:
     assert model.saved == STEPS
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_ranks_that_wait_for_a_decision_nobody_will_take_go_on(seed: int) -> None:
+    """The node for which the run was to grow has gone, and with it the coordinator that had asked."""
+    model = cluster(seed, 2)
+    model.until(lambda: begun(model) and model.machine.step > 2)
+    newcomer = model.add()
+    ranks = [rank for node in model.nodes.values() for rank in node.ranks.values()]
+    model.until(lambda: any(rank.bound and not rank.committed for rank in ranks))
+    model.kill(newcomer)
+    model.take_over()
+    committed = any(rank.committed for rank in ranks)
+    model.until(lambda: model.finished, 60)
+    assert model.machine.generation == (2 if committed else 1)
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_whatever_comes_the_training_is_done_in_the_end(seed: int) -> None:
     sizes = [(1, 2, 3, 4), (2, 4), (1, 2, 4), (3,)][seed % 4]
