@@ -18,6 +18,10 @@ from dataclasses import dataclass, field
 from hpctools.elastic.deciding import PATIENCE_SECONDS, SETTLE_SECONDS, Verdict
 
 NEVER = float("-inf")
+# Without figures: they change all the time, and a verdict is news only when it is another one.
+PAYS = "it pays: expected tenure x gain is more than the cost"
+PAYS_NOT = "it would not pay: expected tenure x gain is less than the cost"
+NO_FASTER = "it would be no faster"
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,7 @@ class Rule:
             return Verdict(False, world, wait, {**numbers, "wait_s": round(wait - now, 3)}, why)
         if tenure * gain <= cost:
             return self._too_dear(now, world, facts, numbers)
-        why = f"{tenure:.3g} s expected x {gain:.3g} gained > {cost:.3g} s cost"
-        return Verdict(True, possible, None, numbers, why)
+        return Verdict(True, possible, None, numbers, PAYS)
 
     def cost(self, facts: Facts) -> float:
         """Seconds that growing and, later, losing what was gained will take from the training."""
@@ -204,7 +207,7 @@ class Rule:
 
     def _too_dear(self, now: float, world: int, facts: Facts, numbers: dict[str, float]) -> Verdict:
         tenure, gain, cost = (numbers[key] for key in ("expected_tenure_s", "gain", "cost_s"))
-        why = f"{tenure:.3g} s expected x {gain:.3g} gained <= {cost:.3g} s cost"
+        why = PAYS_NOT if gain > 0 else NO_FASTER
         alive = sum(not each.ended for each in facts.tenures)
         capped = facts.remaining is not None and facts.remaining <= tenure
         if gain <= 0 or capped or not alive:

@@ -47,7 +47,7 @@ def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
         "worth_s": 20.0,
         "strikes": 0.0,
     }
-    assert verdict.why == "40 s expected x 0.5 gained > 0.8 s cost"
+    assert verdict.why == "it pays: expected tenure x gain is more than the cost"
 
 
 def test_it_does_not_grow_when_it_would_not_pay_and_says_when_it_may() -> None:
@@ -57,7 +57,10 @@ def test_it_does_not_grow_when_it_would_not_pay_and_says_when_it_may() -> None:
     patience = Patience(tenure=10.0, half_life=math.inf)
     verdict = Rule(patience).judge(100.0, 2, 3, facts)
     assert not verdict.grow
-    assert verdict.why == "2.86 s expected x 0.5 gained <= 20 s cost"
+    assert verdict.numbers["worth_s"] == pytest.approx(2.857 * 0.5, abs=0.001)
+    assert verdict.numbers["cost_s"] == 20.0
+    assert verdict.why == "it would not pay: expected tenure x gain is less than the cost"
+    assert verdict.why == Rule(patience).judge(100.1, 2, 3, facts).why, "the same verdict is no news"
     # 40 s x 21 that ended - 60 s that were seen, by the two that are there
     assert verdict.not_before == pytest.approx(100.0 + (40 * 21 - 60) / 2)
     later = replace(facts, tenures=(*tenures[:20], Tenure(396.0, False, 0.0), Tenure(396.0, False, 0.0)))

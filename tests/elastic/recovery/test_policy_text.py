@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpctools.elastic.recovery import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, parse
+from hpctools.elastic.recovery import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, PARTS, parse
+from hpctools.elastic.recovery.lines import LineRules
 from hpctools.elastic.recovery.settings import (
     Crash,
     Hang,
@@ -228,6 +230,22 @@ def test_it_survives_the_runs_description() -> None:
     """run.json is JSON."""
     values = yaml.safe_load(EVERYTHING)
     assert parse(json.loads(json.dumps(values))) == parse(values)
+
+
+def test_the_example_policy_fits_the_example_training() -> None:
+    folder = Path(__file__).parents[3] / "slurm-conf" / "examples" / "university" / "train"
+    values = yaml.safe_load((folder / "policy.yaml").read_text())
+    policy = parse({part: values[part] for part in PARTS})
+    assert policy.enforce
+    assert policy.watches
+    (steps,) = [rule for rule in policy.logs if rule.name == "Steps"]
+    rules = LineRules([steps])
+    rules.feed("b0.0.0", "epoch 0 step 12 loss 3.141593 world 4")
+    assert rules.take()[0]["metrics"]["value"] == 3.141593
+    assert (
+        'print(f"epoch {epoch} step {loader.step} loss {loader.loss:.6f} world'
+        in (folder / "train.py").read_text()
+    )
 
 
 def test_exit_codes_are_distinct() -> None:
