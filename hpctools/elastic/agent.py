@@ -30,7 +30,7 @@ from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
-from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.client import RunClient
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 2.0
@@ -102,7 +102,7 @@ def placed(place: Place, folder: RunFolder) -> Place:
 class Agent:
     """One node's agent; see `run`."""
 
-    def __init__(self, folder: RunFolder, place: Place, client: SlurmClient) -> None:
+    def __init__(self, folder: RunFolder, place: Place, client: RunClient) -> None:
         self._folder = folder
         self._spec = folder.spec()
         self._place = place
@@ -262,7 +262,7 @@ class Agent:
         task.add_done_callback(self._tasks.discard)
 
 
-async def serve(folder: RunFolder, place: Place, client: SlurmClient) -> int:
+async def serve(folder: RunFolder, place: Place, client: RunClient) -> int:
     """Run the agent, and where it belongs the coordinator; returns the exit code.
 
     Raises:
@@ -273,7 +273,7 @@ async def serve(folder: RunFolder, place: Place, client: SlurmClient) -> int:
     return await agent.run()
 
 
-def main(argv: Sequence[str] | None = None, client: SlurmClient | None = None) -> int:
+def main(argv: Sequence[str] | None = None, client: RunClient | None = None) -> int:
     """The agent's command line; returns the exit code.
 
     Args:
@@ -292,7 +292,7 @@ def main(argv: Sequence[str] | None = None, client: SlurmClient | None = None) -
         return error.exit_code
 
 
-def _commands() -> SlurmClient:
+def _commands() -> RunClient:
     from hpctools.slurm.cli import CommandClient
 
     return CommandClient()

@@ -34,7 +34,7 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import Watcher
 from hpctools.elastic.watching import Watching
 from hpctools.errors import ElasticError
-from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.client import RunClient
 
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
@@ -54,7 +54,7 @@ class Coordinator:
         term: for which it was claimed; beyond the first it takes over from another coordinator.
     """
 
-    def __init__(self, folder: RunFolder, client: SlurmClient, job_id: int, term: int = 1) -> None:
+    def __init__(self, folder: RunFolder, client: RunClient, job_id: int, term: int = 1) -> None:
         spec = folder.spec()
         fence = Fence(folder, term)
         fenced = FencedClient(client, fence)
@@ -301,7 +301,7 @@ def _membership_of(spec: RunSpec, payback: Payback) -> Membership:
     return Membership(sizes, payback, faulty_wait=spec.elastic_policy.faulty_scale_down_s)
 
 
-def _watchers(run: RunContext, client: SlurmClient) -> list[Watcher]:
+def _watchers(run: RunContext, client: RunClient) -> list[Watcher]:
     found: list[Watcher] = [
         *watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event),
         Notices(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import ElasticError
-from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.client import RunClient
 from hpctools.slurm.types import Job, Partition
 
 FRESH_SECONDS = 0.2
@@ -44,36 +44,36 @@ class Fence:
 class FencedClient:
     """Slurm for a coordinator in office: one that is not any more submits and cancels nothing.
 
-    Its methods raise as SlurmClient's do, and ElasticError when the fence does not hold.
+    Its methods raise as RunClient's do, and ElasticError when the fence does not hold.
     """
 
-    def __init__(self, client: SlurmClient, fence: Fence) -> None:
+    def __init__(self, client: RunClient, fence: Fence) -> None:
         self._client = client
         self._fence = fence
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
-        """As SlurmClient.submit."""
+        """As RunClient.submit."""
         self._check()
         return self._client.submit(options, script, arguments)
 
     def cancel(self, job_ids: Sequence[int]) -> None:
-        """As SlurmClient.cancel."""
+        """As RunClient.cancel."""
         self._check()
         self._client.cancel(job_ids)
 
     def shorten(self, job_id: int, minutes: int) -> None:
-        """As SlurmClient.shorten."""
+        """As RunClient.shorten."""
         self._check()
         self._client.shorten(job_id, minutes)
 
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:
-        """As SlurmClient.jobs."""
+        """As RunClient.jobs."""
         return self._client.jobs(ids=ids, user=user, nodes=nodes)
 
     def partitions(self) -> list[Partition]:
-        """As SlurmClient.partitions."""
+        """As RunClient.partitions."""
         return self._client.partitions()
 
     def _check(self) -> None:

@@ -1,8 +1,8 @@
 """How a run may grow and shrink: HyperPod's elasticPolicy as plain data.
 
-Its names and their meaning are those of the HyperPod training operator's `elasticPolicy`; `scale_config` is that
-of the HyperPod recipes. Source: Amazon SageMaker AI developer guide, "Using elastic training in Amazon SageMaker
-HyperPod". A replica there is a node here.
+Its names and their meaning are those of the HyperPod training operator's `elasticPolicy`, and `scale_config`
+is that of the HyperPod recipes: Amazon SageMaker AI developer guide, "Using elastic training in Amazon
+SageMaker HyperPod". A replica there is a node here.
 """
 
 from __future__ import annotations

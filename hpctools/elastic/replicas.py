@@ -25,7 +25,7 @@ from hpctools.elastic.replica_jobs import (
 )
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError
-from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.client import RunClient
 from hpctools.slurm.types import Job
 
 LOOK_SECONDS = 1.0
@@ -96,7 +96,7 @@ class Replicas:
 
     def __init__(
         self,
-        client: SlurmClient,
+        client: RunClient,
         spec: RunSpec,
         journal: Journal,
         clock: Callable[[], float] = time.monotonic,

@@ -53,7 +53,7 @@ class CommandClient:
             _run(["scancel", "--quiet", *map(str, job_ids)], CHANGE_SECONDS)
 
     def shorten(self, job_id: int, minutes: int) -> None:
-        """Lower a job's time limit; see SlurmClient."""
+        """Lower a job's time limit; see RunClient."""
         try:
             _run(["scontrol", "update", f"jobid={job_id}", f"timelimit={minutes}"], CHANGE_SECONDS)
         except CommandError as error:

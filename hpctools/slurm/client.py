@@ -1,4 +1,4 @@
-"""What we ask of Slurm: two small Protocols.
+"""What we ask of Slurm: three small Protocols.
 
 `cli.py` implements them with Slurm's own commands, `native.py` with pyslurm; `choose.py` takes one.
 """
@@ -29,10 +29,6 @@ class SlurmClient(Protocol):
         """Cancel jobs; ids that have already ended are not an error."""
         ...
 
-    def shorten(self, job_id: int, minutes: int) -> None:
-        """Lower a job's time limit; users may not raise it. A job that has ended is not an error."""
-        ...
-
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:
@@ -44,6 +40,14 @@ class SlurmClient(Protocol):
 
     def partitions(self) -> list[Partition]:
         """All partitions, hidden ones too."""
+        ...
+
+
+class RunClient(SlurmClient, Protocol):
+    """The controller, as the coordinator of an elastic run needs it; raises as SlurmClient does."""
+
+    def shorten(self, job_id: int, minutes: int) -> None:
+        """Lower a job's time limit; users may not raise it. A job that has ended is not an error."""
         ...
 
 

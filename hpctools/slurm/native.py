@@ -43,7 +43,7 @@ class NativeClient:
         self._commands.cancel(job_ids)
 
     def shorten(self, job_id: int, minutes: int) -> None:
-        """Lower a job's time limit with scontrol; see SlurmClient."""
+        """Lower a job's time limit with scontrol; see RunClient."""
         self._commands.shorten(job_id, minutes)
 
     def config(self) -> Mapping[str, str]:

@@ -52,6 +52,10 @@ def check_allowance(request: Request, limits: Limits) -> None:
         SubmitError: says whose limit it is, and what to ask for instead.
     """
     account = limits.account(request.account) if "associations" in limits.enforced else None
+    if request.qos and account and "qos" in limits.enforced and request.qos not in account.qos:
+        raise SubmitError(
+            f"account {account.name} may not use the QoS {request.qos}", f"it has: {', '.join(account.qos)}"
+        )
     if len(request.sizes.totals) > 1:
         _check_elastic_qos(limits, account)
         _check_grace(request, limits.grace.get(ELASTIC_QOS, 0))

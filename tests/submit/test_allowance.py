@@ -103,6 +103,12 @@ def test_what_could_never_be_is_refused_with_what_could(known, message):
     assert message in refusal(request, known)
 
 
+def test_a_qos_that_the_account_may_not_use_is_answered_with_those_it_may() -> None:
+    assert refusal(Request(SIZES, qos="critical"), limits()) == (
+        "account dl-lab-a may not use the QoS critical; it has: high, elastic"
+    )
+
+
 def test_the_time_to_leave_is_compared_with_slurms():
     request = Request(SIZES, graceful_s=600, graceful_place="p.yaml line 6")
     assert refusal(request, limits()) == (

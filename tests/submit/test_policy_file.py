@@ -238,3 +238,9 @@ def test_a_policy_may_come_through_a_pipe(tmp_path: Path):
         assert read_policy(Path(f"/dev/fd/{read}")).sizes == (1, 2)
     finally:
         os.close(read)
+
+
+def test_the_example_of_the_pages_is_a_policy():
+    example = "slurm-conf/examples/university/train/policy.yaml"
+    path = Path(__file__).resolve().parents[2] / example
+    assert read_policy(path).sizes[0] >= 1
