@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -26,6 +27,8 @@ Work = Any
 _SUM = _c10d.ReduceOp.SUM
 CPU = torch.device("cpu")
 
+ABANDON_TAG = 1 << 30
+ABANDON_TIMEOUT = timedelta(milliseconds=1)
 LINK_TIMEOUT = timedelta(seconds=20)
 # A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
 OPERATION_TIMEOUT = timedelta(days=7)
@@ -91,6 +94,17 @@ class Group:
     def close(self) -> None:
         """Let the thread end when it has done what it was given."""
         self._tasks.put(None)
+
+    def abandon(self) -> None:
+        """Give the group up: what waits for others in its thread fails at once.
+
+        Else the thread would wait in C++ until the others have gone; when that is while Python shuts down,
+        the thread's own end there takes the process down (SIGABRT, `terminate called`).
+        """
+        for rank in self.others:
+            # A receive that times out closes the connection; Backend.abort() leaves it open (torch 2.13).
+            with contextlib.suppress(RuntimeError):
+                self.receive(torch.empty(1), rank, ABANDON_TAG).wait(ABANDON_TIMEOUT)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
         """Begin to send a contiguous CPU tensor to a rank."""

@@ -113,7 +113,7 @@ class RunSession:
         done: Result | None
         self._exchanging = True
         try:
-            done = self._outcome(task, group.number)
+            done = self._outcome(task, group, group.number)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
             done = None
@@ -242,7 +242,7 @@ class RunSession:
         if commit.receive_from is None and not self._has_state and isinstance(self._state, Restorable):
             self._state.begin()
         moving = group.begin(lambda: self._move_state(group, commit), self._notify)
-        moved = self._outcome(moving, group.number)
+        moved = self._outcome(moving, group, group.number)
         if moved is not None and commit.receive_from is not None:
             self._state.load(moved)
         return moved is not None
@@ -316,18 +316,18 @@ class RunSession:
                 return
             self._state.save_as_ordered()
 
-    def _outcome(self, task: Task[Any], generation: int) -> Any:
-        """What the task returns; None when we are called away from the generation before."""
+    def _outcome(self, task: Task[Any], group: Group, generation: int) -> Any:
+        """What the group's task returns; None when we are called away from the generation before."""
         self._wait(lambda: task.finished or self._orders.recover > generation)
         if task.finished:
             return task.result()
+        group.abandon()
         self._go_if_told()
         return None
 
     def _runner(self, generation: int) -> Runner:
-        def run(group: Group, work: Callable[[], Worked]) -> Worked | None:
-            done: Worked | None = self._outcome(group.begin(work, self._notify), generation)
-            return done
+        def run(group: Group, work: Callable[[], Worked]) -> Any:
+            return self._outcome(group.begin(work, self._notify), group, generation)
 
         return run
 
