@@ -183,6 +183,32 @@ def test_a_checkpoint_that_takes_too_long_does_not_outlive_the_grace_time(
         run.wait_for_ranks(1)
 
 
+def test_a_run_whose_steps_do_not_come_is_started_again_by_the_rules(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """The policy's rules see the steps that asking for events tells, and lines of the script's output."""
+    recovery = {
+        "runPolicy": {"mode": "enforce"},
+        "metrics": {"hang": {"seconds": 3, "do": ["restartAll", "fail"]}},
+        "logMonitoringConfiguration": [{"name": "lines", "logPattern": "saved", "do": ["restartAll"]}],
+    }
+    slow = tmp_path / "slow"
+    with make_run((1, 1), "--steps", "4000", "--slow", str(slow), recovery=recovery) as run:
+        run.wait_for_ranks(1)
+        slow.touch()
+        run.wait(lambda: run.events("finding"))
+        slow.unlink()
+        run.wait_for_ranks(1)
+        run.hurry.touch()
+        assert run.end() == 0
+    assert_whole(run, 4000)
+    (finding,) = run.events("finding")
+    assert finding.detail["cause"] == "hang"
+    (resize,) = run.events("resize")
+    assert resize.detail["recovered"]
+    assert run.events("crashed") == []
+
+
 def test_a_script_that_always_raises_fails_the_run_with_its_last_words(make_run: MakeRun) -> None:
     recovery = {"runPolicy": {"restartPolicy": {"maxFullJobRestarts": 1}}}
     with make_run((1, 2), "--crash", recovery=recovery) as run:
