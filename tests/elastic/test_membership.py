@@ -25,7 +25,9 @@ def link_all(membership: Membership, generation: int, workers: str) -> None:
         membership.linked(worker, generation, now=0)
 
 
-def started(workers: str = "ab", sizes: Sequence[int] = (1, 2, 3, 4), faulty_wait: float = 0) -> Membership:
+def started(
+    workers: Sequence[str] = "ab", sizes: Sequence[int] = (1, 2, 3, 4), faulty_wait: float = 0
+) -> Membership:
     """Generation 1 of these workers is in force; the first ones are the baseline's."""
     membership = Membership(sizes, faulty_wait=faulty_wait)
     for place, worker in reversed(list(enumerate(workers))):

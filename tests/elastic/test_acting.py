@@ -1,0 +1,167 @@
+"""What watchers ask for, as messages to agents and workers, and as events of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_membership import started
+
+from hpctools.elastic.acting import Acting
+from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.connections import Connections
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.effects import Send
+from hpctools.elastic.exits import Exits
+from hpctools.elastic.fence import Fence
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.growth_history import Payback
+from hpctools.elastic.hearing import Hearing
+from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.peers import Agent, Worker
+from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.watching import Watching
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+NAMES = ("b0.0.0", "r7.0.0", "r8.0.0")
+
+
+class Wire:
+    """The writing end of a connection; remembers what was written, and whether it was cut."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.cut = False
+        self.transport = self
+
+    def write(self, line: bytes) -> None:
+        self.messages.append(json.loads(line))
+
+    def abort(self) -> None:
+        self.cut = True
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.messages if message["kind"] == kind]
+
+
+class Scene:
+    """Three nodes n0, n1, n2 with a worker each, of which all train."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        fence, payback = Fence(folder, 1), Payback()
+        journal = FolderJournal(folder, SPEC, fence)
+        replicas = Replicas(FakeSlurm(), SPEC, journal)
+        membership = started(NAMES, (1, 2, 3))
+        run = self.run = RunContext(folder, SPEC, 1, fence, journal, membership, replicas, payback)
+        self.agents: dict[str, Any] = {}
+        self.workers: dict[str, Any] = {}
+        for place, name in enumerate(NAMES):
+            agent, wire = name.split(".")[0], Wire()
+            order = (min(place, 1), place)
+            made = Agent(wire, agent, order, f"n{place}", place, place == 0, 0.0, running={name})  # type: ignore[arg-type]
+            run.roster.agents[agent], self.agents[agent] = made, wire
+            self.workers[name] = Wire()
+            run.roster.workers[name] = Worker(self.workers[name], name, agent, 0.0)
+        exits = Exits(run)
+        watching = Watching(run, (), lambda action, now: None)
+        self.hearing = Hearing(run, exits, watching)
+        self.acting = Acting(run, self.hearing, exits, Connections(run, self.hearing, exits))
+        run.carry_out = self._carry_out
+
+    def _carry_out(self) -> None:
+        effects, self.run.membership.effects = self.run.membership.effects, []
+        for effect in effects:
+            if isinstance(effect, Send) and effect.to in self.run.roster.workers:
+                self.workers[effect.to].messages.append(effect.message)
+
+    def ends(self, worker: str, code: int) -> None:
+        agent = self.run.roster.agents[worker.split(".")[0]]
+        self.hearing.hear(agent, {"kind": "exited", "worker": worker, "code": code, "tail": []})
+
+
+@pytest.fixture
+def act(tmp_path: Path) -> Callable[[Action, Callable[[Scene], None]], None]:
+    def act(action: Action, check: Callable[[Scene], None]) -> None:
+        async def scene() -> None:
+            folder = RunFolder.create(tmp_path / "run", SPEC)
+            made = Scene(folder)
+            made.acting.act(action)
+            (event,) = [each for each in folder.events() if each.event == "action"]
+            assert event.detail["action"] == type(action).__name__
+            assert event.detail["reason"] == "why"
+            check(made)
+
+        asyncio.run(scene())
+
+    return act
+
+
+Act = Callable[[Action, Callable[[Scene], None]], None]
+
+
+def test_a_worker_is_killed_left_behind_and_started_again_without_being_held_against_it(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        assert scene.agents["r7"].said("kill") == [{"kind": "kill", "worker": "r7.0.0"}]
+        assert scene.workers["r7.0.0"].cut
+        assert scene.workers["b0.0.0"].said("form")[0]["world"] == 2
+        scene.ends("r7.0.0", -9)
+        assert scene.agents["r7"].said("restart") == [{"kind": "restart", "worker": "r7.0.0"}]
+        assert scene.run.roster.agents["r7"].restarts == 0
+
+    act(RestartWorker("r7.0.0", "why"), check)
+
+
+def test_a_node_is_replaced_and_not_given_again(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        assert scene.agents["r8"].said("shutdown")
+        assert scene.workers["r8.0.0"].cut
+        assert scene.workers["b0.0.0"].said("form")[0]["recover"]
+        scene.ends("r8.0.0", -15)
+        assert scene.agents["r8"].said("restart") == []
+
+    act(ReplaceNode("n2", exclude=True, reason="why"), check)
+
+
+def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        (form,) = scene.workers["b0.0.0"].said("form")
+        assert (form["world"], form["recover"]) == (2, False)
+        assert not scene.workers["r7.0.0"].cut
+        assert scene.agents["r7"].said("shutdown") == []
+
+    act(Depart("n1", 30.0, "why"), check)
+
+
+def test_everything_is_ended_and_started_again(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        assert all(wire.said("kill") for wire in scene.agents.values())
+        assert all(wire.cut for wire in scene.workers.values())
+        for name in NAMES:
+            scene.ends(name, -9)
+        assert all(wire.said("restart") for wire in scene.agents.values())
+        assert not scene.run.ended.done()
+        assert scene.run.membership.phase == "starting"
+
+    act(RestartAll("why"), check)
+
+
+def test_all_go_back_and_leave_the_blamed_step_out(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        forms = [wire.said("form")[0] for wire in scene.workers.values()]
+        assert all(form["roll_back"] == {"to_step": 0, "skip": [3]} for form in forms)
+
+    act(RollBack(steps=5, skip=True, reason="why", blamed=3), check)
+
+
+def test_the_run_fails_with_the_code_that_is_asked_for(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        outcome = scene.run.ended.result()
+        assert (outcome.state, outcome.message, outcome.code) == ("failed", "why", 49)
+
+    act(Fail(49, "why"), check)
