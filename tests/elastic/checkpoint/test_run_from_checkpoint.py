@@ -75,58 +75,34 @@ def test_every_worker_is_killed_and_the_run_goes_on(tmp_path: Path, lone: list[d
     assert all(name.startswith("step-") for name in kept)
 
 
-def test_a_new_run_goes_on_from_an_old_one(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
-    """The old run, of two workers, is killed with everything; the new one has one worker, then three."""
-    place = str(tmp_path / "checkpoints")
-    with make_run(tmp_path / "old", (2, 2), "--checkpoints", place) as old:
-        old.wait(lambda: len(old.events("saved")) >= 2)
-        for agent in old.baseline:
-            agent.kill()
-    newest = max(event.detail["step"] for event in old.events("saved"))
-    with make_run(tmp_path / "new", (1, 3), "--checkpoints", place) as new:
+def test_what_waits_and_what_is_cancelled_is_saved_and_goes_on_elsewhere(
+    tmp_path: Path, lone: list[dict[str, Any]]
+) -> None:
+    """Without any interval. One of two workers is killed: the other one, parked, saves. Back to two, scancel:
+    the last step is saved. Another run, which names the first one, goes on with one worker, then three.
+    """
+    never = {"intervalInSeconds": 0, "intervalInSteps": 0}
+    with make_run(tmp_path / "old", (2, 2), checkpoint=never) as old:
+        old.wait_for_world(2)
+        os.kill(old.pid_of("b0"), signal.SIGKILL)
+        (waiting,) = old.wait(lambda: old.events("saved"))
+        old.wait(lambda: old.committed()[-1]["step"] > waiting.detail["step"] + 2)
+        old.cancel_baseline()
+        assert old.end() == 143, old.story()
+    (_, saved) = old.events("saved")
+    assert waiting.detail["worker"] == "b1.0.0"
+    assert waiting.detail["why"] == "fewer workers are left than the least"
+    assert saved.detail["why"] == "the baseline job was ended (SIGTERM)"
+    assert saved.detail["step"] == old.committed()[-1]["step"]
+    from_it = {**never, "resumeFrom": str(old.folder.path)}
+    with make_run(tmp_path / "new", (1, 3), checkpoint=from_it) as new:
         new.wait_for_world(1)
         new.capacity = 2
         new.wait_for_world(3)
         (tmp_path / "new" / "hurry").touch()
         assert new.end() == 0, new.story()
-    (resumed,) = new.events("resumed")
-    assert resumed.detail["step"] >= newest
-    assert_same_result(new, lone, resumed.detail["step"] + 1)
-
-
-def test_before_all_nodes_go_the_last_step_is_saved(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
-    """scancel of the only job, without any interval; another run, which names the first one, takes it up."""
-    never = {"intervalInSeconds": 0, "intervalInSteps": 0}
-    with make_run(tmp_path / "old", (2, 2), checkpoint=never) as old:
-        old.wait_for_world(2)
-        old.wait_for_steps(3)
-        old.cancel_baseline()
-        assert old.end() == 143, old.story()
-    (saved,) = old.events("saved")
-    assert saved.detail["why"] == "the baseline job was ended (SIGTERM)"
-    assert saved.detail["step"] == old.committed()[-1]["step"]
-    from_it = {**never, "resumeFrom": str(old.folder.path)}
-    with make_run(tmp_path / "new", (1, 1), checkpoint=from_it) as new:
-        (tmp_path / "new" / "hurry").touch()
-        assert new.end() == 0, new.story()
     assert new.events("resumed")[0].detail["step"] == saved.detail["step"]
     assert_same_result(new, lone, saved.detail["step"] + 1)
-
-
-def test_what_waits_for_more_workers_is_saved(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
-    """One of two workers is killed: the other one waits, parked, and its state is saved meanwhile."""
-    never = {"intervalInSeconds": 0, "intervalInSteps": 0}
-    with make_run(tmp_path / "run", (2, 2), checkpoint=never) as run:
-        run.wait_for_world(2)
-        os.kill(run.pid_of("b0"), signal.SIGKILL)
-        (saved,) = run.wait(lambda: run.events("saved"))
-        (tmp_path / "run" / "hurry").touch()
-        assert run.end() == 0, run.story()
-    assert (saved.detail["worker"], saved.detail["why"]) == (
-        "b1.0.0",
-        "fewer workers are left than the least",
-    )
-    assert_same_result(run, lone)
 
 
 @pytest.mark.parametrize("snapshots", [2, 0])
