@@ -27,9 +27,9 @@ from hpctools.testing.local_run import LocalRun
 PROGRAMS = Path(__file__).with_name("exact_programs")
 LEAST, MOST = 1, 4
 POLL_SECONDS = 0.02
-EVENT_SECONDS = 8.0
-END_SECONDS = 60.0
-START_SECONDS = 30.0
+EVENT_SECONDS = 15.0
+END_SECONDS = 150.0
+START_SECONDS = 90.0
 KINDS = (("map", 0), ("streams", 0), ("map", 1), ("streams", 1))
 """Data set and number of loading processes."""
 

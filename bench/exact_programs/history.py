@@ -16,7 +16,7 @@ from torch import nn
 
 from hpctools import elastic
 
-SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 790, 24, 8, 2, 8
+SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 1590, 24, 8, 2, 8
 STEP_SECONDS, LATE_STEP_SECONDS = 0.02, 0.3
 
 parser = argparse.ArgumentParser()

@@ -40,13 +40,17 @@ def main(path: str) -> None:
     while True:
         connection, _ = server.accept()
         message, descriptors, _, _ = socket.recv_fds(connection, LIMIT, 2)
+        if len(descriptors) != 2:
+            connection.close()  # the launcher was killed before it had said anything
+            continue
         pid = os.fork()
         if pid == 0:
             server.close()
             _become(connection, json.loads(message), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        connection.sendall(b"%d\n" % pid)
+        with contextlib.suppress(OSError):  # it was killed since; the worker notices by itself
+            connection.sendall(b"%d\n" % pid)
         threading.Thread(target=_tell_end, args=(connection, pid), daemon=True).start()
 
 
@@ -77,7 +81,8 @@ def _become(connection: socket.socket, order: dict[str, Any], descriptors: list[
 
 
 def _end_with(connection: socket.socket) -> None:
-    connection.recv(1)
+    with contextlib.suppress(OSError):
+        connection.recv(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
