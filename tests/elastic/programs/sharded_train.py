@@ -23,6 +23,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
 parser.add_argument("--hurry", type=Path, help="no delay any more once this file exists")
 parser.add_argument("--hold", type=float, default=0.5, help="seconds of a late step until the file exists")
+parser.add_argument("--await-world", type=int, default=0, help="late steps wait for so many workers")
 parser.add_argument("--width", type=int, default=33)
 parser.add_argument("--layers", type=int, default=2)
 parser.add_argument("--clip", action="store_true")
@@ -95,10 +96,20 @@ def pause(samples: int) -> None:
     is_first = loader.step not in begun
     begun.add(loader.step)
     end = time.monotonic() + ((args.hold if is_first else 0.0) if late else args.delay * samples)
-    while time.monotonic() < end and not (args.hurry is not None and args.hurry.exists()):
+    while not (args.hurry is not None and args.hurry.exists()):
+        if time.monotonic() > end and not (late and still_awaited()):
+            return
         time.sleep(0.005)
 
 
+def still_awaited() -> bool:
+    """Whether the size that the scenario begins with was never there, and no resize is waiting for us."""
+    reached.add(loader.world_size)
+    is_called = loader._session.ready_for > loader.generation or loader._session._must_rejoin()
+    return args.await_world > 0 and args.await_world not in reached and not is_called
+
+
+reached: set[int] = set()
 checkpoint = elastic.Checkpoint(folder=args.folder, every_seconds=0, every_steps=args.save_every)
 loader = elastic.ShardedLoader(
     build,
