@@ -57,8 +57,8 @@ class CommandClient:
         try:
             _run(["scontrol", "update", f"jobid={job_id}", f"timelimit={minutes}"], CHANGE_SECONDS)
         except CommandError as error:
-            # slurm_strerror of ESLURM_ALREADY_DONE and ESLURM_INVALID_JOB_ID
-            if not re.search(r"already completing or completed|Invalid job id", error.stderr_tail):
+            # What slurm_strerror says of ESLURM_ALREADY_DONE, ESLURM_JOB_FINISHED and ESLURM_INVALID_JOB_ID.
+            if not re.search(r"already (completing or completed|finished)|Invalid job id", error.stderr_tail):
                 raise
 
     def jobs(

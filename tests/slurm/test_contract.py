@@ -19,7 +19,9 @@ import pytest
 
 from hpctools.errors import CommandError, NotAllowedError, ReleaseError, UnreachableError, UsageError
 from hpctools.slurm.choose import choose
+from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.client import SlurmAdministration
+from hpctools.slurm.native import NativeClient
 from hpctools.slurm.types import Job, Node, Partition, PastJob
 from tests.slurm.private_cluster import PrivateCluster, private_cluster, until
 
@@ -134,6 +136,19 @@ def test_a_job_can_be_cancelled_twice_and_a_bad_one_is_refused(
         client.cancel([])
     with pytest.raises(CommandError, match=r"(?i)invalid partition"):
         client.submit(["--partition=none"], script)
+
+
+def test_a_jobs_limit_is_lowered_and_one_that_has_ended_is_no_error(
+    client: SlurmAdministration, script: Path
+) -> None:
+    assert isinstance(client, CommandClient | NativeClient)
+    with queued(client, script, "--time=60") as job_id:
+        client.shorten(job_id, 7)
+        assert [job.time_limit for job in client.jobs(ids=[job_id])] == [7]
+        client.cancel([job_id])
+        until(lambda: states(client, job_id) == ["CANCELLED"], "end of the job")
+        client.shorten(job_id, 5)
+    client.shorten(99_999, 5)
 
 
 def test_partitions(client: SlurmAdministration) -> None:
