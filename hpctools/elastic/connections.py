@@ -104,10 +104,10 @@ class Connections:
 
     def _catch_up(self, agent: Agent, hello: Message) -> None:
         """What happened on its node while it had no connection, and what it does not know yet."""
-        for ended in hello.get("ended", ()):
-            self._hearing.hear(agent, {"kind": "exited", **ended})
         if hello.get("leaving"):
             self._hearing.leaves(agent, str(hello["leaving"]), time.monotonic())
+        for ended in hello.get("ended", ()):
+            self._hearing.hear(agent, {"kind": "exited", **ended})
         for worker in agent.running & self._run.roster.expelled:
             write(agent.writer, "kill", worker=worker)
 
