@@ -217,19 +217,20 @@ def _kill_coordinator(rig: rigs.Rig) -> None:
     chosen = next((each for each in agents if _listens(each.pid, address.port)), agents[0])
     if isinstance(rig, rigs.Cluster):
         rig.kill_node(chosen.node)
+    elif isinstance(rig, rigs.Local) and chosen.baseline:
+        rig.lose_baseline()
     else:
         rigs.kill(chosen.pid)
 
 
 def _kill_baseline(rig: rigs.Rig) -> None:
     """All nodes of the baseline die at once."""
-    nodes = {each.node for each in rig.processes() if each.baseline}
-    for node in nodes:
-        if isinstance(rig, rigs.Cluster):
-            rig.kill_node(node)
-    for each in rig.processes():
-        if each.baseline:
-            rigs.kill(each.pid)
+    if isinstance(rig, rigs.Local):
+        rig.lose_baseline()
+        return
+    assert isinstance(rig, rigs.Cluster)
+    for node in {each.node for each in rig.processes() if each.baseline}:
+        rig.kill_node(node)
 
 
 def _listens(pid: int, port: int) -> bool:

@@ -127,6 +127,10 @@ class Local:
         else:
             self._run.preempt(self._run.capacity - replicas)
 
+    def lose_baseline(self) -> None:
+        """The baseline's nodes die at once, and Slurm says so."""
+        self._run.lose_baseline()
+
     def processes(self) -> list[Proc]:
         """Agents and workers of this run."""
         return list(_processes(lambda pid: True, str(self.folder.path)))
