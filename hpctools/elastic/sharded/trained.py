@@ -161,9 +161,15 @@ def put_together(
 
 def _called(build: Build, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     try:
-        return build(mesh)
+        made: object = build(mesh)
     except RuntimeError as error:  # the session would take it for a group that broke, and try again
         raise ElasticError(f"build(mesh) raised {error!r}", "the traceback above tells where") from error
+    match made:
+        case (nn.Module() as model, torch.optim.Optimizer() as optimizer):
+            return model, optimizer
+    raise ElasticError(
+        f"build(mesh) returned {type(made).__name__}", "return the sharded model and its optimizer"
+    )
 
 
 def _sharded(trained: Trained) -> Iterator[tuple[str, nn.Parameter]]:

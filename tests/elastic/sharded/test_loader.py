@@ -208,9 +208,14 @@ def layers_only(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+def model_alone(mesh: DeviceMesh) -> nn.Module:
+    return build(mesh)[0]
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (model_alone, r"build\(mesh\) returned FSDPNet"),
         (plain_model, "returned a model that is not sharded"),
         (layers_only, r"parameter norm\.weight is trained but not sharded"),
     ],
