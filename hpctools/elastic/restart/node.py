@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.processes import NOT_STARTED
 from hpctools.elastic.protocol import own_address
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.environment import Begin
@@ -141,16 +142,25 @@ class NodeRanks:
     def _begin(self, begin: Begin) -> None:
         self._remove()
         if self._leaving:
-            for local in range(self._spec.workers_per_node):
-                self._tell_end(begin.generation, Ended(local, -signal.SIGTERM))
+            self._refuse(begin, -signal.SIGTERM)
             return
         self._generation, self._committed = begin.generation, 0
-        self._ranks = Ranks(self._spec, begin, self._output, self._on_end)
-        self._ranks.start()
+        try:
+            ranks = Ranks(self._spec, begin, self._output, self._on_end)
+            ranks.start()
+        except OSError as error:
+            self._refuse(begin, NOT_STARTED, f"no room for the ranks' slots: {error}")
+            return
+        self._ranks = ranks
         self._say("began")
         if not self._watching:
             self._watching = True
             self._spawn(self._watch())
+
+    def _refuse(self, begin: Begin, code: int, *said: str) -> None:
+        """The ranks end before they begin."""
+        for local in range(self._spec.workers_per_node):
+            self._tell_end(begin.generation, Ended(local, code, said=said))
 
     def _order(self, ranks: Ranks, message: Mapping[str, Any]) -> None:
         what = message["do"]

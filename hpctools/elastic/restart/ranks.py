@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,13 @@ from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, si
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
 from hpctools.elastic.restart.events import Slot
+from hpctools.elastic.restart.memory import SlotFolder
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError
 from hpctools.slurm import run
 
 LAST_WORDS_SECONDS = 1.0
-MEMORY = Path("/dev/shm")  # noqa: S108
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
@@ -81,6 +79,9 @@ class Ranks:
     Args:
         output: where they print to.
         on_end: called when a rank has ended.
+
+    Raises:
+        OSError: the node has no room for their slots.
     """
 
     def __init__(self, spec: RunSpec, begin: Begin, output: Output, on_end: Callable[[Ended], None]) -> None:
@@ -91,14 +92,18 @@ class Ranks:
         self._output = output
         self._on_end = on_end
         self._watching: set[asyncio.Task[None]] = set()
-        memory = MEMORY if os.access(MEMORY, os.W_OK) else None
-        self._events = Path(tempfile.mkdtemp(prefix="hpctools-events-", dir=memory))
+        self._folder = SlotFolder()
 
     def start(self) -> None:
-        """Start them all."""
-        for local in range(self._spec.workers_per_node):
-            rank = LocalRank(local, Slot.create(self._events / str(local)), self._output.words(local))
-            self.ranks.append(rank)
+        """Start them all.
+
+        Raises:
+            OSError: the node has no room for their slots; none was started.
+        """
+        places = range(self._spec.workers_per_node)
+        slots = [Slot.create(self._folder.path / str(local)) for local in places]
+        self.ranks = [LocalRank(local, slots[local], self._output.words(local)) for local in places]
+        for rank in self.ranks:
             try:
                 rank.pid, wait = self._start(rank)
             except (CommandError, OSError) as error:
@@ -149,14 +154,14 @@ class Ranks:
         """Give up the slots; after this nothing may be asked."""
         for rank in self.ranks:
             rank.slot.close()
-        shutil.rmtree(self._events, ignore_errors=True)
+        self._folder.remove()
 
     async def _ended_within(self, seconds: float | None) -> None:
         if self._watching:
             await asyncio.wait(self._watching, timeout=seconds)
 
     def _start(self, rank: LocalRank) -> tuple[int, Callable[[], int]]:
-        files = (self._events / str(rank.local), self._error_file(rank))
+        files = (self._folder.path / str(rank.local), self._error_file(rank))
         generation = self.begin.generation
         with rank.words.writing() as stderr, self._output.opened(rank.local, generation) as stdout:
             process = run.start(
@@ -170,7 +175,7 @@ class Ranks:
         return process.pid, process.wait
 
     def _error_file(self, rank: LocalRank) -> Path:
-        return self._events / f"{rank.local}.error.json"
+        return self._folder.path / f"{rank.local}.error.json"
 
     async def _watch(self, rank: LocalRank, wait: Callable[[], int]) -> None:
         code = await in_own_thread(wait)
