@@ -9,6 +9,7 @@ generation is complete.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ from hpctools.elastic.sharded.trained import (
     put_together,
     sharded_tensors,
 )
+
+COLLECTED_BYTES = 1 << 26
 
 
 class Rest(Protocol):
@@ -153,8 +156,10 @@ class Shards:
 
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
-        self._before = ()
+        freed, self._before = sum(each.bytes for each in self._before), ()
         self.copies.settled()
+        if freed >= COLLECTED_BYTES:
+            gc.collect()  # FSDP's modules and hooks refer to each other, and hold the old parameters
 
     def give_up_after(self, step: int) -> None:
         """Forget all states of more completed steps: the training goes back."""
