@@ -13,7 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -160,27 +160,49 @@ def relay(argv: Sequence[str], *, stdin: bytes | None = None, keep_stdout: bool 
     Raises:
         CommandError: it could not be started.
     """
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE if stdin is not None else None,
-            stdout=subprocess.PIPE if keep_stdout else None,
-            stderr=subprocess.PIPE,
-        )
-    except OSError as error:
-        raise _not_started(argv, error) from None
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {each: signal.signal(each, lambda number, _: process.send_signal(number)) for each in signals}
-    try:
+    with _signals_passed_on() as pass_on_to:
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE if stdin is not None else None,
+                stdout=subprocess.PIPE if keep_stdout else None,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise _not_started(argv, error) from None
+        pass_on_to(process)
         said = _converse(process, stdin)
-        printed = process.stdout.read() if process.stdout is not None else b""
-        code = process.wait()
-    finally:
+        printed = b""
         if process.stdout is not None:
-            process.stdout.close()
+            with process.stdout:
+                printed = process.stdout.read()
+        code = process.wait()
+    return Completed(tuple(argv), code, printed.decode(errors="replace"), said.decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass signals on to a program from before it is started: what comes too early, it gets at once."""
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        if started:
+            started[0].send_signal(number)
+        else:
+            early.append(number)
+
+    def pass_on_to(process: subprocess.Popen[bytes]) -> None:
+        started.append(process)
+        for number in early:
+            process.send_signal(number)
+
+    handlers = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield pass_on_to
+    finally:
         for each, handler in handlers.items():
             signal.signal(each, handler)
-    return Completed(tuple(argv), code, printed.decode(errors="replace"), said.decode(errors="replace"))
 
 
 def _converse(process: subprocess.Popen[bytes], stdin: bytes | None) -> bytes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +69,17 @@ def test_arguments_are_never_shell_text(tmp_path: Path) -> None:
     hostile = f"$(touch {tmp_path}/owned); `id` 'a' \"b\" \n\\"
     assert run.run(["printf", "%s", hostile], timeout=10).stdout == hostile
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_comes_while_a_program_is_being_started_reaches_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the program is known and after its start was asked for: it ends by it, and so does nothing else."""
+    start = subprocess.Popen
+
+    def interrupted(*words: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return start(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    assert run.relay(["sleep", "60"]).code == -signal.SIGTERM
