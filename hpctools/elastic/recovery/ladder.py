@@ -84,12 +84,11 @@ class Ladder:
         return last if fresh and together and last.worker != finding.worker else None
 
     def _join(self, entry: Entry, finding: Finding) -> Decision | None:
-        if entry.rung != "restartProcess":
-            return None
-        reason = _reason(finding, f"with {entry.worker}")
-        return Decision(
-            entry.rung, RestartWorker(finding.worker, reason), False, f"together with {entry.worker}"
-        )
+        if entry.rung not in ("restartProcess", "restartAll"):
+            return None  # its node goes, or the run ends
+        together = f"together with {entry.worker}"
+        restart = RestartWorker(finding.worker, _reason(finding, together))
+        return Decision("restartProcess", restart, False, together)
 
     def _rung(self, now: float, finding: Finding) -> tuple[str, str]:
         settings, recent = self._settings, self._recent(now)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from hpctools.elastic.actions import Action, Fail
+from hpctools.elastic.actions import Action, Fail, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.recovery.findings import Detector, Finding
 from hpctools.elastic.recovery.ladder import Decision, Ladder
 from hpctools.elastic.recovery.log_rules import Logs
@@ -116,7 +116,7 @@ class RecoveryWatcher:
                 continue
             self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
             if self._settings.enforce:
-                actions.append(decision.action)
+                actions += [decision.action, *_with_it(finding, decision.action)]
                 self._ending = isinstance(decision.action, Fail)
                 self._looks_away = (self._generation, now)
         return actions
@@ -128,6 +128,13 @@ class RecoveryWatcher:
             return True
         self._told[key] = now
         return False
+
+
+def _with_it(finding: Finding, action: Action) -> list[Action]:
+    """A process that has ended already is nobody's to end: what is done to all starts it again, too."""
+    if finding.cause == "crash" and isinstance(action, (RestartAll, RollBack)):
+        return [RestartWorker(finding.worker, action.reason)]
+    return []
 
 
 def detectors_of(settings: Recovery, warn: Callable[[str], None]) -> tuple[Detector, ...]:

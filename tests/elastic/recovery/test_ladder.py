@@ -128,10 +128,18 @@ def test_workers_that_end_together_are_one_recovery() -> None:
     assert later.rung == "restartProcess", "only one of two was used up"
 
 
-def test_the_ends_that_a_restart_of_all_brings_with_it_are_no_findings() -> None:
+def test_who_ended_just_before_all_were_restarted_is_started_again_too() -> None:
     ladder = Ladder(Recovery())
     crash = replace(CRASH, do=("restartAll", "fail"))
-    assert rungs(ladder, crash, replace(crash, worker="w2", node="n2"), every=0.5) == ["restartAll", "-"]
+    other = replace(crash, worker="w2", node="n2")
+    assert rungs(ladder, crash, other, every=0.5) == ["restartAll", "restartProcess"]
+    assert rungs(ladder, crash, begin=60.0) == ["fail"], "it was one recovery"
+
+
+def test_who_ends_on_a_node_that_is_given_up_is_left_alone() -> None:
+    ladder = Ladder(Recovery())
+    crash = replace(CRASH, do=("replaceNode",))
+    assert rungs(ladder, crash, replace(crash, worker="w2"), every=0.5) == ["replaceNode", "-"]
 
 
 def test_a_later_coordinator_goes_on_where_the_first_one_was() -> None:

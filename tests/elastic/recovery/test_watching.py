@@ -131,6 +131,16 @@ def test_crashes_are_dealt_with_even_while_it_looks_away(tmp_path: Path) -> None
     assert watcher.heard(1.0, Report("exit", "w2", "n0", code=0)) == []
 
 
+def test_a_crashed_worker_is_started_again_with_all_others(tmp_path: Path) -> None:
+    """RestartAll ends what runs; the one that has ended would stay so."""
+    policy = {"metrics": {"crash": {"do": ["restartAll"]}}, "runPolicy": {"mode": "enforce"}}
+    watcher, _ = made(tmp_path, policy)
+    actions = watcher.heard(1.0, Report("exit", "w1", "n0", code=1))
+    assert [type(action) for action in actions] == [RestartAll, RestartWorker]
+    assert isinstance(actions[1], RestartWorker)
+    assert actions[1].worker == "w1"
+
+
 def test_only_an_enforced_rule_takes_ends_of_processes_from_the_coordinator(tmp_path: Path) -> None:
     report = Report("exit", "w0", "n0", code=1)
     assert not made(tmp_path / "a", {"metrics": {"crash": True}})[0].handles(report)
