@@ -85,11 +85,15 @@ def test_it_shrinks_for_an_urgent_job_and_grows_again(cluster: Cluster, person: 
 
 
 def assert_no_step_was_lost(out: Path) -> None:
-    """All ranks of a generation were told at the same step, and the next one began with it."""
+    """All ranks of a generation were told at the same step, and the next one began with it.
+
+    The last generation may have been told, too: of its nodes that hp-cancel took, before it was ended.
+    """
     lines = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
     told = {line["told"] for line in lines if "told" in line}
     begun = {line["begins"] for line in lines if "begins" in line}
-    assert begun == told | {0}
+    assert sorted(begun) == [0, *sorted(told)[: len(begun) - 1]]
+    assert len(told) <= len(begun)
     assert {line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in lines if "begins" in line} == {"0"}
 
 
