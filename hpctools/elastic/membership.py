@@ -47,6 +47,9 @@ class Membership(Generations):
 
     def ready(self, worker: str, order: tuple[int, ...], now: float) -> None:
         """A worker has built and rehearsed everything and waits to be let in."""
+        if self._ended:
+            self._send(worker, "stop")  # it was started again too late to be let in
+            return
         if len(self._wanted()) <= len(self.members):
             self.facts = replace(self.facts, waiting_since=now)
         self._ready[worker] = Member(order)

@@ -42,6 +42,19 @@ def started(
     return membership
 
 
+def test_who_comes_after_the_last_step_is_sent_away() -> None:
+    """A killed worker that is ready again when the others are through would wait for ever."""
+    membership = started("ab")
+    membership.lost("b", now=1)
+    link_all(membership, 2, "a")
+    membership.parked("a", 2, 30, now=1)
+    membership.switched("a", 2, 30, now=1)
+    membership.done("a")
+    membership.effects.clear()
+    membership.ready("c", (0, 1), now=2)
+    assert sent(membership) == [("c", {"kind": "stop"})]
+
+
 def test_first_generation_waits_for_the_whole_baseline_and_begins_with_the_first_workers_weights() -> None:
     membership = Membership((2, 3, 4))
     membership.ready("r", (1, 7), now=0)
