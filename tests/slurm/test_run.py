@@ -74,7 +74,7 @@ def test_arguments_are_never_shell_text(tmp_path: Path) -> None:
 def test_a_signal_that_comes_while_a_program_is_being_started_reaches_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before the program is known and after its start was asked for: it ends by it, and so does nothing else."""
+    """Its start was asked for, and nobody knows its number yet."""
     start = subprocess.Popen
 
     def interrupted(*words: Any, **options: Any) -> Any:
