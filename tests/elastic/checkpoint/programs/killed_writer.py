@@ -28,7 +28,7 @@ from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.saver import Saver
 
 CALLS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.truncate")
-FIRST, LAST = 100, 103
+FIRST, LAST = 100, 102
 LIMIT = 30.0
 
 
@@ -101,12 +101,14 @@ def main(root: Path, random_kills: int, seed: int) -> None:
     at, over = 0, False
     while not over:
         at += 1
+        begun = time.monotonic()
         told, over = killed(root / f"at-{at}", at, None)
+        took = time.monotonic() - begun  # at last: of all saves, undisturbed
         left[str(check(root / f"at-{at}", told))] += 1
         shutil.rmtree(root / f"at-{at}", ignore_errors=True)
     generator, before = random.Random(seed), 0
     for _ in range(random_kills):
-        told, _ = killed(root / "random", None, generator.uniform(0.001, 0.04))
+        told, _ = killed(root / "random", None, generator.uniform(0.001, took))
         step = check(root / "random", told) or 0
         assert step >= before
         before = step
