@@ -142,18 +142,18 @@ class Loader(Held):
 
     @property
     def world_size(self) -> int:
-        """Workers that train now."""
-        return self._session.group.world
+        """Workers that train now; 0 while we practise and are none of them yet."""
+        return self._session.group.world if self._trains else 0
 
     @property
     def rank(self) -> int:
-        """Our place among them; 0 is the one that should print and save."""
-        return self._session.group.rank
+        """Our place among them; 0 is the one that should print and save, -1 while we practise."""
+        return self._session.group.rank if self._trains else -1
 
     @property
     def generation(self) -> int:
-        """Number of the present membership; 0 without an elastic run."""
-        return self._session.group.number
+        """Number of the present membership; 0 without an elastic run, and while we practise."""
+        return self._session.group.number if self._trains else 0
 
     @property
     def scale_config(self) -> Mapping[str, Any]:
@@ -175,6 +175,10 @@ class Loader(Held):
             self._metrics.report(**numbers)
         except (TypeError, ValueError):
             raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
+
+    @property
+    def _trains(self) -> bool:
+        return self._entered or self._session.is_lone
 
     def __len__(self) -> int:
         """Steps of an epoch.

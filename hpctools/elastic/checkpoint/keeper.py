@@ -167,7 +167,7 @@ class Keeper:
             return
         self._most_steps = self._last = None
         self._known_step = step
-        if self._desk.saves:
+        if self._desk.saves and self._place:
             origin = self._desk.origin
             try:
                 abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))

@@ -110,7 +110,7 @@ if args.without:
     loader.roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
-        note(fed=indices.tolist(), step=loader.step, epoch=epoch)
+        note(fed=indices.tolist(), step=loader.step, epoch=epoch, rank=loader.rank, of=loader.world_size)
         pause(len(inputs))
         loss = nn.functional.mse_loss(model(inputs), targets)
         if args.poison == loader.step + 1:
