@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 def _cancel(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
-    folders = [folder for word in given.runs for folder in find_runs(word, runs_root(), client)]
+    # The last of an array first: those that wait for an earlier one to end (--array 0-9%2) shall not begin.
+    folders = [folder for word in given.runs for folder in reversed(find_runs(word, runs_root(), client))]
     code = 0
     for folder in folders:
         if given.replicas:
