@@ -41,18 +41,22 @@ class JobLike(Protocol):
     def nodes(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
-def why_not_larger(status: RunStatus, jobs: Sequence[JobLike], events: Sequence[Event]) -> tuple[str, ...]:
+def why_not_larger(
+    status: RunStatus, jobs: Sequence[JobLike], events: Sequence[Event], sizes: Sequence[int] = ()
+) -> tuple[str, ...]:
     """What keeps a running run from more nodes, each as a clause; empty when it does not run.
 
     Args:
         jobs: those of the run that have not ended.
         events: all of the run, oldest first.
+        sizes: totals of nodes that the run may have, ascending; empty: any.
     """
     if status.state != "running":
         return ()
     if len(status.nodes) >= status.max_nodes > 0:
         return (f"{status.max_nodes} nodes are the most that it may have",)
-    return (*_waiting(jobs), *_on_their_way(status, jobs), *_own_decision(events), *_excluded(events)) or (
+    begun = _standing_by(status, jobs, sizes) or tuple(_on_their_way(status, jobs))
+    return (*_waiting(jobs), *begun, *_own_decision(events), *_excluded(events)) or (
         _nothing_known(jobs, events),
     )
 
@@ -80,13 +84,26 @@ def explained(reason: str) -> str:
     return word
 
 
+def _standing_by(status: RunStatus, jobs: Sequence[JobLike], sizes: Sequence[int]) -> tuple[str, ...]:
+    """Nodes that the run has and of which no allowed size is made."""
+    idle = [node for job in _begun(jobs) for node in job.nodes if node not in status.nodes]
+    trains, possible = len(status.nodes), len(status.nodes) + len(idle)
+    if not idle or not sizes or trains not in sizes or any(trains < size <= possible for size in sizes):
+        return ()
+    larger = next(size for size in sizes if size > trains)
+    return (f"the next size that is allowed is {larger} nodes; until then {' '.join(idle)} will not train",)
+
+
+def _begun(jobs: Sequence[JobLike]) -> list[JobLike]:
+    return [job for job in jobs if job.role == "replica" and job.state in ("RUNNING", "CONFIGURING")]
+
+
 def _on_their_way(status: RunStatus, jobs: Sequence[JobLike]) -> Iterator[str]:
     """Replicas that Slurm has started and that do not train yet."""
-    for job in jobs:
-        if job.role == "replica" and job.state in ("RUNNING", "CONFIGURING"):
-            idle = [node for node in job.nodes if node not in status.nodes]
-            if idle:
-                yield f"replica job {job.id} has begun on {' '.join(idle)} and does not train yet"
+    for job in _begun(jobs):
+        idle = [node for node in job.nodes if node not in status.nodes]
+        if idle:
+            yield f"replica job {job.id} has begun on {' '.join(idle)} and does not train yet"
 
 
 def _own_decision(events: Sequence[Event]) -> Iterator[str]:

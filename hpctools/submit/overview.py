@@ -112,7 +112,7 @@ def overview(
         jobs=active,
         ended_jobs=len({*roles, *(view.id for view in views)}) - len(active),
         preemptions=tuple(_preemptions(events)),
-        not_larger=why_not_larger(known, active, events) if state == "running" else (),
+        not_larger=why_not_larger(known, active, events, spec.allowed_sizes) if state == "running" else (),
     )
 
 

@@ -58,6 +58,19 @@ def test_a_replica_that_has_begun_and_does_not_train_yet():
     assert "n2" not in str(why_not_larger(RUNNING, [replica(2, "RUNNING", "None", ("n2",))], []))
 
 
+def test_nodes_of_which_no_allowed_size_is_made_are_not_on_their_way():
+    sizes = (2, 4, 8)
+    assert why_not_larger(RUNNING, [replica(2, "RUNNING", "None", ("n3",)), replica(3)], [], sizes) == (
+        "replica job 3 waits: more urgent jobs come first (Priority)",
+        "the next size that is allowed is 4 nodes; until then n3 will not train",
+    )
+    enough = [replica(job_id, "RUNNING", "None", (f"n{job_id}",)) for job_id in (3, 4)]
+    assert why_not_larger(RUNNING, enough, [], sizes) == (
+        "replica job 3 has begun on n3 and does not train yet",
+        "replica job 4 has begun on n4 and does not train yet",
+    )
+
+
 def test_its_own_decision_counts_until_the_next_resize():
     said = event("decision", grow=False, why="growing would not pay", numbers={"gain": 0.51234, "cost_s": 4})
     jobs = [replica(2, "RUNNING", "None", ("n2",))]
