@@ -18,7 +18,7 @@ from hpctools.cli.output import show
 from hpctools.elastic.checkpoint import resume_source
 from hpctools.elastic.folder import ACTIVE_STATES, runs_root, utc_now
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import CommandError, SubmitError, UnreachableError
+from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits, read_limits
 from hpctools.slurm.types import Partition
@@ -107,7 +107,12 @@ def _resumed_from(word: str | None) -> str:
         raise SubmitError(
             f"run {folder.path.name} is {status.state}", f"end it first: hp-cancel {folder.path.name}"
         )
-    resume_source(str(folder.path), folder.path.parent)  # that there is none is said now, not on the nodes
+    try:
+        resume_source(str(folder.path), folder.path.parent)
+    except ElasticError as error:  # said now, not on the nodes
+        raise SubmitError(
+            error.message, "leave out --resume, or name a run that has saved one (hp-status --all)"
+        ) from None
     return str(folder.path)
 
 

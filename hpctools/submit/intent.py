@@ -124,13 +124,14 @@ def read_intent(
         standard_input: reads it to its end; None when it is a terminal.
 
     Raises:
-        UsageError: neither a script nor a command, a range of nodes that is none, or a word about an elastic
-            run where none is asked for.
+        UsageError: neither a script nor a command, a range of nodes that is none, a word about an elastic
+            run where none is asked for, or an option of ours in an #SBATCH line.
         SubmitError: the script is missing or is no batch script.
     """
     line = invocation.line
     script = _script(line, environment, cwd, standard_input)
     directives = read_directives(script.text, script.name) if script else ()
+    _check_directives(directives)
     options = tuple(option for option in line.options if option.name not in OUR_FLAGS | OUR_VALUES)
     command = line.rest if line.after_dashes else ()
     intent = Intent(
@@ -156,6 +157,16 @@ def read_intent(
                 f"--{name} is for an elastic run", "say how many nodes it may have: --nodes MIN:MAX"
             )
     return intent
+
+
+def _check_directives(directives: tuple[CommandLine, ...]) -> None:
+    """What only hp-submit knows cannot stand where sbatch reads it, too."""
+    for option in (option for line in directives for option in line.options):
+        if option.name in OUR_VALUES:
+            raise UsageError(
+                f"{option.place}: --{option.name} is no option of sbatch's",
+                f"give it on the command line: hp-submit --{option.name}={option.value or '...'} ...",
+            )
 
 
 def _script(

@@ -418,7 +418,8 @@ def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
     assert f"run {first.name} is running; end it first: hp-cancel {first.name}" in capfd.readouterr().err
     RunFolder(first).write_status(RunStatus("failed"))
     assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 1
-    assert f"there is no whole checkpoint in {first}; give a run's id" in capfd.readouterr().err
+    said = f"hp-submit: there is no whole checkpoint in {first}; leave out --resume, or name a run that has"
+    assert capfd.readouterr().err.startswith(said)
     store = FolderStore(first / "checkpoints")
     store.commit(store.begin(3, "test"), Manifest(3), 0)
     assert main(["-N1:4", "--resume", first.name, "--", "train"], client=FakeSlurm) == 0

@@ -99,6 +99,14 @@ def test_a_wrong_range_names_its_line(tmp_path):
         intent(tmp_path, ["job.sh"], "#!/bin/sh\n\n#SBATCH --nodes=6:2\n")
 
 
+@pytest.mark.parametrize("written", ["--elastic-policy=p.yaml", "--elastic-policy p.yaml"])
+def test_an_option_of_ours_in_a_script_is_refused_with_its_line_since_sbatch_reads_it_too(tmp_path, written):
+    with pytest.raises(UsageError) as refused:
+        intent(tmp_path, ["-N1:2", "job.sh"], f"#!/bin/sh\n#SBATCH -t 5\n#SBATCH {written}\n")
+    assert refused.value.message == "job.sh line 3: --elastic-policy is no option of sbatch's"
+    assert refused.value.remedy.startswith("give it on the command line: hp-submit --elastic-policy=")
+
+
 def test_a_missing_script_is_an_error(tmp_path):
     with pytest.raises(SubmitError, match="there is no script"):
         intent(tmp_path, ["nothing.sh"])
