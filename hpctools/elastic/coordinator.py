@@ -216,6 +216,8 @@ class Coordinator:
                 self._record(effect)
 
     def _on_broken(self, broken: Broken) -> None:
+        if self._run.ended.done():
+            return  # the workers of a run that has ended leave one after the other
         if broken.state_is_lost and self._run.has_checkpoint and self._run.fence.holds():
             self._run.warn(f"{broken.reason}: it begins again with what was saved last")
             self._acting.restart_all()
