@@ -96,6 +96,8 @@ def overview(
     mine = of_run(queue or (), spec.id, set(roles))
     views = [_job(job, roles) for job in mine]
     state, note = _state(status, roles, views, known=queue is not None)
+    if state == "starting" and status is not None and spec.mode == "live":
+        note = note or "no worker has come to its elastic.Loader yet"
     active = tuple(view for view, job in zip(views, mine, strict=True) if not is_over(job))
     known = status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
     if state in _OVER_STATES:

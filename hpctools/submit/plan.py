@@ -100,6 +100,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     """
     inheritance.check_options(intent)
     intent = torchrun.unwrapped(intent)
+    _check_resume(intent)
     _check_launchers(intent)
     sizes = agreed_sizes(intent.nodes, facts.policy)
     if facts.partitions is not None:
@@ -113,6 +114,14 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
         return (_run(intent, sizes, facts),)
     array = parse_array(asked.value or "", asked.place)
     return tuple(_run(intent, sizes, facts, array, place) for place in range(len(array.indices)))
+
+
+def _check_resume(intent: Intent) -> None:
+    if "resume" in intent.settings and intent.settings.get("elastic-mode") == "restart":
+        raise UsageError(
+            "--resume is for checkpoints of hpctools.elastic, and in restart mode a script has its own",
+            "leave it out: the script goes on from what it finds where it saves",
+        )
 
 
 def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSizes:

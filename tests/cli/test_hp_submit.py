@@ -426,6 +426,10 @@ def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
     (second,) = set((sbatch / "runs").iterdir()) - {first}
     spec = RunFolder(second).spec()
     assert (spec.resumed_from, spec.checkpoint) == (str(first), {"resumeFrom": str(first)})
+    capfd.readouterr()
+    for words in (["--elastic-mode=restart", "--", "train"], ["--", "torchrun", "train.py"]):
+        assert main(["-N1:4", "--resume", first.name, *words], client=FakeSlurm) == 2
+        assert "in restart mode a script has its own; leave it out" in capfd.readouterr().err
 
 
 def test_a_controller_that_is_down_is_exit_code_3(sbatch, capfd):

@@ -68,6 +68,7 @@ def test_a_recorded_id_that_another_run_has_by_now_is_not_ours():
             "its baseline job 12 waits: the scheduler looks at it next",
         ),
         (None, [job(12)], "starting", ""),
+        (RunStatus("starting"), [job(12)], "starting", "no worker has come to its elastic.Loader yet"),
         (RUNNING, [job(12)], "running", ""),
         (RUNNING, [job(12, "COMPLETING")], "running", ""),
         (RUNNING, [], "lost", "its baseline job 12 is no longer in the queue"),
@@ -99,6 +100,10 @@ def test_a_recorded_id_that_another_run_has_by_now_is_not_ours():
 def test_the_state_is_what_run_and_queue_say_together(status, queue, state, note):
     run = overview(SPEC, status, RECORDS, [], queue)
     assert (run.state, run.note) == (state, note)
+
+
+def test_in_restart_mode_nobody_waits_for_a_loader():
+    assert overview(replace(SPEC, mode="restart"), RunStatus("starting"), RECORDS, [], [job(12)]).note == ""
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "cancelled", "running"])
