@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ _TIMES = {
 }
 _SIZES = ("minReplicas", "maxReplicas", "replicaIncrementStep", "replicaDiscreteValues")
 _ELASTIC = (*_SIZES, *_TIMES, "scale_config")
+_OWN_PLACE = re.compile(r"checkpoint: \w+ \(\w+\) ")
 _MANIFEST = "this is a manifest for Kubernetes; keep what stands under its `spec`, without replicaSpecs"
 _FOREIGN = {
     **dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), _MANIFEST),
@@ -120,16 +122,14 @@ def parse_policy(text: str, name: str) -> PolicyFile:
     settings = _times(elastic) | {"scale_config": _scale_config(elastic, sections, sizes)}
     parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}
     problems += _told(lambda: recovery.parse(parts, _SOURCE))
-    saving = values.get("checkpoint") or {}
-    problems += (
-        _told(lambda: checkpoint.parse(saving)) if isinstance(saving, dict) else ["checkpoint: no mapping"]
-    )
+    saving = _saving(sections, problems)
     if problems:
         raise SubmitError("\n".join(_placed(document, problem) for problem in problems))
     return PolicyFile(sizes, settings, parts, saving, name, _places(document))
 
 
 _SOURCE = "the policy"
+_SAVING = tuple(checkpoint.Checkpoint().to_json())
 
 
 def _plain(value: object) -> object:
@@ -144,6 +144,17 @@ def _told(check: Callable[[], object]) -> list[str]:
     except ElasticError as error:
         return [line.removeprefix(f"{_SOURCE}: ") for line in str(error).splitlines()]
     return []
+
+
+def _saving(sections: Fields, problems: list[str]) -> dict[str, Any]:
+    """The section about checkpoints, each value by itself, so that all that is wrong is told."""
+    values = sections.value("checkpoint") or {}
+    section = Fields(values, "checkpoint", problems, _SAVING)
+    given = {name: section.value(name) for name in _SAVING if isinstance(values, dict) and name in values}
+    for name, value in given.items():
+        told = _told(partial(checkpoint.parse, {name: value}))
+        problems += [f"checkpoint.{name}: {_OWN_PLACE.sub('', each)}" for each in told]
+    return given
 
 
 def _times(elastic: Fields) -> dict[str, Any]:
