@@ -124,7 +124,7 @@ class FolderJournal:
             keys = ("step", "pause_s", "normal_step_s", "phases", "moved")
             resize |= {key: measured[key] for key in keys if key in measured}
             self.event("resize", **resize)
-            self.change(last_resize=resize)
+            self.change(last_resize={**resize, "time": utc_now()})
 
     def progressed(self, now: float, samples: int) -> None:
         """The training has fed so many samples since it began; keeps the rate of the last seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,11 @@ def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: R
     journal.flush(0.0)
     status = folder.status()
     assert status is not None
+    assert status.last_resize is not None
+    when = status.last_resize["time"]
+    assert abs(datetime.fromisoformat(when) - datetime.now(timezone.utc)) < timedelta(minutes=1)
     assert replace(status, updated="") == RunStatus(
-        "running", 2, 3, ("n1", "n2"), min_nodes=1, max_nodes=3, last_resize=resize
+        "running", 2, 3, ("n1", "n2"), min_nodes=1, max_nodes=3, last_resize={**resize, "time": when}
     )
 
 
