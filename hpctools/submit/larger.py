@@ -17,7 +17,7 @@ _REASONS = {
     "BeginTime": "its time to begin has not come",
     "ReqNodeNotAvail": "a node that it asks for is down, drained or reserved",
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
-        "nodes are down, drained or reserved"
+        "nodes that it could have are down, drained, or kept for more urgent jobs"
     ),
     "PartitionTimeLimit": "it asks for more time than its partition gives",
     "JobHeldUser": "it is held: scontrol release",
@@ -75,7 +75,7 @@ def _waiting(jobs: Sequence[JobLike]) -> Iterator[str]:
 
 def explained(reason: str) -> str:
     """Slurm's reason for which a job waits, with what it means where that is not plain."""
-    word = reason.partition(",")[0]
+    word = reason if reason in _REASONS else reason.partition(",")[0]
     if word in _REASONS:
         meaning = _REASONS[word]
         return meaning if word == "None" or " " in word else f"{meaning} ({word})"

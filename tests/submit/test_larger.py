@@ -42,6 +42,10 @@ def test_jobs_that_wait_for_the_same_reason_are_one_clause():
             "ReqNodeNotAvail, UnavailableNodes:n[1-3]",
             "a node that it asks for is down, drained or reserved (ReqNodeNotAvail)",
         ),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+            "nodes that it could have are down, drained, or kept for more urgent jobs",
+        ),
         ("QOSMaxNodePerUserLimit", "a limit of its account or QoS (QOSMaxNodePerUserLimit)"),
         ("AssocGrpGRESMinutes", "a limit of its account or QoS (AssocGrpGRESMinutes)"),
         ("FrontEndDown", "FrontEndDown"),
