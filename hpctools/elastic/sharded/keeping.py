@@ -19,6 +19,7 @@ import torch
 from hpctools.elastic.checkpoint.keeper import Desk, Order
 from hpctools.elastic.checkpoint.manifest import Manifest, damage
 from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.place import meant_by
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import Found, candidates
@@ -143,14 +144,16 @@ class ShardKeeper:
         """Step of the newest whole checkpoint; -1: there is none.
 
         Raises:
-            ElasticError: the place cannot be read. To begin from the beginning then would lose what is there.
+            ElasticError: the place cannot be read (to begin from the beginning then would lose what is
+                there), or what the training should begin from holds nothing of use.
         """
         self._found, self._looked = None, True
-        for place in filter(None, (self._place, self._settings.resume_from)):
+        for place in self._places():
             for found in self._usable(place):
                 if (self.limit is None or found.manifest.step <= self.limit) and self._is_whole(found):
                     self._found, self._known_step = found, found.manifest.step
                     return found.manifest.step
+        self._check_begins_anew()
         return -1
 
     def examples(self, step: int) -> Mapping[str, Part]:
@@ -257,6 +260,20 @@ class ShardKeeper:
 
     # Reading
 
+    def _places(self) -> list[str]:
+        """Where to look for checkpoints, our own first."""
+        return [each for each in (self._place, *meant_by(self._settings.resume_from)) if each]
+
+    def _check_begins_anew(self) -> None:
+        source = self._settings.resume_from
+        if source:
+            most = "" if self.limit is None else f" of at most step {self.limit}"
+            raise ElasticError(
+                f"the training should begin from a checkpoint in {source}, and there is no whole one of a "
+                f"sharded model{most}",
+                "name a run that has saved one (hp-submit --resume, checkpoint: resumeFrom), or none",
+            )
+
     def _usable(self, place: str) -> tuple[Found, ...]:
         seen = candidates(place)
         for reason in seen.rejected:
@@ -278,8 +295,7 @@ class ShardKeeper:
     def _checkpoint(self, step: int) -> Found:
         """The checkpoint that rank 0 chose."""
         if self._found is None or self._found.manifest.step != step:
-            places = filter(None, (self._place, self._settings.resume_from))
-            every = [found for place in places for found in candidates(place).usable]
+            every = [found for place in self._places() for found in candidates(place).usable]
             self._found = next((each for each in every if each.manifest.step == step), None)
         if self._found is None:
             raise ElasticError(

@@ -1,8 +1,9 @@
-"""Makes the helpers of this folder and of the one above importable by its tests."""
+"""Makes the helpers of this folder, of the one above and of the checkpoint tests importable here."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "checkpoint")]
