@@ -34,7 +34,6 @@ from hpctools.slurm.client import RunClient
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 2.0
-GRACE_RESERVE = 2.0
 STOP_SECONDS = 3.0
 
 
@@ -224,7 +223,7 @@ class Agent:
         self._leaving = reason
         self._succession.barred = True
         self._line.say("leaving", reason=reason)
-        grace = max(0.0, self._spec.grace_seconds - GRACE_RESERVE)
+        grace = self._spec.departure_seconds(self._spec.grace_seconds)
         asyncio.get_running_loop().call_later(grace, self.end, 0)
         self._workers.expect_no_restart()
 

@@ -17,6 +17,7 @@ from hpctools.elastic.actions import Action
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.deadlines import Deadlines
 from hpctools.elastic.effects import Adopted, Broken, Completed, Decided, Effect, Formed, Send, Waiting
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence, FencedClient
@@ -74,6 +75,7 @@ class Coordinator:
         self._watching = watching
         self._connections = Connections(run, hearing, exits)
         self._acting = Acting(run, hearing, exits, self._connections)
+        self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0
         self._saved_at_end = False
         run.carry_out = self._carry_out
@@ -124,6 +126,7 @@ class Coordinator:
     def act(self, action: Action, now: float | None = None) -> None:
         """Carry out what somebody that watches the run asks for."""
         self._acting.act(action, now)
+        self._deadlines.note(action, time.monotonic() if now is None else now)
 
     def _begin(self, host: str) -> None:
         """Say that we are in office; who takes over knows from the folder how far the run was."""
@@ -189,7 +192,7 @@ class Coordinator:
         run = self._run
         if outcome.state != "cancelled" or run.completed or run.restart is not None:
             return
-        seconds = max(1.0, run.spec.grace_seconds - SAVE_RESERVE)
+        seconds = max(1.0, run.spec.graceful_seconds - SAVE_RESERVE)
         run.order_save(outcome.message, urgent=True, seconds=seconds)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(run.answered.wait(), seconds)
@@ -277,6 +280,7 @@ class Coordinator:
         else:
             run.membership.expect(run.roster.starting(run.membership.known))
             run.membership.consider(now)
+            self._deadlines.tick(now)
         self._watching.tick(now)
         self._carry_out()
 

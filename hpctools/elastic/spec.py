@@ -9,6 +9,7 @@ from hpctools.elastic.policy import ElasticPolicy, replica_nodes
 from hpctools.errors import ElasticError
 
 MODES = ("live", "restart")
+GRACE_RESERVE = 2.0  # of the seconds until a node is gone: ending takes some, too
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,21 @@ class RunSpec:
     def elastic_policy(self) -> ElasticPolicy:
         """How the run may grow and shrink."""
         return ElasticPolicy.from_json({**self.policy, "sizes": self.allowed_sizes})
+
+    @property
+    def graceful_seconds(self) -> float:
+        """What those that leave have in all: GraceTime, or less if the policy says so."""
+        wanted = self.elastic_policy.graceful_shutdown_s
+        return self.grace_seconds if wanted is None else min(wanted, self.grace_seconds)
+
+    def departure_seconds(self, left: float) -> float:
+        """For how long workers whose node is gone in `left` seconds may go on with their step and save.
+
+        What the policy says (gracefulShutdownTimeoutInSeconds), but never so long that ending comes too late.
+        """
+        usable = max(0.0, left - GRACE_RESERVE)
+        wanted = self.elastic_policy.graceful_shutdown_s
+        return usable if wanted is None else min(wanted, usable)
 
     @property
     def replica_nodes(self) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         ),
         replica_script=str(folder / "replica.sh"),
         created=facts.created,
-        grace_seconds=_grace(policy, facts.limits),
+        grace_seconds=_grace(facts.limits),
         sizes=() if sizes.are_all_between else sizes.totals,
         mode=intent.settings.get("elastic-mode", MODES[0]),
         policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),
@@ -238,10 +238,9 @@ def _minutes(intent: Intent) -> int | None:
     return None if asked is None else minutes_of(asked)
 
 
-def _grace(policy: ElasticPolicy, limits: Limits | None) -> float:
-    """Seconds that those who leave have: what Slurm leaves them, or less if the policy says so."""
-    grace = RunSpec.grace_seconds if limits is None else float(limits.grace.get(inheritance.ELASTIC_QOS, 0))
-    return grace if policy.graceful_shutdown_s is None else min(grace, policy.graceful_shutdown_s)
+def _grace(limits: Limits | None) -> float:
+    """Seconds that Slurm leaves a preempted replica; what a policy says of it counts later."""
+    return RunSpec.grace_seconds if limits is None else float(limits.grace.get(inheritance.ELASTIC_QOS, 0))
 
 
 def _checkpoint(facts: Facts) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hpctools.elastic.acting import Acting
 from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.deadlines import Deadlines
 from hpctools.elastic.effects import Send
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence
@@ -71,7 +72,9 @@ class Scene:
         exits = Exits(run)
         watching = Watching(run, (), lambda action, now: None)
         self.hearing = Hearing(run, exits, watching)
-        self.acting = Acting(run, self.hearing, exits, Connections(run, self.hearing, exits))
+        connections = Connections(run, self.hearing, exits)
+        self.acting = Acting(run, self.hearing, exits, connections)
+        self.deadlines = Deadlines(run, connections, exits)
         run.carry_out = self._carry_out
 
     def _carry_out(self) -> None:
@@ -138,6 +141,36 @@ def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:
     act(Depart("n1", 30.0, "why"), check)
 
 
+def test_a_node_that_does_not_depart_in_time_is_not_waited_for(act: Act) -> None:
+    depart = Depart("n1", 30.0, "why")
+
+    def check(scene: Scene) -> None:
+        scene.deadlines.note(depart, 100.0)
+        scene.deadlines.tick(127.9)
+        assert not scene.workers["r7.0.0"].cut
+        scene.deadlines.tick(128.0)
+        assert scene.workers["r7.0.0"].cut
+        assert scene.agents["r7"].said("shutdown")
+        assert scene.workers["b0.0.0"].said("form")[-1]["recover"]
+        scene.deadlines.tick(200.0)
+        assert len(scene.agents["r7"].said("shutdown")) == 1
+
+    act(depart, check)
+
+
+def test_a_node_that_alone_has_the_state_is_waited_for(act: Act) -> None:
+    depart = Depart("n1", None, "why")
+
+    def check(scene: Scene) -> None:
+        for worker in ("b0.0.0", "r8.0.0"):
+            del scene.run.roster.workers[worker]
+        scene.deadlines.note(depart, 100.0)
+        scene.deadlines.tick(1000.0)
+        assert not scene.workers["r7.0.0"].cut
+
+    act(depart, check)
+
+
 def test_everything_is_ended_and_started_again(act: Act) -> None:
     def check(scene: Scene) -> None:
         assert all(wire.said("kill") for wire in scene.agents.values())
@@ -157,6 +190,49 @@ def test_all_go_back_and_leave_the_blamed_step_out(act: Act) -> None:
         assert all(form["roll_back"] == {"to_step": 0, "skip": [3]} for form in forms)
 
     act(RollBack(steps=5, skip=True, reason="why", blamed=3), check)
+
+
+def beats(scene: Scene, generation: int, step: int) -> int:
+    """What the run's status says after a sign of life of the first worker."""
+    worker = scene.run.roster.workers["b0.0.0"]
+    beat = {"kind": "beat", "generation": generation, "rank": 0, "step": step, "loss": 1.0, "samples": step}
+    scene.hearing.hear(worker, beat)
+    return scene.run.journal.status.step
+
+
+def scene_at(folder: RunFolder, step: int) -> Scene:
+    scene = Scene(folder)
+    assert beats(scene, 1, step) == step
+    return scene
+
+
+def test_after_going_back_late_signs_of_life_do_not_lift_the_step_again(tmp_path: Path) -> None:
+    """Else the steps that are done again count as none, and a stall is found."""
+
+    async def act() -> None:
+        scene = scene_at(RunFolder.create(tmp_path / "run", SPEC), 50)
+        scene.acting.act(RollBack(steps=10, skip=False, reason="why"))
+        assert scene.run.journal.status.step == 40
+        assert beats(scene, 1, 51) == 40
+        assert scene.run.roster.workers["b0.0.0"].step == 50, "nor do watchers see it"
+        assert beats(scene, 2, 41) == 41
+
+    asyncio.run(act())
+
+
+def test_when_all_begin_again_the_step_is_that_of_what_was_saved(tmp_path: Path) -> None:
+    async def act() -> None:
+        scene = scene_at(RunFolder.create(tmp_path / "run", SPEC), 50)
+        worker = scene.run.roster.workers["b0.0.0"]
+        scene.acting.act(RestartAll("why"))
+        scene.run.roster.workers["b0.0.0"] = worker  # its last words are still read
+        beats(scene, 1, 51)
+        scene.hearing.hear(worker, {"kind": "resumed", "step": 30, "where": "/c"})
+        assert scene.run.journal.status.step == 30
+        assert beats(scene, 1, 52) == 30
+        assert beats(scene, 2, 31) == 31
+
+    asyncio.run(act())
 
 
 def test_the_run_fails_with_the_code_that_is_asked_for(act: Act) -> None:

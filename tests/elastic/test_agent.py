@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ledger_run import LedgerRun, training
 
 from hpctools.elastic import agent, agent_line
-from hpctools.elastic.agent import Place
+from hpctools.elastic.agent import Agent, Place
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
 from hpctools.elastic.protocol import connect, encode
 from hpctools.elastic.spec import RunSpec
@@ -60,6 +63,28 @@ def test_replica_without_a_coordinator_gives_up(
         monkeypatch.setenv(name, value)
     assert agent.main(["--run-dir", str(folder.path), "--role", "replica"], client=FakeSlurm()) == 1
     assert "no coordinator of run t-1 in 0.2 s: nobody listens at 127.0.0.1:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("wanted", "has"), [(None, 6.0), (4.0, 4.0), (7.0, 6.0), (1.0, 1.0), (0.0, 0.0)])
+def test_who_leaves_has_what_the_policy_says_and_ends_before_slurm_ends_it(
+    wanted: float | None, has: float
+) -> None:
+    spec = replace(SPEC, grace_seconds=8.0, policy={"graceful_shutdown_s": wanted})
+    assert spec.departure_seconds(spec.grace_seconds) == has
+    assert spec.graceful_seconds == (8.0 if wanted is None else wanted)
+
+
+def test_a_preempted_agent_waits_for_its_workers_as_long_as_the_policy_says(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, policy={"graceful_shutdown_s": 0.5}))
+
+    async def leaves() -> float:
+        made, began = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm()), time.monotonic()
+        made._all_left = asyncio.Event().wait  # type: ignore[assignment]
+        made.on_terminate()
+        assert await asyncio.wait_for(made.run(), 10) == 0
+        return time.monotonic() - began
+
+    assert 0.5 <= asyncio.run(leaves()) < 5
 
 
 def test_agent_and_folder_import_neither_torch_nor_pydantic() -> None:

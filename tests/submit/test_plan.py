@@ -238,7 +238,8 @@ def test_a_policy_file_is_in_the_dry_run_and_in_the_runs_description(tmp_path):
     spec = RunSpec.from_json(json.loads(json.dumps(submission.spec.to_json())))
     assert spec == submission.spec
     assert spec.elastic_policy == POLICY.policy((2, 3, 6))
-    assert (spec.grace_seconds, spec.time_limit_s, spec.replica_nodes) == (5.0, 3600.0, (1, 3))
+    assert (spec.grace_seconds, spec.graceful_seconds) == (30.0, 5.0)
+    assert (spec.time_limit_s, spec.replica_nodes) == (3600.0, (1, 3))
     assert (spec.recovery, spec.checkpoint) == ({"runPolicy": {"jobMaxRetryCount": 2}}, {"keep": 3})
 
 

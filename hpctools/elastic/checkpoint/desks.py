@@ -64,7 +64,7 @@ class RunDesk:
         self._line = line
         spec = folder.spec()
         self._run = spec.id
-        self.grace_seconds: float | None = spec.grace_seconds
+        self.grace_seconds: float | None = spec.graceful_seconds
 
     @property
     def saves(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 from hpctools.elastic.growth import Patience
 from hpctools.elastic.spec import RunSpec
 
-GRACE_RESERVE = 2.0
 GRACEFUL_SECONDS = 60.0
 TERM_SECONDS = 3.0
 FIRST_SECONDS = 2.0
@@ -60,18 +59,13 @@ class Limits:
         return cls(
             sizes=spec.allowed_sizes,
             per_node=spec.workers_per_node,
-            graceful=policy.graceful_shutdown_s or GRACEFUL_SECONDS,
+            graceful=GRACEFUL_SECONDS if policy.graceful_shutdown_s is None else policy.graceful_shutdown_s,
             faulty=policy.faulty_scale_down_s,
             restarts=int(restart.get("maxFullJobRestarts", RESTARTS)),
             period=float(restart.get("evalPeriodSeconds", PERIOD_SECONDS)),
             patience=replace(patience, pause=PAUSE_SECONDS),
             blind_snooze=policy.scale_up_snooze_s or BLIND_SNOOZE_SECONDS,
         )
-
-
-def departure_seconds(grace: float) -> float:
-    """How long a node that has to go may keep its workers: Slurm's grace time, less what ending takes."""
-    return max(0.0, grace - GRACE_RESERVE)
 
 
 def term_within(seconds: float) -> float:

@@ -13,7 +13,7 @@ from hpctools.elastic.processes import NOT_STARTED
 from hpctools.elastic.protocol import own_address
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.environment import Begin
-from hpctools.elastic.restart.limits import departure_seconds, term_within
+from hpctools.elastic.restart.limits import term_within
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.restart.ranks import Ended, Ranks
 from hpctools.elastic.spec import RunSpec
@@ -82,7 +82,7 @@ class NodeRanks:
         """The node has to go: its ranks end before Slurm kills them, whatever the coordinator says."""
         if not self._leaving:
             self._leaving = True
-            seconds = departure_seconds(self._spec.grace_seconds)
+            seconds = self._spec.departure_seconds(self._spec.grace_seconds)
             term = term_within(seconds)
             loop = asyncio.get_running_loop()
             loop.call_later(seconds - term, self._end, term)

@@ -20,7 +20,7 @@ from hpctools.elastic.restart.effects import (
     Tell,
 )
 from hpctools.elastic.restart.generations import Generations
-from hpctools.elastic.restart.limits import Limits, departure_seconds
+from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.watchers import MemberView, View
 
 TAKEOVER_SECONDS = 5.0
@@ -71,7 +71,7 @@ class RestartRun:
         """
         grace = self._spec.grace_seconds if seconds is None else seconds
         now = time.monotonic()
-        self._generations.leaving(agent.name, now + departure_seconds(grace), now)
+        self._generations.leaving(agent.name, now + self._spec.departure_seconds(grace), now)
         self._carry_out()
 
     def heard(self, agent: Agent, message: Message) -> None:

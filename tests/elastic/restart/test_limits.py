@@ -1,0 +1,19 @@
+"""What restart mode takes from a run's policy, and what holds without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpctools.elastic.restart.limits import GRACEFUL_SECONDS, Limits
+from hpctools.elastic.spec import RunSpec
+
+
+def limits(**fields: Any) -> Limits:
+    return Limits.of(RunSpec("r-1", "r", "u", "", 1, 2, 1, ("x",), "/", (), "", "", mode="restart", **fields))
+
+
+@pytest.mark.parametrize(("wanted", "has"), [(None, GRACEFUL_SECONDS), (0.0, 0.0), (5.0, 5.0)])
+def test_no_time_to_end_is_none_at_all_and_not_the_default(wanted: float | None, has: float) -> None:
+    assert limits(policy={"graceful_shutdown_s": wanted}).graceful == has
