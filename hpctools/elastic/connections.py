@@ -95,7 +95,7 @@ class Connections:
         if run.is_over:
             write(writer, "shutdown", code=0)
         if not agent.is_baseline:
-            run.replicas.serves(agent.job_id)
+            run.replicas.serves(agent.job_id, agent.name)
             run.payback.history.arrived(agent.name, agent.seen)
         self._catch_up(agent, hello)
         if run.restart is not None:
@@ -187,7 +187,7 @@ class Connections:
             run.baseline_lost.set()
             run.membership.begin_with_anybody()
             return
-        run.replicas.gone(agent.job_id)
+        run.replicas.gone(agent.job_id, agent.name)
         if agent.reason == "preempted":
             run.in_background(run.replicas.find_preemptor(agent.node, agent.job_id))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.replica_jobs import (
     end_of,
     is_replica,
@@ -57,8 +58,7 @@ class _Slot:
         replica: which one it is, from 0.
         nodes: how many it has.
         job_id: the job that has it; None when it is free.
-        served: whether the job's agent ever reported.
-        gone: whether the job's agent has gone; the job itself may take a moment longer.
+        served: whether an agent of the job ever reported.
         failures: attempts in a row that led to nothing.
         not_before: when the next submission may be tried.
     """
@@ -67,7 +67,6 @@ class _Slot:
     nodes: int
     job_id: int | None = None
     served: bool = False
-    gone: bool = False
     failures: int = 0
     not_before: float = 0.0
 
@@ -77,7 +76,7 @@ class _Slot:
             self.failures = 0
         else:
             self.delay(now)
-        self.job_id, self.served, self.gone = None, False, False
+        self.job_id, self.served = None, False
 
     def delay(self, now: float) -> None:
         """An attempt led to nothing: wait longer each time."""
@@ -115,6 +114,7 @@ class Replicas:
         self._excluded: set[str] = set()
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
         self._crashes: Counter[str] = Counter()
+        self._attendance = Attendance()
         self._stopped = False
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
@@ -151,15 +151,15 @@ class Replicas:
         """Later replica jobs do not get this node."""
         self._excluded.add(node)
 
-    def serves(self, job_id: int) -> None:
-        """A replica's agent has reported."""
+    def serves(self, job_id: int, agent: str) -> None:
+        """A replica's agent has reported, for the first time or again."""
+        self._attendance.came(job_id, agent, self._clock())
         for slot in self._of(job_id):
             slot.served = True
 
-    def gone(self, job_id: int) -> None:
+    def gone(self, job_id: int, agent: str) -> None:
         """A replica's agent has gone."""
-        for slot in self._of(job_id):
-            slot.gone = True
+        self._attendance.went(job_id, agent, self._clock())
         self._wake.set()
 
     def crashed(self, job_id: int, last_line: str) -> None:
@@ -227,7 +227,9 @@ class Replicas:
 
     async def _look_at_queue(self) -> None:
         taken = [slot for slot in self._slots if slot.job_id is not None]
-        hurry = any(slot.gone for slot in taken) or self._looked < 0
+        hurry = self._looked < 0 or any(
+            self._attendance.just_lost(slot.job_id or 0, self._clock()) for slot in taken
+        )
         if not self._slots or not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
             return
         self._looked = self._clock()
@@ -238,10 +240,13 @@ class Replicas:
         self._end = next((end_of(job) for job in jobs if job.id == self._baseline), self._end)
         active = {job.id: job for job in jobs if job.state in ACTIVE}
         for slot in taken:
-            if slot.job_id not in active:
+            if (job := active.get(slot.job_id or 0)) is None:
+                self._attendance.forget(slot.job_id or 0)
                 slot.free(self._clock())
-            elif self._end is not None:
-                await self._end_with_run(active[slot.job_id], self._end)
+                continue
+            if self._end is not None:
+                await self._end_with_run(job, self._end)
+            await self._give_back_incomplete(slot, job)
 
     async def _ask(self, **which: Any) -> list[Job] | None:
         try:
@@ -270,7 +275,9 @@ class Replicas:
     async def _give_back_idle(self) -> None:
         """Nodes that the run cannot use, since a step before theirs is gone, go back after a while."""
         serving = {
-            slot.job_id: slot.nodes for slot in self._slots if slot.job_id and slot.served and not slot.gone
+            slot.job_id: slot.nodes
+            for slot in self._slots
+            if slot.job_id and slot.served and not self._attendance.has_lost(slot.job_id)
         }
         idle = surplus(self._spec.elastic_policy, serving)
         if idle is None or self._idle is None or self._idle[0] != idle:
@@ -281,6 +288,19 @@ class Replicas:
             )
             self._idle = None
             await self._cancel(idle)
+
+    async def _give_back_incomplete(self, slot: _Slot, job: Job) -> None:
+        """A job that lacks agents keeps its nodes for nothing; another one has a chance to get all."""
+        now = self._clock()
+        if job.state == "PENDING":
+            self._attendance.forget(job.id)  # requeued
+        elif job.state != "RUNNING":
+            self._attendance.wait_again(job.id, now)
+        elif self._attendance.is_incomplete(job.id, slot.nodes, now):
+            self._attendance.wait_again(job.id, now)
+            message = f"replica job {job.id} is given back: not all of its nodes take part"
+            self._journal.event("warning", message=message)
+            await self._cancel(job.id)
 
     async def _cancel(self, job_id: int) -> None:
         try:

@@ -107,9 +107,9 @@ def test_one_job_a_slot_and_no_more(scene: Scene) -> None:
 def test_replica_that_served_and_was_preempted_is_submitted_again_at_once(scene: Scene) -> None:
     async def preempt() -> None:
         first = scene.slurm.submitted[0].job_id
-        scene.replicas.serves(first)
+        scene.replicas.serves(first, "a")
         scene.slurm.change(first, state="PREEMPTED")
-        scene.replicas.gone(first)
+        scene.replicas.gone(first, "a")
 
     scene.act(scene.submitted(2), preempt, scene.submitted(3))
 
@@ -120,8 +120,8 @@ def test_slot_is_not_reused_while_its_job_still_runs(scene: Scene) -> None:
     async def lose_agent() -> None:
         first = scene.slurm.submitted[0].job_id
         scene.slurm.change(first, state="RUNNING")
-        scene.replicas.serves(first)
-        scene.replicas.gone(first)
+        scene.replicas.serves(first, "a")
+        scene.replicas.gone(first, "a")
         await asyncio.sleep(0.05)
         assert len(scene.slurm.submitted) == 2
         scene.slurm.change(first, state="COMPLETED")
@@ -133,7 +133,7 @@ def test_job_that_never_served_is_retried_later_and_later(scene: Scene) -> None:
     async def fail_all() -> None:
         for each in scene.slurm.submitted:
             scene.slurm.change(each.job_id, state="FAILED")
-            scene.replicas.gone(each.job_id)
+            scene.replicas.gone(each.job_id, "a")
 
     async def clock(seconds: float) -> None:
         scene.now += seconds
@@ -177,10 +177,10 @@ def test_slurm_that_is_down_is_told_once_and_tried_again(scene: Scene) -> None:
 def test_same_crash_three_times_ends_the_attempts(scene: Scene) -> None:
     async def crash() -> None:
         last = scene.slurm.submitted[-1].job_id
-        scene.replicas.serves(last)
+        scene.replicas.serves(last, "a")
         scene.replicas.crashed(last, "ValueError: no such corpus")
         scene.slurm.change(last, state="FAILED")
-        scene.replicas.gone(last)
+        scene.replicas.gone(last, "a")
 
     async def much_later() -> None:
         for _ in range(5):
@@ -239,7 +239,7 @@ def test_a_smaller_step_waits_for_the_larger_one_before_it(script: Path) -> None
         assert [each.options[1] for each in scene.slurm.submitted] == ["--nodes=4"]
         first = scene.slurm.submitted[0].job_id
         scene.slurm.change(first, state="RUNNING")
-        scene.replicas.serves(first)
+        scene.replicas.serves(first, "a")
 
     scene.act(scene.submitted(1), alone_for_a_while, scene.submitted(2))
     assert scene.slurm.submitted[1].options[1] == "--nodes=1"
@@ -250,9 +250,9 @@ def test_an_excluded_node_is_not_asked_for_again(scene: Scene) -> None:
         scene.replicas.exclude("n7")
         scene.replicas.exclude("n3")
         first = scene.slurm.submitted[0].job_id
-        scene.replicas.serves(first)
+        scene.replicas.serves(first, "a")
         scene.slurm.change(first, state="FAILED")
-        scene.replicas.gone(first)
+        scene.replicas.gone(first, "a")
 
     scene.act(scene.submitted(2), exclude, scene.submitted(3))
     assert scene.slurm.submitted[2].options == ("--qos=elastic", "--nodes=1", "--exclude=n3,n7")
@@ -278,7 +278,7 @@ def test_replica_jobs_end_with_the_run(script: Path) -> None:
         scene.now = 3550
         for each in scene.slurm.submitted:
             scene.slurm.change(each.job_id, state="COMPLETED")
-            scene.replicas.gone(each.job_id)
+            scene.replicas.gone(each.job_id, "a")
         await asyncio.sleep(0.05)
 
     scene.act(scene.submitted(2), start_late, is_cut, at_the_end)
@@ -319,9 +319,9 @@ def test_nodes_of_which_no_allowed_size_is_made_go_back(script: Path) -> None:
         first, *others = (each.job_id for each in scene.slurm.submitted)
         for each in (first, *others):
             scene.slurm.change(each, state="RUNNING")
-            scene.replicas.serves(each)
+            scene.replicas.serves(each, "a")
         scene.slurm.change(first, state="PREEMPTED")
-        scene.replicas.gone(first)
+        scene.replicas.gone(first, "a")
 
     async def is_given_back() -> None:
         await asyncio.sleep(0.02)
@@ -329,7 +329,7 @@ def test_nodes_of_which_no_allowed_size_is_made_go_back(script: Path) -> None:
         scene.now += 31
         second = scene.slurm.submitted[1].job_id
         await scene.until(lambda: scene.slurm.cancelled == [second])
-        scene.replicas.gone(second)
+        scene.replicas.gone(second, "a")
 
     scene.act(scene.submitted(3), lose_the_first, scene.submitted(4), is_given_back, scene.submitted(5))
     assert [each.options[1] for each in scene.slurm.submitted[3:]] == ["--nodes=1", "--nodes=2"]
