@@ -59,6 +59,7 @@ class Acting:
         """End every worker, and begin again with what is on disk."""
         run, roster = self._run, self._run.roster
         run.membership.begin_again()
+        run.journal.went_back(run.membership.last_number + 1)
         run.completed = False
         for worker in list(roster.workers.values()):
             roster.restarting.add(worker.name)
@@ -108,5 +109,5 @@ class Acting:
         step = self._run.journal.status.step
         blamed = step if action.blamed is None else action.blamed
         to_step = max(0, min(step - action.steps, blamed - 1 if action.skip else step))
-        self._run.journal.change(step=to_step)
         self._run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
+        self._run.journal.went_back(self._run.membership.last_number, to_step)

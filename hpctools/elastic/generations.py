@@ -67,6 +67,11 @@ class Generations:
         self._decided: tuple[bool, int, str] | None = None
         self._said_to_wait: tuple[int, int] | None = None
 
+    @property
+    def last_number(self) -> int:
+        """Number of the last generation that was formed, whether or not it came in force."""
+        return self._last_number
+
     # How generations come about
 
     def _must_await_forming(self) -> bool:

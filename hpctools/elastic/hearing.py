@@ -127,7 +127,7 @@ class Hearing:
         run = self._run
         staying = [each for each in run.membership.members if not _leaves(run.roster.agent_of(each))]
         if run.membership.members and not staying:
-            run.order_save("all nodes have to go", urgent=True, seconds=seconds or run.spec.grace_seconds)
+            run.order_save("all nodes have to go", urgent=True, seconds=seconds or run.spec.graceful_seconds)
 
     # Workers
 
@@ -140,9 +140,12 @@ class Hearing:
         worker.waits = bool(message.get("waits"))
         if "step" not in message:
             return
+        generation = int(message["generation"])
+        if not journal.counts(generation):
+            return
         worker.step = int(message["step"])
-        if message.get("rank", 0) == 0 and worker.step >= journal.status.step:
-            journal.change(step=worker.step, loss=message["loss"])
+        leads = message.get("rank", 0) == 0
+        if leads and journal.stepped(generation, worker.step, loss=message["loss"]):
             journal.progressed(now, message["samples"])
             self._run.note_progress(now, worker.step, int(message["samples"]))
         self._watching.beat(now, worker, message)
@@ -202,6 +205,7 @@ class Hearing:
 
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))
+        self._run.journal.restored(int(message["step"]))
         self._run.has_checkpoint = True
 
     def _on_warning(self, worker: Worker, message: Message, now: float) -> None:

@@ -16,6 +16,7 @@ from hpctools.errors import ElasticError
 
 STATUS_SECONDS = 0.5
 RATE_SECONDS = 5.0
+NOWHERE = (0, -1)
 
 
 class Office(Protocol):
@@ -45,6 +46,8 @@ class FolderJournal:
         self._next_flush = 0.0
         self._resizes: dict[int, dict[str, Any]] = {}
         self._samples: deque[tuple[float, int]] = deque()
+        self._since = 0  # what is heard of an earlier generation is of a time before the run went back
+        self._reached = NOWHERE
         self.status = RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
 
     def event(self, event: str, **detail: Any) -> None:
@@ -83,6 +86,7 @@ class FolderJournal:
         for worker, node in zip(formed.members, nodes, strict=True):
             if worker not in formed.before:
                 self.event("joined", worker=worker, node=node, generation=formed.generation)
+        self.stepped(formed.generation, formed.step)
         if formed.world_before:
             self._resizes[formed.generation] = {
                 "from": formed.world_before,
@@ -91,6 +95,41 @@ class FolderJournal:
                 "step": formed.step,
                 "recovered": formed.recovered,
             }
+
+    def counts(self, generation: int) -> bool:
+        """Whether what a member of this generation tells is of the present, and not of what was given up."""
+        return generation >= self._since
+
+    def stepped(self, generation: int, step: int, **values: Any) -> bool:
+        """A generation has done so many steps; within one they only grow, the next may begin further back.
+
+        Args:
+            values: further values of the status.
+
+        Returns:
+            False: more is known already.
+        """
+        if (generation, step) < max(self._reached, (self._since, -1)):
+            return False
+        self._reached = (generation, step)
+        self.change(step=step, **values)
+        return True
+
+    def went_back(self, generation: int, step: int | None = None) -> None:
+        """The training goes on from an earlier step.
+
+        Args:
+            generation: the first one that does.
+            step: from which one; None: that is not known yet.
+        """
+        self._since, self._reached = generation, NOWHERE
+        if step is not None:
+            self.change(step=step)
+
+    def restored(self, step: int) -> None:
+        """A worker goes on from what was saved after a step; once a generation trains, that knows better."""
+        if self._reached == NOWHERE:
+            self.change(step=step)
 
     def resume(self) -> None:
         """Go on from what an earlier coordinator wrote."""

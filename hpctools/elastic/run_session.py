@@ -359,7 +359,7 @@ class RunSession:
         group = self._group
         if group is None or not self._trains:
             return {}
-        return {"rank": group.rank, "waits": self._exchanging, **self._progress()}
+        return {"generation": group.number, "rank": group.rank, "waits": self._exchanging, **self._progress()}
 
     def _hello(self) -> Mapping[str, Any]:
         """Who we are and how we stand: `assembly.Returned`."""

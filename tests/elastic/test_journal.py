@@ -44,7 +44,14 @@ def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: R
     when = status.last_resize["time"]
     assert abs(datetime.fromisoformat(when) - datetime.now(timezone.utc)) < timedelta(minutes=1)
     assert replace(status, updated="") == RunStatus(
-        "running", 2, 3, ("n1", "n2"), min_nodes=1, max_nodes=3, last_resize={**resize, "time": when}
+        "running",
+        2,
+        3,
+        ("n1", "n2"),
+        step=9,
+        min_nodes=1,
+        max_nodes=3,
+        last_resize={**resize, "time": when},
     )
 
 
@@ -67,3 +74,24 @@ def test_rate_is_that_of_the_last_seconds(folder: RunFolder) -> None:
     for second in range(20):
         journal.progressed(float(second), samples=second * (10 if second < 10 else 50))
     assert journal.status.samples_per_second == 50.0
+
+
+def test_steps_grow_within_a_generation_and_begin_where_the_next_one_does(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    journal.restored(7)
+    assert journal.status.step == 7, "before anybody trains that is all that is known"
+    journal.formed(Formed(1, ("a", "b"), (), 5, recovered=True), ["n1", "n1"])
+    assert journal.stepped(1, 50)
+    journal.restored(3)
+    assert journal.status.step == 50
+    assert journal.stepped(2, 51), "it is told before the last one has switched"
+    journal.formed(Formed(2, ("a",), ("a", "b"), 50, recovered=False), ["n1"])
+    assert not journal.stepped(1, 60)
+    assert journal.status.step == 51
+    journal.formed(Formed(3, ("a",), ("a",), 40, recovered=True), ["n1"])
+    assert journal.status.step == 40, "who was left had an older state"
+    journal.went_back(5, 30)
+    assert [journal.counts(generation) for generation in (3, 4, 5)] == [False, False, True]
+    assert not journal.stepped(4, 41)
+    journal.formed(Formed(5, ("a",), ("a",), 28, recovered=True), ["n1"])
+    assert journal.status.step == 28, "it went further back than was asked for"
