@@ -86,9 +86,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Broken:
-    """The run cannot go on."""
+    """The run cannot go on.
+
+    Attributes:
+        code: exit code of the baseline job; None: that of a failed run.
+    """
 
     reason: str
+    code: int | None = None
 
 
 Effect = Tell | Release | Formed | Resized | Crashed | Decided | Waiting | Finished | Broken

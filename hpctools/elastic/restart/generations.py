@@ -21,9 +21,8 @@ from hpctools.elastic.effects import Waiting
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.restart.adoption import Adoption
 from hpctools.elastic.restart.agreement import Agreement
-from hpctools.elastic.restart.budget import Budget
+from hpctools.elastic.restart.budget import Budget, exhausted
 from hpctools.elastic.restart.effects import (
-    Broken,
     Crashed,
     Effect,
     Finished,
@@ -327,9 +326,10 @@ class Generations:
         if record.crash is not None:
             self._do(record.crash)
         used = self._budget.charge(now)
-        if used > self._limits.restarts:
+        broken = exhausted(self._limits, record.charged, used, self.restarts)
+        if broken is not None:
             self.phase = "over"
-            self._do(Broken(f"{record.charged} (after {used - 1} restarts in {self._limits.period:g} s)"))
+            self._do(broken)
         elif used > 1:
             self._not_before = now + min(BACKOFF_SECONDS, 2.0 ** (used - 2))
 

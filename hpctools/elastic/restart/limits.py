@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpctools.elastic.growth import Patience
+from hpctools.elastic.recovery.settings import Recovery
 from hpctools.elastic.spec import RunSpec
 
 GRACEFUL_SECONDS = 60.0
@@ -29,7 +30,9 @@ class Limits:
         first: to wait for more nodes before the first generation: replica jobs start a moment later than the
             baseline, and beginning with them is cheaper than beginning anew.
         faulty: to wait for a node to come back before going on without it.
-        restarts: after crashes, within `period`; one more fails the run.
+        restarts: after crashes, within `period`; one more fails the run (maxFullJobRestarts).
+        retries: after crashes in the whole run, where it `has_policy` (jobMaxRetryCount).
+        has_policy: whether the policy has a `runPolicy`; a run that it fails has exit codes of its own.
         patience: how careful growing is.
         blind_snooze: no growth for so long after a start of a script that never asks for events: what it has
             not saved it would lose.
@@ -42,6 +45,8 @@ class Limits:
     first: float = FIRST_SECONDS
     faulty: float = 0.0
     restarts: int = RESTARTS
+    retries: int = Recovery.retries
+    has_policy: bool = False
     period: float = PERIOD_SECONDS
     patience: Patience = field(default_factory=Patience)
     blind_snooze: float = BLIND_SNOOZE_SECONDS
@@ -54,7 +59,8 @@ class Limits:
     def of(cls, spec: RunSpec) -> Limits:
         """As the run's policy and recovery sections say, with HyperPod's names."""
         policy = spec.elastic_policy
-        restart: dict[str, Any] = (spec.recovery.get("runPolicy") or {}).get("restartPolicy") or {}
+        stated: dict[str, Any] = spec.recovery.get("runPolicy") or {}
+        restart: dict[str, Any] = stated.get("restartPolicy") or {}
         patience = Patience.of(policy.scaling_timeout_s, policy.scale_up_snooze_s)
         return cls(
             sizes=spec.allowed_sizes,
@@ -62,6 +68,8 @@ class Limits:
             graceful=GRACEFUL_SECONDS if policy.graceful_shutdown_s is None else policy.graceful_shutdown_s,
             faulty=policy.faulty_scale_down_s,
             restarts=int(restart.get("maxFullJobRestarts", RESTARTS)),
+            retries=int(stated.get("jobMaxRetryCount", Recovery.retries)),
+            has_policy=bool(stated),
             period=float(restart.get("evalPeriodSeconds", PERIOD_SECONDS)),
             patience=replace(patience, pause=PAUSE_SECONDS),
             blind_snooze=policy.scale_up_snooze_s or BLIND_SNOOZE_SECONDS,

@@ -140,7 +140,7 @@ class RestartRun:
             elif isinstance(effect, Finished):
                 self._run.end(Outcome("finished"))
             elif isinstance(effect, Broken):
-                self._run.fail(effect.reason)
+                self._run.fail(effect.reason, effect.code)
             else:
                 self._record(effect)
 

@@ -93,7 +93,7 @@ class Cluster:
         self.stubborn = False
         self.effects: list[Any] = []
         self.finished = False
-        self.broken = ""
+        self.broken, self.code = "", None
 
     # From outside
 
@@ -267,7 +267,8 @@ class Cluster:
             else:
                 self.effects.append(effect)
                 self.finished |= isinstance(effect, Finished)
-                self.broken = effect.reason if isinstance(effect, Broken) else self.broken
+                if isinstance(effect, Broken):
+                    self.broken, self.code = effect.reason, effect.code
 
     def check(self) -> None:
         generations = {node.generation for node in self.nodes.values() if node.running()}

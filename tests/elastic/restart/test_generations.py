@@ -130,7 +130,29 @@ def test_one_crash_too_many_fails_the_run_with_its_last_words() -> None:
         model.until(lambda: model.broken or model.machine.phase != "running")
     model.until(lambda: model.broken)
     assert "ended with exit code 1: it broke (after 3 restarts in 3600 s)" in model.broken
-    assert model.world() == 0
+    assert (model.world(), model.code) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("stated", "crashes", "code", "why"),
+    [
+        ({"restarts": 1}, 2, 49, "after 1 restarts in 3600 s"),
+        ({"retries": 2}, 3, 48, "jobMaxRetryCount 2 is used up"),
+        ({"retries": 0}, 1, 48, "jobMaxRetryCount 0 is used up"),
+        ({"restarts": 2, "retries": 2}, 3, 49, "after 2 restarts in 3600 s"),
+    ],
+)
+def test_what_a_policy_allows_is_used_up_with_a_code_of_its_own(
+    stated: dict[str, int], crashes: int, code: int, why: str
+) -> None:
+    model = cluster(1, 2, limits=replace(LIMITS, has_policy=True, **stated))  # type: ignore[arg-type]
+    for count in range(1, crashes + 1):
+        model.until(lambda: begun(model))
+        assert not model.broken
+        model.crash(model.nodes["a1"])
+        model.until(lambda: model.machine.phase != "running")
+        model.until(lambda count=count: model.machine.restarts == count)
+    assert (model.code, why in model.broken) == (code, True)
 
 
 def test_crashes_of_long_ago_are_forgiven() -> None:

@@ -17,3 +17,13 @@ def limits(**fields: Any) -> Limits:
 @pytest.mark.parametrize(("wanted", "has"), [(None, GRACEFUL_SECONDS), (0.0, 0.0), (5.0, 5.0)])
 def test_no_time_to_end_is_none_at_all_and_not_the_default(wanted: float | None, has: float) -> None:
     assert limits(policy={"graceful_shutdown_s": wanted}).graceful == has
+
+
+def test_a_run_policys_counters_hold_and_without_one_there_is_no_code() -> None:
+    bare, stated = limits(), limits(recovery={"runPolicy": {"jobMaxRetryCount": 2}})
+    assert (bare.restarts, bare.has_policy) == (3, False)
+    assert (stated.restarts, stated.retries, stated.has_policy) == (3, 2, True)
+    full = limits(
+        recovery={"runPolicy": {"restartPolicy": {"maxFullJobRestarts": 0, "evalPeriodSeconds": 9}}}
+    )
+    assert (full.restarts, full.retries, full.period, full.has_policy) == (0, 50, 9.0, True)
