@@ -9,6 +9,7 @@ import time
 from hpctools.elastic.assembly import Returned
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
+from hpctools.elastic.growth_past import TAKEN
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.peers import Agent, Worker, write
 from hpctools.elastic.protocol import (
@@ -180,8 +181,7 @@ class Connections:
             return
         run.journal.event("left", job_id=agent.job_id, node=agent.node, reason=agent.reason)
         self._name_heirs()
-        taken = agent.reason in ("preempted", "lost", "departed")
-        run.payback.history.departed(agent.name, time.monotonic(), taken=taken)
+        run.payback.history.departed(agent.name, time.monotonic(), taken=agent.reason in TAKEN)
         if agent.is_baseline:
             run.warn(f"the baseline's node {agent.node} is lost")
             run.baseline_lost.set()

@@ -23,6 +23,7 @@ from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence, FencedClient
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.growth_history import Payback
+from hpctools.elastic.growth_past import read_past
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.membership import Membership
@@ -135,7 +136,7 @@ class Coordinator:
             run.journal.event("started", job_id=run.job_id, host=host)
         else:
             run.journal.resume()
-            run.payback.history.restore({"event": each.event, **each.detail} for each in _events(run.folder))
+            run.payback.history.restore(read_past(run.folder, time.monotonic()))
             run.has_checkpoint = any(each.event in SAVED for each in _events(run.folder))
             run.membership.take_over(run.journal.status.generation, time.monotonic())
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpctools.elastic.deciding import GrowthFacts, Verdict
 from hpctools.elastic.growth import NEVER, Facts, Patience, Rate, Rule, Tenure
+from hpctools.elastic.growth_past import Past
 from hpctools.elastic.policy import ElasticPolicy
 
 KEPT = 200
@@ -19,6 +19,7 @@ class GrowthHistory:
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
+        self._expected: dict[str, float] = {}  # who was there before a takeover, and may come back
         self._tenures: deque[Tenure] = deque(maxlen=KEPT)
         self._pauses: deque[float] = deque(maxlen=PAUSES)
         self._growths: deque[tuple[float, float | None]] = deque(maxlen=KEPT)
@@ -29,7 +30,7 @@ class GrowthHistory:
 
     def arrived(self, node: str, now: float) -> None:
         """A replica's node can take part from now on."""
-        self._since.setdefault(node, now)
+        self._since.setdefault(node, self._expected.pop(node, now))
 
     def departed(self, node: str, now: float, *, taken: bool) -> None:
         """A replica's node is not there any more.
@@ -48,16 +49,29 @@ class GrowthHistory:
         if recovered:
             self._restarted = now
         if now_members > before > 0:
-            self._growths.append((now, None))
-        elif now_members < before and self._growths and self._growths[-1][1] is None:
+            self.grew(now)
+        elif now_members < before:
+            self.shrank(now)
+
+    def grew(self, now: float) -> None:
+        """The run has become larger, or is about to."""
+        self._growths.append((now, None))
+
+    def shrank(self, now: float) -> None:
+        """What the last growth gained is lost again."""
+        if self._growths and self._growths[-1][1] is None:
             grown, _ = self._growths.pop()
             self._growths.append((grown, now))
 
     def resized(self, pause_s: float) -> None:
         """The pause of the last change was measured; the beginning of a training is none."""
         if self._unmeasured:
-            self._pauses.append(pause_s)
+            self.paused(pause_s)
         self._unmeasured = False
+
+    def paused(self, seconds: float) -> None:
+        """A change of size has cost so much."""
+        self._pauses.append(seconds)
 
     def progressed(self, now: float, world: int, samples: int) -> None:
         """So many samples since the training began, at the present size."""
@@ -69,11 +83,14 @@ class GrowthHistory:
         rate = self._rates.get(world, Rate(0.0, 0.0))
         self._rates[world] = Rate(rate.samples + samples - last[2], rate.seconds + now - last[0])
 
-    def restore(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Take over from an earlier coordinator what its `resize` events tell about the cost."""
-        for event in events:
-            if event.get("event") == "resize" and isinstance(event.get("pause_s"), int | float):
-                self._pauses.append(float(event["pause_s"]))
+    def restore(self, past: Past) -> None:
+        """Take over what earlier coordinators knew; who was there is counted when it comes back."""
+        self._expected = dict(past.since)
+        self._tenures.extend(past.tenures)
+        self._pauses.extend(past.pauses)
+        self._growths.extend(past.growths)
+        self._rates = dict(past.rates)
+        self._restarted = past.restarted
 
     def facts(self, now: float, **more: Any) -> Facts:
         """What is known; `more`: the fields of `Facts` that are not noted here."""
