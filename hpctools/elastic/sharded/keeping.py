@@ -18,7 +18,7 @@ import torch
 
 from hpctools.elastic.checkpoint.keeper import Desk, Order
 from hpctools.elastic.checkpoint.manifest import Manifest, damage
-from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.measure import Saved, grace_warning
 from hpctools.elastic.checkpoint.place import meant_by
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
@@ -27,6 +27,7 @@ from hpctools.elastic.checkpoint.settings import S3, Checkpoint
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import part_files
+from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import PartSet, Wanted
@@ -36,7 +37,8 @@ COMMIT_SECONDS = 60.0
 LOST_SECONDS = 1.0
 POLL_SECONDS = 0.02
 FINISH_SECONDS = 60.0
-RETRY_SECONDS = 10.0
+SLOW_SECONDS = 60.0
+TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class ShardKeeper:
         self._living = living
         self._moment = moment
         self._order: Order | None = None
+        self._order_until = 0.0
+        self._attempts = Attempts(self._warn)
+        self._told_grace = False
+        self._saved_step: int | None = None
         self._begun = time.monotonic()
         self._known_step = 0
         self._writer: threading.Thread | None = None
@@ -107,11 +113,13 @@ class ShardKeeper:
         Args:
             sound: whether the last loss is a number; the same on all ranks.
         """
-        self._order = self._desk.take_order() or self._order
+        self._note_order()
         self._note_roll_back()
         if not self.agreed:
             return
         self.agreed = False
+        if not sound:
+            self._refuse(step, "; its loss is not finite")
         living = self._living()
         if living is not None and sound and step > self._known_step:
             self._save(living)
@@ -129,16 +137,52 @@ class ShardKeeper:
 
     def wishes(self, next_step: int) -> bool:
         """Whether the state that the present step leads to is to be saved; rank 0 is asked."""
-        self._order = self._desk.take_order() or self._order
+        self._note_order()
         if self._is_busy:
+            self._note_hang(next_step)
             return False
+        return self._order is not None or (self._is_due(next_step) and self._attempts.may_try)
+
+    def _note_order(self) -> None:
+        order = self._desk.take_order()
+        if order is not None:
+            self._order, self._order_until = order, time.monotonic() + order.seconds
+
+    def _is_due(self, next_step: int) -> bool:
         every = self._settings.every_steps
         by_steps = every > 0 and next_step % every == 0
         seconds = self._settings.every_seconds
         by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
-        return self._order is not None or by_steps or by_time
+        return by_steps or by_time or (self._settings.is_periodic and self._attempts.has_failed)
+
+    def _note_hang(self, next_step: int) -> None:
+        """What is being written is in the way of an order, or of the next interval's."""
+        now = time.monotonic()
+        if self._order is not None and self._order.urgent and now > self._order_until:
+            self._refuse(next_step - 1, "")
+        took = now - self._begun
+        if took > SLOW_SECONDS + self._settings.every_seconds and self._is_due(next_step):
+            message = f"{self._place} is too slow: a checkpoint is still being written after {took:.0f} s"
+            advice = "give faster storage or a longer interval (checkpoint: intervalInSeconds)"
+            self._attempts.trouble("slow", f"{message}; {advice}")
+
+    def _refuse(self, step: int, addition: str) -> None:
+        """Who ordered waits for an answer."""
+        order, self._order = self._order, None
+        if order is not None:
+            self._desk.tell("unsaved", step=step, why=f"{order.why}{addition}")
 
     # For the shards: read them back
+
+    @property
+    def known(self) -> int:
+        """No checkpoint that may be used is of more completed steps, as far as this worker knows."""
+        return self._known_step if self.limit is None else min(self._known_step, self.limit)
+
+    def unread(self, error: ElasticError) -> None:
+        """The place could not be read, and the workers had what was wanted."""
+        message = f"checkpoints cannot be read: {error}; the training goes on with what its workers have"
+        self._attempts.trouble("unread", message)
 
     def newest(self) -> int:
         """Step of the newest whole checkpoint; -1: there is none.
@@ -182,17 +226,24 @@ class ShardKeeper:
 
     def _note_roll_back(self) -> None:
         step, self._abandoned = self._abandoned, None
-        if step is not None and self._desk.saves:
+        if step is not None and self._desk.saves and self._place:
             origin = self._desk.origin
-            abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+            try:
+                abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+            except ElasticError as error:
+                self._warn(f"checkpoints of what was rolled back cannot be marked so: {error}")
 
     # Writing
 
     def _save(self, living: PartSet) -> None:
-        begun = time.monotonic()
         if self._writer is not None:
-            self._writer.join(COMMIT_SECONDS)
-        moment, order, self._order = self._moment(self._desk.origin), self._order, None
+            self._writer.join(TAIL_SECONDS)
+        if self._is_busy:  # our part will be missing, so that rank 0 gives this one up, and tries again
+            return
+        begun, moment = time.monotonic(), self._moment(self._desk.origin)
+        order = None
+        if moment.rank == 0:
+            order, self._order = self._order, None
         copied = copy_of(living)
         self._begun, self._known_step = begun, moment.step
         held = time.monotonic() - begun
@@ -206,22 +257,43 @@ class ShardKeeper:
         self._writer.start()
         if order is not None and order.urgent:
             self._writer.join(order.seconds)
+            if self._saved_step != moment.step:
+                self._desk.tell("unsaved", step=moment.step, why=order.why)
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
         try:
             stage = self._add(moment, copied)
             if moment.rank == 0:
                 where, size = self._commit(stage, moment)
-                saved = Saved(moment.step, time.monotonic() - begun, held, size, where, why)
-                self._desk.tell("saved", **saved.to_json())
-                prune(self._store, self._settings.keep)
-                self._store.clean("")  # what nobody has touched for long: others may be writing
+                self._on_saved(Saved(moment.step, time.monotonic() - begun, held, size, where, why))
             elif self._place.startswith(S3):
                 shutil.rmtree(stage.folder, ignore_errors=True)  # it was this machine's own, and is uploaded
         except (ElasticError, OSError, RuntimeError) as error:
-            self._begun = time.monotonic() - max(0.0, self._settings.every_seconds - RETRY_SECONDS)
-            message = f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
-            self._desk.tell("warning", message=f"{message}; the training goes on without")
+            self._attempts.failed(
+                f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
+            )
+            return
+        self._attempts.succeeded(moment.step)
+        if moment.rank == 0:
+            self._prune()
+
+    def _on_saved(self, saved: Saved) -> None:
+        self._saved_step = saved.step
+        self._attempts.over("slow")
+        self._desk.tell("saved", **saved.to_json())
+        grace = self._desk.grace_seconds
+        warning = grace_warning(saved.seconds, saved.bytes, grace) if grace is not None else None
+        if warning is not None and not self._told_grace:
+            self._told_grace = True
+            self._warn(warning)
+
+    def _prune(self) -> None:
+        try:
+            prune(self._store, self._settings.keep)
+            self._store.clean("")  # what nobody has touched for long: others may be writing
+            self._attempts.over("prune")
+        except (ElasticError, OSError) as error:
+            self._attempts.trouble("prune", f"old checkpoints stay: {error}")
 
     def _add(self, moment: Moment, copied: PartSet) -> Stage:
         stage = self._store.begin(moment.step, moment.label)
@@ -262,7 +334,11 @@ class ShardKeeper:
 
     def _places(self) -> list[str]:
         """Where to look for checkpoints, our own first."""
-        return [each for each in (self._place, *meant_by(self._settings.resume_from)) if each]
+        source = self._settings.resume_from
+        try:
+            return [each for each in (self._place, *meant_by(source)) if each]
+        except OSError as error:
+            raise ElasticError(f"cannot read {source}: {error.strerror or error}") from None
 
     def _check_begins_anew(self) -> None:
         source = self._settings.resume_from
@@ -277,7 +353,7 @@ class ShardKeeper:
     def _usable(self, place: str) -> tuple[Found, ...]:
         seen = candidates(place)
         for reason in seen.rejected:
-            self._desk.tell("warning", message=reason)
+            self._warn(reason)
         return seen.usable
 
     def _is_whole(self, found: Found) -> bool:
@@ -289,7 +365,7 @@ class ShardKeeper:
         if problem is None and "sharded_over" not in found.manifest.training:
             problem = "it is of a model that is not sharded"
         if problem is not None:
-            self._desk.tell("warning", message=f"checkpoint {found.where} is not used: {problem}")
+            self._warn(f"checkpoint {found.where} is not used: {problem}")
         return problem is None
 
     def _checkpoint(self, step: int) -> Found:
@@ -303,6 +379,9 @@ class ShardKeeper:
                 "give a folder that all nodes share",
             )
         return self._found
+
+    def _warn(self, message: str) -> None:
+        self._desk.tell("warning", message=message)
 
     @property
     def _is_busy(self) -> bool:

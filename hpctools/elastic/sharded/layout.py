@@ -81,24 +81,30 @@ class Survey:
             copies of other ranks' parts).
         plain: versions whose unsharded state it holds.
         checkpoint: step of the newest whole checkpoint; -1: none, or another rank looks for it.
+        known: the furthest step that it knows a checkpoint may be of.
+        looks: it can look for checkpoints.
     """
 
     held: tuple[tuple[Version, Parts], ...] = ()
     plain: tuple[Version, ...] = ()
     checkpoint: int = -1
+    known: int = -1
+    looks: bool = False
 
     def encode(self) -> bytes:
         """As bytes for the others."""
         held = [[each.step, each.origin, encode_parts(parts)] for each, parts in self.held]
         plain = [[each.step, each.origin] for each in self.plain]
-        return json.dumps([held, plain, self.checkpoint], separators=(",", ":")).encode()
+        return json.dumps(
+            [held, plain, self.checkpoint, self.known, self.looks], separators=(",", ":")
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
-        held, plain, checkpoint = json.loads(data)
+        held, plain, checkpoint, known, looks = json.loads(data)
         sets = tuple((Version(step, origin), decode_parts(parts)) for step, origin, parts in held)
-        return cls(sets, tuple(Version(*each) for each in plain), checkpoint)
+        return cls(sets, tuple(Version(*each) for each in plain), checkpoint, known, looks)
 
 
 @dataclass(frozen=True)

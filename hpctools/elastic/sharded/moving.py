@@ -20,6 +20,7 @@ from hpctools.elastic.state import receive_state, send_state
 from hpctools.errors import ElasticError
 
 NOWHERE = -1
+UNREADABLE = -2
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,13 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
 
     Raises:
         ElasticError: there was a state, and parts of it are gone for good.
+        RuntimeError: rank 0, which ends with the reason, cannot read the checkpoint that would be needed.
     """
     version, saved = layout.furthest_whole(surveys), max(each.checkpoint for each in surveys)
     if version is not None and version.step >= saved:
         return Source(version, -1, layout.holders_of(version, surveys))
+    if surveys[0].checkpoint == UNREADABLE:
+        raise RuntimeError("rank 0 cannot read the checkpoints")
     if saved < 0 and layout.versions(surveys):
         raise ElasticError(
             "shards of the model went with a worker that was lost, and there is no checkpoint",
@@ -85,12 +89,31 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
     return Source(None, saved, Holders())
 
 
-def survey(group: Group, held: Sequence[PartSet], checkpoint: int) -> list[Survey]:
-    """What everybody holds, by rank."""
+def asks_storage(surveys: Sequence[Survey]) -> bool:
+    """Whether a checkpoint may have more than what ranks hold, and rank 0 can look for it; pure."""
+    version = layout.furthest_whole(surveys)
+    has_less = version is None or version.step < max(each.known for each in surveys)
+    return has_less and surveys[0].looks
+
+
+def share_newest(group: Group, surveys: Sequence[Survey], newest: int) -> list[Survey]:
+    """The surveys with the checkpoint that rank 0 has found, or UNREADABLE."""
+    steps = collectives.everyones(group, torch.tensor([newest], dtype=torch.int64))
+    return [replace(each, checkpoint=int(step)) for each, step in zip(surveys, steps, strict=True)]
+
+
+def survey(group: Group, held: Sequence[PartSet], known: int, *, looks: bool = False) -> list[Survey]:
+    """What everybody holds, by rank.
+
+    Args:
+        known: the furthest step that a checkpoint may be of, as far as we know; NOWHERE: of none.
+        looks: whether we can look for checkpoints.
+    """
     own = Survey(
         tuple((each.version, each.parts) for each in held),
         tuple(each.version for each in held if each.plain is not None),
-        checkpoint,
+        known=known,
+        looks=looks,
     )
     return [Survey.decode(data) for data in collectives.exchange_bytes(group, own.encode())]
 

@@ -22,7 +22,7 @@ from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Runner
 from hpctools.elastic.sharded import moving, room
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
-from hpctools.elastic.sharded.layout import Part, Version
+from hpctools.elastic.sharded.layout import Part, Survey, Version
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
 from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
 from hpctools.elastic.sharded.trained import (
@@ -36,6 +36,7 @@ from hpctools.elastic.sharded.trained import (
     put_together,
     sharded_tensors,
 )
+from hpctools.errors import ElasticError
 
 COLLECTED_BYTES = 1 << 26
 
@@ -60,8 +61,17 @@ class Rest(Protocol):
 class Saved(Protocol):
     """Checkpoints of a sharded training."""
 
+    @property
+    def known(self) -> int:
+        """None that may be used is of more completed steps, as far as this worker knows."""
+        ...
+
     def newest(self) -> int:
-        """Step of the newest whole one; -1: there is none."""
+        """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known."""
+        ...
+
+    def unread(self, error: ElasticError) -> None:
+        """`newest` raised that, and the workers had what was wanted."""
         ...
 
     def examples(self, step: int) -> Mapping[str, Part]:
@@ -238,12 +248,13 @@ class Shards:
         """Move everything over one group to those of its members that go on."""
         living = [*self._held(), *relayed]
         held = [*living, *self.copies.held]
-        saved = self._setting.saved if looks and over.rank == 0 else None
-        newest = -1 if saved is None else saved.newest()
-        surveys = run(over, lambda: moving.survey(over, held, newest))
-        if surveys is None:
+        saved = self._setting.saved
+        known = moving.NOWHERE if saved is None else saved.known
+        can_look = looks and over.rank == 0 and saved is not None
+        surveys = run(over, lambda: moving.survey(over, held, known, looks=can_look))
+        source = None if surveys is None else self._source(over, surveys, run)
+        if surveys is None or source is None:
             return False
-        source = moving.choose_source(surveys)
         living, medium = self._with_space(source, living, new)
         held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)
@@ -258,6 +269,35 @@ class Shards:
         bytes_moved = {"received_bytes": carried.moved.received, "kept_bytes": carried.moved.kept}
         self.detail = {"source": source.name, "medium": medium, **bytes_moved}
         return True
+
+    def _source(self, over: Group, surveys: Sequence[Survey], run: Runner) -> Source | None:
+        """Where the state comes from; storage is asked only when it may have more than the workers.
+
+        Returns:
+            None: called away.
+        """
+        if not moving.asks_storage(surveys):
+            return moving.choose_source(surveys)
+        newest, error = self._newest() if over.rank == 0 else (moving.NOWHERE, None)
+        told = run(over, lambda: moving.share_newest(over, surveys, newest))
+        if told is None:
+            return None
+        try:
+            source = moving.choose_source(told)
+        except RuntimeError:
+            if error is not None:
+                raise error from None
+            raise
+        if error is not None and self._setting.saved is not None:
+            self._setting.saved.unread(error)
+        return source
+
+    def _newest(self) -> tuple[int, ElasticError | None]:
+        saved = self._setting.saved
+        try:
+            return (moving.NOWHERE if saved is None else saved.newest()), None
+        except ElasticError as error:
+            return moving.UNREADABLE, error
 
     def _with_space(
         self, source: Source, held: list[PartSet], new: Group | None

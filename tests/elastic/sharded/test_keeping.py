@@ -1,15 +1,21 @@
-"""The keeper of one rank's shards: what a training begins from."""
+"""The keeper of one rank's shards: what a training begins from, and that no storage holds it up."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from shard_parts import SPEC, RankOfOne
+from shard_parts import BY_ORDER, SPEC, RankOfOne
 
 from hpctools import elastic
+from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.sharded import attempts, keeping, part_files
 from hpctools.errors import ElasticError
 
 
@@ -45,3 +51,143 @@ def test_a_source_without_a_checkpoint_is_no_beginning(tmp_path: Path) -> None:
     with pytest.raises(ElasticError, match=r"should begin from a checkpoint in .*/before, and there is no"):
         keeper.newest()
     assert RankOfOne(str(tmp_path / "own")).keeper.newest() == -1
+
+
+# Storage that fails or hangs
+
+EACH_STEP = elastic.Checkpoint(every_seconds=0, every_steps=1)
+
+
+def warnings_of(rank: RankOfOne) -> list[str]:
+    rank.keeper.close()
+    return [each["message"] for each in rank.desk.of("warning")]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A place in which nothing can be written, because there is a file in its way."""
+    (tmp_path / "file").touch()
+    return tmp_path / "file" / "checkpoints"
+
+
+class Hung:
+    """Holds writers up until it is let go."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        self.reached.set()
+        assert self.released.wait(30)
+        return WRITE_PARTS(*args)
+
+
+WRITE_PARTS = part_files.write_parts
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
+    hung = Hung()
+    monkeypatch.setattr(part_files, "write_parts", hung)
+    yield hung
+    hung.released.set()
+
+
+def test_a_roll_back_that_cannot_be_marked_is_said(broken: Path) -> None:
+    rank = RankOfOne(str(broken))
+    rank.keeper.limit = 3
+    rank.keeper.rolled_back(3)
+    rank.keeper.boundary(4, sound=True)
+    (said,) = warnings_of(rank)
+    assert said.startswith("checkpoints of what was rolled back cannot be marked so: cannot write")
+
+
+def test_failures_are_said_once_and_so_is_that_they_are_over(
+    broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "FIRST_RETRY_SECONDS", 0.0)
+    rank = RankOfOne(str(broken), EACH_STEP)
+    for step in range(1, 6):
+        rank.go_to(step)
+        assert warnings_of(rank)[0].startswith("the checkpoint of step 1 failed on rank 0: cannot write")
+    assert len(warnings_of(rank)) == 1
+    broken.parent.unlink()
+    for step in (6, 7):
+        rank.go_to(step)
+        rank.keeper.close()
+    assert warnings_of(rank)[1:] == ["checkpoints are written again (step 6)"]
+    assert [each["step"] for each in rank.desk.of("saved")] == [6, 7]
+
+
+def test_after_a_failure_it_is_tried_again_later_but_an_order_at_once(broken: Path) -> None:
+    rank = RankOfOne(str(broken), elastic.Checkpoint(every_seconds=0, every_steps=5))
+    rank.go_to(5)
+    rank.keeper.close()
+    assert [rank.keeper.wishes(step) for step in (6, 10, 15)] == [False, False, False]
+    rank.desk.order = Order("node is wanted")
+    assert rank.keeper.wishes(16)
+    rank.keeper._order = None
+    rank.keeper._attempts._next_try = 0.0
+    assert rank.keeper.wishes(17), "what failed is late, and does not wait for step 20"
+
+
+def test_a_writer_that_hangs_holds_nobody_up_and_is_the_only_one(
+    tmp_path: Path, hung: Hung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a rank that is not asked: the others agree, and it has no part to add."""
+    monkeypatch.setattr(keeping, "TAIL_SECONDS", 0.01)
+    monkeypatch.setattr(keeping, "SLOW_SECONDS", 0.0)
+    rank = RankOfOne(str(tmp_path), EACH_STEP)
+    rank.go_to(1)
+    assert hung.reached.wait(30)
+    begun = time.monotonic()
+    for step in range(2, 12):
+        assert not rank.keeper.wishes(step)
+        rank.step, rank.keeper.agreed = step, True
+        rank.keeper.boundary(step, sound=True)
+    assert time.monotonic() - begun < 5
+    assert hung.calls == 1
+    hung.released.set()
+    (said,) = warnings_of(rank)
+    assert said.startswith(f"{tmp_path} is too slow: a checkpoint is still being written after")
+    assert [each["step"] for each in rank.desk.of("saved")] == [1]
+
+
+def test_an_order_that_is_not_carried_out_is_answered(tmp_path: Path, broken: Path, hung: Hung) -> None:
+    """Who gave it waits: for a store that fails, one that hangs, and a state that is not worth it."""
+    failing, hanging, unsound = (RankOfOne(str(place)) for place in (broken, tmp_path, tmp_path))
+    for rank in (failing, hanging, unsound):
+        rank.desk.order = Order("node is wanted", seconds=0.2)
+        rank.go_to(4, sound=rank is not unsound)
+    assert failing.desk.of("unsaved") == hanging.desk.of("unsaved") == [{"step": 4, "why": "node is wanted"}]
+    assert unsound.desk.of("unsaved") == [{"step": 4, "why": "node is wanted; its loss is not finite"}]
+    hanging.desk.order = Order("time limit", seconds=0.0)
+    assert [hanging.keeper.wishes(step) for step in (5, 5, 6)] == [False] * 3
+    assert hanging.desk.of("unsaved")[1:] == [{"step": 4, "why": "time limit"}]
+    hung.released.set()
+    unsound.desk.order = Order("time limit")
+    unsound.go_to(5)
+    assert [each["step"] for each in unsound.desk.of("saved")] == [5]
+    assert len(unsound.desk.of("unsaved")) == 1
+
+
+def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Path) -> None:
+    rank = RankOfOne(str(tmp_path), BY_ORDER)
+    rank.desk.grace_seconds = 1.0
+    for step in (1, 2):
+        rank.save_after(step)
+    (said,) = warnings_of(rank)
+    assert "(GraceTime 1 s less 1.5 s); ask for a GraceTime of" in said
+
+
+def test_old_checkpoints_that_stay_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise ElasticError("the server is gone")
+
+    monkeypatch.setattr(keeping, "prune", failing)
+    rank = RankOfOne(str(tmp_path))
+    for step in (1, 2):
+        rank.save_after(step)
+    assert warnings_of(rank) == ["old checkpoints stay: the server is gone"]

@@ -19,7 +19,7 @@ from hpctools.elastic.sharded.layout import (
     holders_of,
     pieces,
 )
-from hpctools.elastic.sharded.moving import choose_source
+from hpctools.elastic.sharded.moving import UNREADABLE, asks_storage, choose_source
 from hpctools.elastic.sharded.transfer import copy_pieces
 from hpctools.errors import ElasticError
 
@@ -116,7 +116,7 @@ def test_copies_make_good_for_a_lost_rank(shapes: Shapes, world: int, data: st.D
 @given(shapes, st.integers(1, 5))
 def test_survey_survives_the_wire(shapes: Shapes, world: int) -> None:
     for survey in surveys_of(shapes, 0, world):
-        told = replace(survey, checkpoint=7)
+        told = replace(survey, checkpoint=7, known=8, looks=True)
         assert Survey.decode(told.encode()) == told
 
 
@@ -150,3 +150,22 @@ def test_lost_shards_without_a_checkpoint_end_the_run() -> None:
         choose_source(surveys[:1])
     assert choose_source([replace(surveys[0], checkpoint=1)]).checkpoint == 1
     assert choose_source([Survey(), Survey()]).step == 0, "nobody ever had a state: from the beginning"
+
+
+def test_storage_is_asked_only_for_what_the_workers_lack() -> None:
+    """Nothing whole, or a checkpoint known of to one of them that may be of a later step."""
+    first, second = surveys_of({"a": (4,)}, 0, 2)
+    looking = replace(first, looks=True)
+    assert not asks_storage([looking, replace(second, known=3)])
+    assert asks_storage([looking, replace(second, known=4)])
+    assert not asks_storage([first, replace(second, known=4)]), "rank 0 joins nothing new"
+    assert asks_storage([looking]), "a part is missing"
+
+
+def test_storage_that_cannot_be_read_matters_when_nothing_is_whole() -> None:
+    first, second = surveys_of({"a": (4,)}, 0, 2)
+    unread = replace(first, checkpoint=UNREADABLE)
+    assert choose_source([unread, second]).version == VERSION
+    for surveys in ([unread], [Survey(checkpoint=UNREADABLE), Survey()]):
+        with pytest.raises(RuntimeError, match="rank 0 cannot read the checkpoints"):
+            choose_source(surveys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,25 @@ def test_a_group_of_the_training_itself_is_said() -> None:
             loader_for()
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_a_recovery_needs_no_storage_when_the_workers_have_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked only for what may be more; a training that has nothing ends with the reason."""
+    place = tmp_path / "checkpoints"
+    settings = elastic.Checkpoint(folder=str(place), every_seconds=0, every_steps=2)
+    loader = loader_for(checkpoint=settings)
+    train(loader, lambda: loader.model, loader.optimizer)
+    keeper: Any = loader._shard_keeper
+    assert (keeper.known, loader.step) == (4, 6)
+    shutil.rmtree(place)
+    place.touch()
+    assert loader.move(None, Group(2, 0, 1, None), lambda _, work: work())
+    assert (loader.moved["source"], capsys.readouterr().err) == ("workers", "")
+    keeper._known_step = 8
+    assert loader.move(None, Group(3, 0, 1, None), lambda _, work: work())
+    assert loader.moved["source"] == "workers"
+    assert "elastic: checkpoints cannot be read: cannot read the checkpoints in" in capsys.readouterr().err
+    with pytest.raises(ElasticError, match="cannot read the checkpoints in"):
+        loader_for(checkpoint=settings)

@@ -155,3 +155,13 @@ def test_copies_are_kept_until_everybody_has_the_next_ones() -> None:
     assert copies.held == (second,)
     copies.forget_after(9)
     assert copies.held == ()
+
+
+def test_what_rank_0_found_in_storage_comes_to_all() -> None:
+    def shared(group: Group) -> list[int]:
+        surveys = moving.survey(group, [], 5 + group.rank, looks=group.rank == 0)
+        assert [(each.known, each.looks) for each in surveys] == [(5, True), (6, False)]
+        newest = 4 if group.rank == 0 else moving.NOWHERE
+        return [each.checkpoint for each in moving.share_newest(group, surveys, newest)]
+
+    assert everywhere([lambda g=g: shared(g) for g in linked(2)]) == [[4, -1]] * 2  # type: ignore[misc]
