@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.recovery.ladder import Entry, Ladder
 from hpctools.elastic.recovery.policy_text import parse
-from hpctools.elastic.recovery.settings import LogRule
+from hpctools.elastic.recovery.settings import LogRule, Recovery
 from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -31,9 +33,17 @@ def watchers_of(
     settings = parse(spec.recovery, f"run {spec.id}")
     if not settings.watches:
         return []
-    ladder = Ladder(settings)
+    ladder = Ladder(settings if settings.enforce else _on_paper(settings))
     ladder.restore(entries_of(_events(folder), now, datetime.now(timezone.utc)))
     return [RecoveryWatcher(settings, note or _noting(folder), ladder)]
+
+
+def _on_paper(settings: Recovery) -> Recovery:
+    """What was only written down uses up nothing of what is counted for the whole run."""
+    endless = sys.maxsize
+    return replace(
+        settings, retries=endless, restart=replace(settings.restart, full=endless, offenders=endless)
+    )
 
 
 def log_rules_of(spec: RunSpec) -> tuple[LogRule, ...]:

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hpctools.elastic.actions import Fail, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.recovery import watchers_of
@@ -78,6 +80,21 @@ def test_in_mode_log_it_is_only_written_down_and_not_in_every_beat(tmp_path: Pat
     assert [each.detail["rung"] for each in folder.events()] == ["rollBack", "restartAll"]
     for line in (folder.path / "events.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda word: (_ for _ in ()).throw(ValueError(word)))
+
+
+@pytest.mark.parametrize("counter", [{"jobMaxRetryCount": 2}, {"restartPolicy": {"maxFullJobRestarts": 1}}])
+def test_in_mode_log_no_counter_is_used_up(tmp_path: Path, counter: dict[str, Any]) -> None:
+    """A finding every two hours: each is the first of its period, and nothing was done about those before."""
+    rules = {"nonFinite": {"do": ["restartAll", "fail"]}}
+    watcher, folder = made(tmp_path, {"metrics": rules, "runPolicy": counter})
+    for turn in range(4):
+        watcher.tick(7200.0 * turn, view(5))
+        watcher.heard(7200.0 * turn, loss(5 + turn, math.nan))
+    assert [each.detail["rung"] for each in folder.events()] == ["restartAll"] * 4
+    later, _ = made(tmp_path, {"metrics": rules, "runPolicy": counter})
+    later.tick(7200.0, view(9))
+    later.heard(7200.0, loss(9, math.nan))
+    assert folder.events()[-1].detail["rung"] == "restartAll"
 
 
 def test_enforced_it_acts_once_and_looks_away_until_the_run_has_changed(tmp_path: Path) -> None:
