@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from typing import Any
@@ -33,6 +34,7 @@ from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import watchers_of
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.elastic.watchers import Watcher
 from hpctools.elastic.watching import Watching
 from hpctools.errors import ElasticError
@@ -63,7 +65,7 @@ class Coordinator:
         journal = FolderJournal(folder, spec, fence)
         payback = Payback(spec.elastic_policy)
         baseline_job = _baseline_job(folder) or job_id
-        replicas = Replicas(fenced, spec, journal, baseline=baseline_job)
+        replicas = Replicas(fenced, spec, journal, limit=_time_limit(folder, spec, baseline_job, term))
         run = RunContext(
             folder, spec, job_id, fence, journal, _membership_of(spec, payback), replicas, payback
         )
@@ -269,7 +271,9 @@ class Coordinator:
     def _save_before_time_is_up(self) -> None:
         """What is saved a minute before Slurm ends the baseline job, another run can resume from."""
         end = self._run.replicas.end
-        if end is not None and end - time.time() < LAST_SECONDS and not self._saved_at_end:
+        if end is None or end - time.time() >= LAST_SECONDS:
+            self._saved_at_end = False  # the limit was raised, or another baseline job has one of its own
+        elif not self._saved_at_end:
             self._saved_at_end = True
             seconds = max(0.0, end - time.time())
             self._run.order_save("the run's time is nearly up", urgent=False, seconds=seconds)
@@ -331,6 +335,19 @@ def _baseline_job(folder: RunFolder) -> int | None:
         return next((job.job_id for job in reversed(folder.jobs()) if job.role == "baseline"), None)
     except ElasticError:
         return None
+
+
+def _time_limit(folder: RunFolder, spec: RunSpec, baseline: int, term: int) -> TimeLimit:
+    """What the folder knows of the baseline job; the first coordinator begins with that job."""
+    try:
+        known = folder.time_limit()
+    except ElasticError:
+        known = None
+    if known is not None and known.baseline == baseline:
+        return known
+    if term > 1 or spec.time_limit_s is None:
+        return TimeLimit(baseline)
+    return TimeLimit(baseline, time.time() + spec.time_limit_s, math.ceil(spec.time_limit_s / 60))
 
 
 def _events(folder: RunFolder) -> list[Any]:

@@ -4,6 +4,7 @@
     jobs.jsonl        one line a Slurm job of the run (appended by hp-submit and the coordinator)
     coordinator.json  where the coordinator listens, and the run's secret (mode 0600)
     terms/            a file for each coordinator that the run ever had; the highest number is in office
+    time.json         how long Slurm lets the baseline job go on, as last known
     end.json          that somebody wants the run to end, and why
     events.jsonl      what happened, a line each
     history.jsonl     how it stood from time to time, of bounded length
@@ -27,6 +28,7 @@ from typing import Any
 
 from hpctools.elastic.history import Moment, to_json
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import ElasticError
 
 ACTIVE_STATES = ("starting", "running")
@@ -267,6 +269,17 @@ class RunFolder:
         """How somebody wants the run to end; None: nobody does."""
         values = self._object_if_there("end.json")
         return None if values is None else Ending(str(values.get("state")), str(values.get("message")))
+
+    def time_limit(self) -> TimeLimit | None:
+        """How long Slurm lets the baseline job go on, as last known; None: nothing is."""
+        values = self._object_if_there("time.json")
+        if values is None:
+            return None
+        return TimeLimit(values.get("baseline"), values.get("end"), values.get("minutes"))
+
+    def write_time_limit(self, limit: TimeLimit) -> None:
+        """Note what Slurm has told of it."""
+        self._replace("time.json", asdict(limit))
 
     def append_event(self, event: str, **detail: Any) -> None:
         """Add an event that happens now."""

@@ -12,6 +12,7 @@ from hpctools.elastic.effects import Decided, Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import ElasticError
 
 STATUS_SECONDS = 0.5
@@ -65,6 +66,15 @@ class FolderJournal:
             return
         try:
             self._folder.append_job(role, job_id)
+        except ElasticError as error:
+            self._complain(error)
+
+    def time_limit(self, limit: TimeLimit) -> None:
+        """How long the baseline job may go on has changed."""
+        if self._superseded():
+            return
+        try:
+            self._folder.write_time_limit(limit)
         except ElasticError as error:
             self._complain(error)
 

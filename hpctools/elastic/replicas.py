@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.replica_jobs import (
-    end_of,
     is_replica,
     minutes_left,
     sbatch_options,
@@ -25,6 +24,7 @@ from hpctools.elastic.replica_jobs import (
     waits_for_others,
 )
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import RunClient
 from hpctools.slurm.types import Job
@@ -47,6 +47,10 @@ class Journal(Protocol):
 
     def job(self, role: str, job_id: int) -> None:
         """A job was submitted."""
+        ...
+
+    def time_limit(self, limit: TimeLimit) -> None:
+        """How long the baseline job may go on has changed."""
         ...
 
 
@@ -88,7 +92,7 @@ class Replicas:
     """Keeps as many replica jobs in Slurm's queue as the run may have.
 
     Args:
-        baseline: id of the run's baseline job, with whose time limit the replicas end; None: without one.
+        limit: what is known of the run's baseline job, with whose time limit the replicas end.
         clock: seconds that only grow.
         wall_clock: Unix seconds.
     """
@@ -100,7 +104,7 @@ class Replicas:
         journal: Journal,
         clock: Callable[[], float] = time.monotonic,
         *,
-        baseline: int | None = None,
+        limit: TimeLimit = TimeLimit(None),  # noqa: B008 - frozen
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -108,8 +112,7 @@ class Replicas:
         self._journal = journal
         self._clock = clock
         self._wall_clock = wall_clock
-        self._baseline = baseline
-        self._end: float | None = None
+        self._limit = limit
         self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
         self._excluded: set[str] = set()
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
@@ -136,19 +139,34 @@ class Replicas:
     @property
     def end(self) -> float | None:
         """When Slurm will end the baseline job, Unix seconds; None: never, or not yet known."""
-        return self._end
+        return self._limit.end
+
+    @property
+    def end_if_begun(self) -> float | None:
+        """As `end`, but for a baseline job that still waits as if it began now."""
+        return self._limit.end_if_begun(self._wall_clock())
 
     def ends_with(self, baseline: int) -> None:
         """Another baseline job has taken the lost one's place."""
-        self._baseline, self._end = baseline, None
+        self._note(self._limit.of_another(baseline, self._wall_clock()))
+
+    def _note(self, limit: TimeLimit) -> None:
+        if limit != self._limit:
+            self._limit = limit
+            self._journal.time_limit(limit)
 
     def stop(self) -> None:
         """Submit no more."""
         self._stopped = True
         self._wake.set()
 
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Nodes that later jobs of the run must not get."""
+        return frozenset(self._excluded)
+
     def exclude(self, node: str) -> None:
-        """Later replica jobs do not get this node."""
+        """Later jobs of the run do not get this node."""
         self._excluded.add(node)
 
     def serves(self, job_id: int, agent: str) -> None:
@@ -230,29 +248,31 @@ class Replicas:
         hurry = self._looked < 0 or any(
             self._attendance.just_lost(slot.job_id or 0, self._clock()) for slot in taken
         )
-        if not self._slots or not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
+        if not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
             return
         self._looked = self._clock()
-        known = [self._baseline] if self._baseline is not None else []
+        baseline = self._limit.baseline
+        known = [] if baseline is None else [baseline]
         jobs = await self._ask(ids=[*known, *(slot.job_id or 0 for slot in taken)]) if known or taken else []
         if jobs is None:
             return
-        self._end = next((end_of(job) for job in jobs if job.id == self._baseline), self._end)
+        if baseline == self._limit.baseline:  # and not another one since we asked
+            self._note(next((TimeLimit.of(job) for job in jobs if job.id == baseline), self._limit))
         active = {job.id: job for job in jobs if job.state in ACTIVE}
         for slot in taken:
             if (job := active.get(slot.job_id or 0)) is None:
                 self._attendance.forget(slot.job_id or 0)
                 slot.free(self._clock())
                 continue
-            if self._end is not None:
-                await self._end_with_run(job, self._end)
+            if self.end is not None:
+                await self._end_with_run(job, self.end)
             await self._give_back_incomplete(slot, job)
 
     async def _ask(self, **which: Any) -> list[Job] | None:
         try:
             return await asyncio.to_thread(self._client.jobs, **which)
         except HpctoolsError as error:
-            self._complain(f"cannot see the replica jobs: {error}")
+            self._complain(f"cannot see the run's jobs: {error}")
             return None
 
     async def _end_with_run(self, job: Job, end: float) -> None:
@@ -267,7 +287,7 @@ class Replicas:
     def _is_due(self, slot: _Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
             return False
-        if minutes_left(self._end, self._wall_clock() + 60) == 0:
+        if minutes_left(self.end, self._wall_clock() + 60) == 0:
             return False  # the run ends before it could do anything
         served = {each.replica for each in self._slots if each.served}
         return not waits_for_others([each.nodes for each in self._slots], slot.replica, served)
@@ -309,7 +329,7 @@ class Replicas:
             self._complain(f"cannot cancel the replica job {job_id}: {error}")
 
     async def _submit(self, slot: _Slot) -> None:
-        minutes = minutes_left(self._end, self._wall_clock())
+        minutes = minutes_left(self.end, self._wall_clock())
         options = sbatch_options(self._spec, slot.replica, minutes=minutes, excluded=self._excluded)
         script = Path(self._spec.replica_script)
         try:

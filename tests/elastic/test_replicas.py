@@ -12,6 +12,7 @@ import pytest
 from hpctools.elastic import replicas
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import CommandError, UnreachableError
 from hpctools.slurm.types import Job
 from hpctools.testing.slurm import FakeSlurm
@@ -23,12 +24,16 @@ class Journal:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.jobs: list[tuple[str, int]] = []
+        self.limits: list[TimeLimit] = []
 
     def event(self, event: str, **detail: Any) -> None:
         self.events.append((event, detail))
 
     def job(self, role: str, job_id: int) -> None:
         self.jobs.append((role, job_id))
+
+    def time_limit(self, limit: TimeLimit) -> None:
+        self.limits.append(limit)
 
 
 class Scene:
@@ -48,7 +53,7 @@ class Scene:
             spec,
             self.journal,
             clock=lambda: self.now,
-            baseline=baseline,
+            limit=TimeLimit(baseline),
             wall_clock=lambda: 1_000_000 + self.now,
         )
 
@@ -171,7 +176,7 @@ def test_slurm_that_is_down_is_told_once_and_tried_again(scene: Scene) -> None:
 
     scene.slurm.failure = UnreachableError("slurmctld does not answer")
     scene.act(down, up, scene.submitted(2))
-    assert scene.warnings() == ["cannot see the replica jobs: slurmctld does not answer"]
+    assert scene.warnings() == ["cannot see the run's jobs: slurmctld does not answer"]
 
 
 def test_same_crash_three_times_ends_the_attempts(scene: Scene) -> None:

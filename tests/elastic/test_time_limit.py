@@ -1,0 +1,96 @@
+"""The run's end: known without replicas too, and after Slurm has forgotten the baseline job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_replicas import Scene, of_run
+
+from hpctools.elastic import replicas
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+NOW = 1_000_000  # of the scene's wall clock, in the beginning
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.005)
+    script = tmp_path / "replica.sh"
+    script.write_text("#!/bin/sh\n")
+    return script
+
+
+def test_a_run_of_fixed_size_knows_its_end(script: Path) -> None:
+    scene = Scene(script, sizes=(4,), baseline=5)
+    scene.slurm.queue[5] = of_run(5, "high")
+    scene.act(lambda: scene.until(lambda: scene.replicas.end == NOW + 3600))
+    assert scene.journal.limits == [TimeLimit(5, NOW + 3600, 60)]
+
+
+def test_another_baseline_that_waits_has_what_the_lost_one_had_left(script: Path) -> None:
+    """It waits for longer than that: what it has then is still the half hour."""
+    scene = Scene(script, sizes=(4,), baseline=5)
+    scene.slurm.queue[5] = of_run(5, "high")
+
+    async def is_replaced() -> None:
+        await scene.until(lambda: scene.replicas.end is not None)
+        scene.now = 1800
+        scene.replicas.ends_with(6)
+        assert scene.replicas.end is None
+        scene.now = 4000
+        assert scene.replicas.end_if_begun == NOW + 4000 + 1800
+
+    async def begins() -> None:
+        scene.slurm.queue[6] = of_run(6, "high", started=NOW + 4000, time_limit=30)
+        await scene.until(lambda: scene.replicas.end == NOW + 5800)
+
+    scene.act(is_replaced, begins)
+    assert scene.journal.limits[1:] == [TimeLimit(6, None, 30), TimeLimit(6, NOW + 5800, 30)]
+
+
+def test_the_end_is_still_known_when_slurm_has_forgotten_the_job(script: Path) -> None:
+    scene = Scene(script, sizes=(4,), baseline=5)
+    scene.slurm.queue[5] = of_run(5, "high")
+
+    async def forget() -> None:
+        await scene.until(lambda: scene.replicas.end is not None)
+        del scene.slurm.queue[5]
+        scene.now += 100
+        await asyncio.sleep(0.05)
+
+    scene.act(forget)
+    assert scene.replicas.end == NOW + 3600
+
+
+def end_known_to_a_coordinator(folder: RunFolder, term: int) -> float | None:
+    async def appoint() -> float | None:
+        return Coordinator(folder, FakeSlurm(), 5, term)._run.replicas.end
+
+    return asyncio.run(appoint())
+
+
+def test_a_coordinator_that_takes_over_knows_the_end_from_the_folder(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.append_job("baseline", 5)
+    FolderJournal(folder, SPEC).time_limit(TimeLimit(5, 1234.5, 60))
+    assert folder.time_limit() == TimeLimit(5, 1234.5, 60)
+    assert end_known_to_a_coordinator(folder, 2) == 1234.5
+    folder.append_job("baseline", 6)  # of which nothing is known yet
+    assert end_known_to_a_coordinator(folder, 2) is None
+
+
+def test_the_first_coordinator_goes_by_the_submission_until_slurm_answers(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, time_limit_s=600.0))
+    end = end_known_to_a_coordinator(folder, 1)
+    assert end == pytest.approx(time.time() + 600, abs=60)
+    assert end_known_to_a_coordinator(folder, 2) is None  # the job began long ago, and nobody knows when
