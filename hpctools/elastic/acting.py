@@ -12,6 +12,7 @@ from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.peers import Agent, write
+from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
 
 
 class Acting:
@@ -73,8 +74,8 @@ class Acting:
     def _restart_worker(self, worker: str) -> None:
         """A worker that runs is ended, and then started again; one that has ended is started again."""
         roster = self._run.roster
-        agent = roster.agent_of(worker)
-        if agent is None:
+        agent = roster.agent_of(worker) if worker else None
+        if agent is None or agent.leaving:
             return
         if worker not in agent.running:
             self._exits.start_again(agent, worker)
@@ -89,7 +90,12 @@ class Acting:
         run = self._run
         if action.exclude:
             run.replicas.exclude(action.node)
-        for agent in run.roster.agents_on(action.node):
+        given = agents_to_give_up(run.roster, action.node)
+        if (why := why_kept(run, given)) is not None:
+            run.warn(f"{action.node} is not replaced: {why}")
+            self._restart_worker(action.worker)
+            return
+        for agent in given:
             if self._has_all_state(agent):
                 self._hearing.leaves(agent, "replaced", now)
                 continue

@@ -17,13 +17,17 @@ class RestartWorker:
 class ReplaceNode:
     """Give a node up and ask Slurm for another one.
 
+    A baseline's node goes with the rest of its job, and stays when the run could not go on without that job.
+
     Attributes:
         exclude: whether later jobs of the run must not get this node again.
+        worker: who is to blame there, and is started again when the node stays; empty when not known.
     """
 
     node: str
     exclude: bool
     reason: str
+    worker: str = ""
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,8 @@ class Agent:
     def _obey(self, message: Message) -> None:
         kind = message["kind"]
         if kind == "shutdown":
+            if message.get("goes_on"):
+                self._leaving, self._succession.barred = self._leaving or "replaced", True
             self.end(int(message["code"]))
         elif kind == "restart" and not self._leaving:
             self._workers.restart(str(message["worker"]))

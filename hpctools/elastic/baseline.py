@@ -88,7 +88,8 @@ class Baseline:
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
-        options, script = another_baseline(spec, run.replicas.end_if_begun, time.time()), Path(spec.baseline_script)
+        options = another_baseline(spec, run.replicas.end_if_begun, time.time(), run.replicas.excluded)
+        script = Path(spec.baseline_script)
         try:
             job_id = await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:

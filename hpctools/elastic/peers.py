@@ -95,6 +95,13 @@ class Roster:
         """The agents on a node; of several jobs of the run, when Slurm puts them there."""
         return [each for each in self.agents.values() if each.node == node]
 
+    def send_away(self, agent: Agent) -> None:
+        """End an agent's part in the run; a coordinator beside it hands over when there is somebody else."""
+        goes_on = any(
+            each is not agent and not each.leaving and each.reason == "lost" for each in self.agents.values()
+        )
+        write(agent.writer, "shutdown", code=0, goes_on=goes_on)
+
     def agent_of(self, worker: str) -> Agent | None:
         """The agent that started a worker."""
         return self.agents.get(worker_place(worker)[0])

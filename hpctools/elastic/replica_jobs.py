@@ -35,9 +35,7 @@ def sbatch_options(
     found = (f"--nodes={spec.replica_nodes[replica]}", *_order(spec, replica))
     if minutes is not None:
         found = (*found, f"--time={_within(options, minutes)}")
-    if excluded:
-        found = (*found, f"--exclude={','.join([*_given(options, 'exclude'), *sorted(excluded)])}")
-    return (*options, *found)
+    return (*options, *found, *_exclusion(options, excluded))
 
 
 def is_replica(job: Job, spec: RunSpec) -> bool:
@@ -78,14 +76,18 @@ def minutes_left(end: float | None, now: float) -> int | None:
     return None if end is None else max(0, math.ceil((end - now) / 60))
 
 
-def another_baseline(spec: RunSpec, end: float | None, now: float) -> tuple[str, ...]:
+def another_baseline(
+    spec: RunSpec, end: float | None, now: float, excluded: Collection[str] = ()
+) -> tuple[str, ...]:
     """sbatch's options for a baseline job in a lost one's place: the run's time is not longer for that.
 
     Args:
         end: when Slurm would have ended the lost one, Unix seconds; None: never, or not known.
+        excluded: names of nodes that it must not get.
     """
-    left = minutes_left(end, now)
-    return spec.baseline_options if left is None else (*spec.baseline_options, f"--time={max(1, left)}")
+    left, options = minutes_left(end, now), spec.baseline_options
+    time = () if left is None else (f"--time={max(1, left)}",)
+    return (*options, *time, *_exclusion(options, excluded))
 
 
 def end_of(baseline: Job) -> float | None:
@@ -127,6 +129,11 @@ def _within(options: Sequence[str], minutes: int) -> int:
     """The run's minutes, or fewer where the replica jobs have a limit of their own."""
     own = [int(value) for value in _given(options, "time") if value.isdecimal()]
     return min([minutes, *own[-1:]])
+
+
+def _exclusion(options: Sequence[str], excluded: Collection[str]) -> tuple[str, ...]:
+    nodes = [*_given(options, "exclude"), *sorted(excluded)]
+    return (f"--exclude={','.join(nodes)}",) if excluded else ()
 
 
 def _given(options: Sequence[str], name: str) -> list[str]:

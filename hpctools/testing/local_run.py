@@ -177,12 +177,19 @@ class LocalRun:
 
     def _control(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
+            self._complete_first_baseline()
             for path in sorted(self.queue.glob(f"{FIRST_JOB // 1000}???.json")):
                 job_id, job = int(path.stem), json.loads(path.read_text())
                 if job["state"] == "PENDING":
                     self._start_or_cancel(job_id, job)
                 elif job["state"] == "RUNNING":
                     self._end_or_cancel(job_id)
+
+    def _complete_first_baseline(self) -> None:
+        """When its agents have ended though the run has not."""
+        path = self.queue / f"{FIRST_BASELINE}.json"
+        if not self._runs(FIRST_BASELINE) and json.loads(path.read_text())["state"] == "RUNNING":
+            self._slurm.write(FIRST_BASELINE, {"state": "COMPLETED"})
 
     def _start_or_cancel(self, job_id: int, job: dict[str, Any]) -> None:
         is_baseline = job["script"] == self.spec.baseline_script

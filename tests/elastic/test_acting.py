@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.peers import Agent, Worker
+from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.restart.run import RestartRun
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watching import Watching
 from hpctools.testing.slurm import FakeSlurm
@@ -54,12 +57,12 @@ class Wire:
 class Scene:
     """Three nodes n0, n1, n2 with a worker each, of which all train."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec = SPEC) -> None:
         fence, payback = Fence(folder, 1), Payback()
-        journal = FolderJournal(folder, SPEC, fence)
-        replicas = Replicas(FakeSlurm(), SPEC, journal)
+        journal = FolderJournal(folder, spec, fence)
+        replicas = Replicas(FakeSlurm(), spec, journal)
         membership = started(NAMES, (1, 2, 3))
-        run = self.run = RunContext(folder, SPEC, 1, fence, journal, membership, replicas, payback)
+        run = self.run = RunContext(folder, spec, 1, fence, journal, membership, replicas, payback)
         self.agents: dict[str, Any] = {}
         self.workers: dict[str, Any] = {}
         for place, name in enumerate(NAMES):
@@ -129,6 +132,80 @@ def test_a_node_is_replaced_and_not_given_again(act: Act) -> None:
         assert scene.agents["r8"].said("restart") == []
 
     act(ReplaceNode("n2", exclude=True, reason="why"), check)
+
+
+def replaced(folder: RunFolder, spec: RunSpec, node: str, worker: str, baseline: int = 1) -> Scene:
+    """A scene in which a node was to be replaced; `baseline` of the nodes are the baseline job's."""
+    scene = Scene(folder, spec)
+    for agent in list(scene.run.roster.agents.values())[:baseline]:
+        agent.is_baseline, agent.job_id = True, 1
+    scene.acting.act(ReplaceNode(node, exclude=True, reason="why", worker=worker))
+    return scene
+
+
+def test_a_baseline_s_node_is_replaced_with_the_whole_job_when_the_others_can_go_on(tmp_path: Path) -> None:
+    """Slurm takes no single node out of a job; who has none of its agents any more asks for another job."""
+    spec = replace(SPEC, baseline_script="/b.sh", baseline_options=("--qos=normal", "--exclude=n9"))
+
+    async def act() -> None:
+        scene = replaced(RunFolder.create(tmp_path / "run", spec), spec, "n1", "r7.0.0", baseline=2)
+        for agent in ("b0", "r7"):
+            assert scene.agents[agent].said("shutdown") == [{"kind": "shutdown", "code": 0, "goes_on": True}]
+        assert scene.workers["r8.0.0"].said("form")[-1]["world"] == 1
+        options = another_baseline(spec, None, 0.0, scene.run.replicas.excluded)
+        assert options == ("--qos=normal", "--exclude=n9", "--exclude=n9,n1")
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("script", ["", "/b.sh"])
+def test_a_baseline_s_node_that_the_run_needs_is_kept_and_its_worker_started_again(
+    tmp_path: Path, script: str
+) -> None:
+    spec = replace(SPEC, min_nodes=2, baseline_script=script)
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", spec)
+        scene = replaced(folder, spec, "n1", "r7.0.0", baseline=2)
+        assert not any(wire.said("shutdown") for wire in scene.agents.values())
+        assert scene.agents["r7"].said("kill") == [{"kind": "kill", "worker": "r7.0.0"}]
+        (warning,) = [each.detail["message"] for each in folder.events() if each.event == "warning"]
+        assert warning == "n1 is not replaced: " + (
+            "the run could not go on without its baseline job: 2 other nodes are needed"
+            if script
+            else "how to submit another baseline job is not known"
+        )
+        scene.ends("r7.0.0", -9)
+        assert scene.agents["r7"].said("restart") == [{"kind": "restart", "worker": "r7.0.0"}]
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(("least", "leave"), [(1, ["b0", "r7"]), (2, [])])
+def test_in_restart_mode_a_baseline_s_node_goes_with_its_job_or_stays(
+    tmp_path: Path, least: int, leave: list[str]
+) -> None:
+    spec = replace(SPEC, mode="restart", min_nodes=least, baseline_script="/b.sh")
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", spec)
+        scene = Scene(folder, spec)
+        scene.run.restart = RestartRun(scene.run, takes_over=False)
+        agents = scene.run.roster.agents
+        for agent in agents.values():
+            agent.is_baseline = agent.name != "r8"
+            agent.job_id = 1 if agent.is_baseline else 8
+            scene.run.restart.joined(agent, {})
+        scene.acting.act(ReplaceNode("n1", exclude=True, reason="why"))
+        assert [name for name, agent in agents.items() if agent.leaving] == leave
+        assert [bool(wire.said("shutdown")) for wire in scene.agents.values()] == [
+            *([bool(leave)] * 2),
+            False,
+        ]
+        assert bool([each for each in folder.events() if each.event == "warning"]) == (not leave)
+        assert scene.run.replicas.excluded == {"n1"}
+
+    asyncio.run(act())
 
 
 def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:

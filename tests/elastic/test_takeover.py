@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 from ledger_run import LedgerRun, training
-from test_run import DELAY, OPTIONS, assert_same_result, lone
+
+from tests.elastic.test_run import DELAY, OPTIONS, assert_same_result, lone
 
 __all__ = ["lone"]
 
@@ -70,6 +72,26 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert any(line["worker"].startswith(f"b{jobs[1].job_id}.") for line in run.ledger())
     assert (status := run.status()) is not None
     assert status.state == "finished"
+
+
+def test_the_coordinator_s_node_is_replaced(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """It hands over and its baseline job ends; the next coordinator sees to another one."""
+    recovery = {"runPolicy": {"mode": "enforce"}, "metrics": {"crash": {"do": ["replaceNode"]}}}
+    with make_run((1, 3), recovery=recovery) as run:
+        run.capacity = 2
+        run.wait_for_world(3)
+        os.kill(run.pid_of("b0."), signal.SIGKILL)
+        run.wait_for_world(2)
+        run.wait(lambda: len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2)
+        run.wait_for_world(3)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert longest_gap(run) < 10
+    assert [event.detail["action"] for event in run.events("action")] == ["ReplaceNode"]
+    assert len(run.events("takeover")) == 1
 
 
 def test_a_coordinator_that_wakes_up_steps_down(

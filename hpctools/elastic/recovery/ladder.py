@@ -84,8 +84,8 @@ class Ladder:
         return last if fresh and together and last.worker != finding.worker else None
 
     def _join(self, entry: Entry, finding: Finding) -> Decision | None:
-        if entry.rung not in ("restartProcess", "restartAll"):
-            return None  # its node goes, or the run ends
+        if entry.rung == "fail":
+            return None
         together = f"together with {entry.worker}"
         restart = RestartWorker(finding.worker, _reason(finding, together))
         return Decision("restartProcess", restart, False, together)
@@ -120,8 +120,8 @@ class Ladder:
             return Decision("fail", Fail(EXIT_FULL_RESTARTS, reason), True, why)
         actions: dict[str, Action] = {
             "restartProcess": RestartWorker(finding.worker, reason),
-            "replaceNode": ReplaceNode(finding.node, False, reason),
-            "excludeNode": ReplaceNode(finding.node, True, reason),
+            "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker),
+            "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker),
             "rollBack": RollBack(
                 self._settings.back + finding.late, self._settings.skip, reason, finding.step
             ),

@@ -10,6 +10,7 @@ from hpctools.elastic.context import RunContext
 from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
 from hpctools.elastic.restart.effects import (
     Broken,
     Crashed,
@@ -96,14 +97,31 @@ class RestartRun:
         """What somebody that watches the run asks for; a single rank cannot be restarted alone."""
         if isinstance(action, Fail):
             self._run.fail(action.reason, action.code)
-        elif isinstance(action, (Depart, ReplaceNode)):
-            seconds = action.seconds if isinstance(action, Depart) else None
-            for agent in self._run.roster.agents_on(action.node):
-                agent.leaving, agent.reason = True, "preempted" if isinstance(action, Depart) else "failed"
-                self.leaving(agent, seconds)
+        elif isinstance(action, Depart):
+            self._give_up(self._run.roster.agents_on(action.node), "preempted", action.seconds)
+        elif isinstance(action, ReplaceNode):
+            self._replace_node(action)
         else:
             self._generations.restart(action.reason, time.monotonic())
             self._carry_out()
+
+    def _give_up(self, agents: list[Agent], reason: str, seconds: float | None) -> None:
+        for agent in agents:
+            agent.leaving, agent.reason = True, reason
+        for agent in agents:
+            self.leaving(agent, seconds)
+
+    def _replace_node(self, action: ReplaceNode) -> None:
+        """A node that the run needs stays, and the ranks are started again there."""
+        if action.exclude:
+            self._run.replicas.exclude(action.node)
+        given = agents_to_give_up(self._run.roster, action.node)
+        if (why := why_kept(self._run, given)) is None:
+            self._give_up(given, "failed", None)
+            return
+        self._run.warn(f"{action.node} is not replaced: {why}")
+        self._generations.restart(action.reason, time.monotonic())
+        self._carry_out()
 
     def tick(self, now: float) -> None:
         """Some time has passed."""
@@ -180,7 +198,7 @@ class RestartRun:
     def _release(self, name: str) -> None:
         agent = self._run.roster.agents.get(name)
         if agent is not None:
-            write(agent.writer, "shutdown", code=0)
+            self._run.roster.send_away(agent)
 
     def _node_of(self, name: str) -> str:
         agent = self._run.roster.agents.get(name)

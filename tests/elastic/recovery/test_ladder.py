@@ -38,7 +38,7 @@ def test_a_cause_climbs_and_ends_with_its_own_exit_code() -> None:
     decisions = [ladder.decide(60.0 * time, CRASH) for time in range(4)]
     assert [decision.action for decision in decisions if decision] == [
         RestartWorker("w1", "crash at step 7: ended (time 1 in 3600 s)"),
-        ReplaceNode("n1", False, "crash at step 7: ended (time 2 in 3600 s)"),
+        ReplaceNode("n1", False, "crash at step 7: ended (time 2 in 3600 s)", "w1"),
         RestartAll("crash at step 7: ended (time 3 in 3600 s)"),
         Fail(EXIT_CODES["crash"], "crash at step 7: ended (time 4 in 3600 s)"),
     ]
@@ -136,10 +136,11 @@ def test_who_ended_just_before_all_were_restarted_is_started_again_too() -> None
     assert rungs(ladder, crash, begin=60.0) == ["fail"], "it was one recovery"
 
 
-def test_who_ends_on_a_node_that_is_given_up_is_left_alone() -> None:
+def test_who_ends_on_a_node_that_may_be_kept_is_started_again() -> None:
+    """On one that really goes the coordinator hears of no ends any more."""
     ladder = Ladder(Recovery())
     crash = replace(CRASH, do=("replaceNode",))
-    assert rungs(ladder, crash, replace(crash, worker="w2"), every=0.5) == ["replaceNode", "-"]
+    assert rungs(ladder, crash, replace(crash, worker="w2"), every=0.5) == ["replaceNode", "restartProcess"]
 
 
 def test_a_later_coordinator_goes_on_where_the_first_one_was() -> None:

@@ -1,0 +1,46 @@
+"""A node that is to be given up, when it belongs to a baseline job: that job is given up as a whole, or not.
+
+Slurm takes no single node out of a job that runs. A baseline job of which all agents have ended is completed,
+and the coordinator submits another one (`baseline`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.peers import Agent, Roster
+
+
+def agents_to_give_up(roster: Roster, node: str) -> list[Agent]:
+    """The agents on a node, and all others of a baseline job that has it."""
+    there = roster.agents_on(node)
+    jobs = {agent.job_id for agent in there if agent.is_baseline}
+    of_jobs = [each for each in roster.agents.values() if each.is_baseline and each.job_id in jobs]
+    return [*there, *(each for each in of_jobs if each.node != node)]
+
+
+def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:
+    """Why agents cannot be given up; None: they can.
+
+    Only a baseline's are kept: when the run could not go on without them (then it would wait, or end with
+    its coordinator), or how to submit another one is not known.
+    """
+    if not any(agent.is_baseline for agent in given):
+        return None
+    if not run.spec.baseline_script:
+        return "how to submit another baseline job is not known"
+    names = {agent.name for agent in given}
+    others = [each for each in run.roster.agents.values() if each.name not in names and not each.leaving]
+    need = run.spec.min_nodes
+    if sum(_works(run, agent) for agent in others) < need:
+        return f"the run could not go on without its baseline job: {need} other nodes are needed"
+    return None
+
+
+def _works(run: RunContext, agent: Agent) -> bool:
+    """Whether all workers of a node train; in restart mode every node that is there is as good."""
+    if run.restart is not None:
+        return True
+    training = [each for each in run.roster.workers_of(agent) if run.membership.trains(each.name)]
+    return len(training) == run.spec.workers_per_node
