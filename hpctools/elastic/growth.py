@@ -99,10 +99,7 @@ class Facts:
         tenures: of replicas' workers, those that are there included.
         rates: by number of workers.
         growths: when the run grew and when that was undone by a loss; None: not yet. Oldest first.
-        lost_work: seconds of work that the loss of a replica costs besides the pause; none in living
-            processes, what was done since the last checkpoint in restart mode.
         remaining: seconds that the run has left; None: unknown.
-        retry: no growth before, because the last attempt failed.
     """
 
     first_ready: float = NEVER
@@ -113,9 +110,7 @@ class Facts:
     tenures: tuple[Tenure, ...] = ()
     rates: Mapping[int, Rate] = field(default_factory=dict)
     growths: tuple[tuple[float, float | None], ...] = ()
-    lost_work: float = 0.0
     remaining: float | None = None
-    retry: float = NEVER
 
 
 class Rule:
@@ -155,7 +150,7 @@ class Rule:
     def cost(self, facts: Facts) -> float:
         """Seconds that growing and, later, losing what was gained will take from the training."""
         pause = statistics.median(facts.pauses) if facts.pauses else self._patience.pause
-        return 2 * pause + facts.lost_work
+        return 2 * pause
 
     def gain(self, world: int, to: int, facts: Facts) -> float:
         """By which share of the present speed it will be faster: measured if that was long, else linear."""
@@ -202,7 +197,6 @@ class Rule:
                 "a restart was a short time ago",
             ),
             (back_off, "earlier growths were undone at once"),
-            (facts.retry, "the last attempt to grow failed"),
         ]
 
     def _too_dear(self, now: float, world: int, facts: Facts, numbers: dict[str, float]) -> Verdict:

@@ -34,7 +34,6 @@ def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
     facts = Facts(
         pauses=(0.3, 0.5, 0.1),
         tenures=(Tenure(10.0, True, 0.0), Tenure(30.0, True, 0.0), Tenure(20.0, False, 0.0)),
-        lost_work=0.2,
     )
     verdict = Rule(Patience(tenure=60.0, half_life=math.inf)).judge(0.0, 4, 6, facts)
     assert verdict.grow
@@ -43,7 +42,7 @@ def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
         "possible": 6,
         "expected_tenure_s": 40.0,  # (60 + 10 + 30 + 20) / (1 + 2)
         "gain": 0.5,
-        "cost_s": 0.8,  # twice the median pause, and the work that a loss costs
+        "cost_s": 0.6,  # twice the median pause
         "worth_s": 20.0,
         "strikes": 0.0,
     }
@@ -81,12 +80,12 @@ def test_a_run_that_is_nearly_over_does_not_grow() -> None:
     assert Rule().judge(0.0, 4, 5, replace(facts, remaining=9.0)).grow
 
 
-def test_snooze_and_a_failed_attempt() -> None:
+def test_snooze() -> None:
     growth = Rule(Patience.of(scaling_timeout_s=30.0, scale_up_snooze_s=120.0))
-    facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0, retry=50.0)
+    facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0)
     assert growth.judge(34.0, 2, 4, facts).not_before == 130.0
     assert growth.judge(130.0, 2, 4, facts).grow
-    assert growth.judge(34.0, 2, 4, replace(facts, restarted=-math.inf)).not_before == 50.0
+    assert growth.judge(34.0, 2, 4, replace(facts, restarted=-math.inf)).not_before == 35.0
 
 
 def test_back_off_doubles_and_eases_by_itself() -> None:

@@ -19,17 +19,11 @@ from typing import Any
 
 from hpctools.elastic.effects import Waiting
 from hpctools.elastic.growth import NEVER
+from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.adoption import Adoption
 from hpctools.elastic.restart.agreement import Agreement
 from hpctools.elastic.restart.budget import Budget, exhausted
-from hpctools.elastic.restart.effects import (
-    Crashed,
-    Effect,
-    Finished,
-    Formed,
-    Release,
-    Tell,
-)
+from hpctools.elastic.restart.effects import Crashed, Effect, Finished, Formed, Release, Tell
 from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits, term_within
 from hpctools.elastic.restart.record import Record
@@ -43,6 +37,7 @@ class Generations:
 
     Args:
         not_before: no generation begins earlier; a new coordinator gives those that run the time to report.
+        history: how long replicas stayed, on the clock of the methods' `now`; None: not known.
 
     Attributes:
         effects: what has to be done, oldest first; the caller takes them out.
@@ -53,13 +48,15 @@ class Generations:
         restarts: after crashes.
     """
 
-    def __init__(self, limits: Limits, not_before: float = NEVER) -> None:
+    def __init__(
+        self, limits: Limits, not_before: float = NEVER, history: GrowthHistory | None = None
+    ) -> None:
         self.effects: list[Effect] = []
         self.phase = "waiting"
         self.generation = 0
         self.restarts = 0
         self._limits = limits
-        self._growing = Growing(limits)
+        self._growing = Growing(limits, history)
         self._budget = Budget(limits.period)
         self._roster = Roster(limits)
         self._record: Record | None = None  # the generation that is on

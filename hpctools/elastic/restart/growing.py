@@ -1,4 +1,8 @@
-"""Whether a run of restarts shall grow: the rule of `hpctools.elastic.growth` with what is known here."""
+"""Whether a run of restarts shall grow: the rule of `hpctools.elastic.growth` with what is known here.
+
+That is how long replicas stay and what restarts take. A script tells neither its speed nor how far it is nor
+when it saved last: a larger size is taken to be faster in proportion, the end to be far, and nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,32 @@ from dataclasses import replace
 
 from hpctools.elastic.deciding import Verdict
 from hpctools.elastic.effects import Decided
-from hpctools.elastic.growth import Facts, Rule
+from hpctools.elastic.growth import Rule
+from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.restart.record import Record
 
-PAUSES = 5
-
 
 class Growing:
-    """What earlier changes of size cost and gained, and the rule's answer."""
+    """What earlier changes of size cost and gained, and the rule's answer.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        history: where that is noted; of the run, when somebody else notes there how long replicas stay.
+    """
+
+    def __init__(self, limits: Limits, history: GrowthHistory | None = None) -> None:
         self._limits = limits
         self._rule = Rule(limits.patience)
-        self._pauses: list[float] = []
-        self._growths: list[tuple[float, float | None]] = []
+        self._history = history or GrowthHistory()
         self._said: tuple[int, str] | None = None
 
     def paused(self, seconds: float) -> None:
         """A change of size has cost so much."""
-        self._pauses = [*self._pauses, seconds][-PAUSES:]
+        self._history.paused(seconds)
 
     def shrank(self, now: float) -> None:
         """What the last growth gained is lost again."""
-        if self._growths and self._growths[-1][1] is None:
-            self._growths[-1] = (self._growths[-1][0], now)
+        self._history.shrank(now)
 
     def decide(
         self, now: float, record: Record, possible: int, came: list[float]
@@ -46,7 +51,7 @@ class Growing:
         key = (record.number, verdict.why)
         is_new, self._said = key != self._said, key
         if verdict.grow:
-            self._growths.append((now, None))
+            self._history.grew(now)
         in_workers = replace(verdict, to=verdict.to * record.per_node)
         sizes = (len(record.members) * record.per_node, possible * record.per_node)
         return verdict.grow, Decided(*sizes, in_workers) if is_new else None
@@ -69,11 +74,6 @@ class Growing:
                 why += ", and the script asks for no events: it would lose what it has not saved"
             numbers = {"world": world, "possible": possible, "snooze_s": snooze}
             return Verdict(False, world, began + snooze, numbers, why)
-        facts = Facts(
-            first_ready=min(came, default=began),
-            last_ready=max(came, default=began),
-            restarted=began,
-            pauses=tuple(self._pauses),
-            growths=tuple(self._growths),
-        )
-        return self._rule.judge(now, world, possible, facts)
+        first, last = min(came, default=began), max(came, default=began)
+        facts = self._history.facts(now, first_ready=first, last_ready=last)
+        return self._rule.judge(now, world, possible, replace(facts, restarted=began))

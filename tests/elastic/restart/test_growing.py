@@ -1,0 +1,35 @@
+"""Growing by restarts: what is known of replicas counts as it does in living processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpctools.elastic.growth import PAYS, PAYS_NOT, Patience
+from hpctools.elastic.growth_history import GrowthHistory
+from hpctools.elastic.restart.growing import Growing
+from hpctools.elastic.restart.limits import Limits
+
+LIMITS = Limits(sizes=(1, 2, 3), patience=Patience(settle=0.5, patience=0.5, pause=5.0))
+
+
+@pytest.mark.parametrize(("stayed", "why"), [(600.0, PAYS), (2.0, PAYS_NOT)])
+def test_it_does_not_grow_onto_nodes_that_do_not_stay(stayed: float, why: str) -> None:
+    """Each restart takes 20 s, and sixty replicas were taken away after so long."""
+    history = GrowthHistory()
+    growing = Growing(LIMITS, history)
+    growing.paused(20.0)
+    for replica in range(60):
+        history.arrived(f"r{replica}", 1000.0)
+        history.departed(f"r{replica}", 1000.0 + stayed, taken=True)
+    now = 1000.0 + stayed
+    verdict = growing.judge(now, 1, 2, began=now - 100, came=[now - 10], calls=5)
+    assert (verdict.why, verdict.grow) == (why, why == PAYS)
+    assert verdict.numbers["cost_s"] == 40.0
+
+
+def test_a_growth_that_was_undone_is_known_to_who_takes_over_the_history() -> None:
+    history = GrowthHistory()
+    history.grew(990.0)
+    Growing(LIMITS, history).shrank(995.0)
+    verdict = Growing(LIMITS, history).judge(996.0, 1, 2, began=900.0, came=[900.0], calls=5)
+    assert (verdict.why, verdict.not_before) == ("earlier growths were undone at once", 997.0)
