@@ -39,6 +39,7 @@ from hpctools.elastic.sharded.trained import (
 from hpctools.errors import ElasticError
 
 COLLECTED_BYTES = 1 << 26
+FAR = 1 << 62  # steps
 
 
 class Rest(Protocol):
@@ -249,8 +250,7 @@ class Shards:
         living = [*self._held(), *relayed]
         held = [*living, *self.copies.held]
         saved = self._setting.saved
-        known = moving.NOWHERE if saved is None else saved.known
-        can_look = looks and over.rank == 0 and saved is not None
+        known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
         surveys = run(over, lambda: moving.survey(over, held, known, looks=can_look))
         source = None if surveys is None else self._source(over, surveys, run)
         if surveys is None or source is None:
@@ -291,6 +291,13 @@ class Shards:
         if error is not None and self._setting.saved is not None:
             self._setting.saved.unread(error)
         return source
+
+    def _known(self, over: Group) -> int:
+        """Of how many steps a checkpoint may be: what generations without us have saved we do not know."""
+        saved = self._setting.saved
+        if saved is None or self._origin is None:
+            return moving.NOWHERE
+        return saved.known if over.number <= self._origin + 1 else FAR
 
     def _newest(self) -> tuple[int, ElasticError | None]:
         saved = self._setting.saved

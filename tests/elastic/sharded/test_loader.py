@@ -279,11 +279,23 @@ def test_a_recovery_needs_no_storage_when_the_workers_have_all(
     assert (keeper.known, loader.step) == (4, 6)
     shutil.rmtree(place)
     place.touch()
-    assert loader.move(None, Group(2, 0, 1, None), lambda _, work: work())
+    assert loader.move(None, Group(1, 0, 1, None), lambda _, work: work())
     assert (loader.moved["source"], capsys.readouterr().err) == ("workers", "")
-    keeper._known_step = 8
-    assert loader.move(None, Group(3, 0, 1, None), lambda _, work: work())
+    assert loader.move(None, Group(3, 0, 1, None), lambda _, work: work()), "others may have saved in 2"
     assert loader.moved["source"] == "workers"
     assert "elastic: checkpoints cannot be read: cannot read the checkpoints in" in capsys.readouterr().err
     with pytest.raises(ElasticError, match="cannot read the checkpoints in"):
         loader_for(checkpoint=settings)
+
+
+def test_who_stood_by_goes_on_from_what_others_saved_meanwhile(tmp_path: Path) -> None:
+    """Its own state is whole, and older; it was there for no part of the way to the checkpoint."""
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=2)
+    ahead = loader_for(checkpoint=settings, epochs=1)
+    train(ahead, lambda: ahead.model, ahead.optimizer)
+    (tmp_path / "step-000000002").rename(tmp_path / "hidden")
+    standing_by = loader_for(checkpoint=settings, epochs=1)
+    assert standing_by.step == 0
+    (tmp_path / "hidden").rename(tmp_path / "step-000000002")
+    assert standing_by.move(None, Group(3, 0, 1, None), lambda _, work: work())
+    assert (standing_by.moved["source"], standing_by.step) == ("checkpoint", 2)
