@@ -25,7 +25,8 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 def _block(value: float, top: float) -> str:
     if top <= 0:
         return BLOCKS[0]
-    return BLOCKS[min(len(BLOCKS) - 1, max(0, round(value / top * (len(BLOCKS) - 1))))]
+    share = min(1.0, max(0.0, value / top))
+    return BLOCKS[round(share * (len(BLOCKS) - 1))]
 
 
 def _parts(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
