@@ -47,7 +47,7 @@ class RestartRun:
         self._run = run
         self._spec = run.spec
         wait = time.monotonic() + TAKEOVER_SECONDS if takes_over else 0.0
-        self._generations = Generations(Limits.of(run.spec), not_before=wait)
+        self._generations = Generations(Limits.of(run.spec), wait, run.payback.history)
         self._nodes: tuple[str, ...] = ()
 
     # What happens
