@@ -20,6 +20,7 @@ from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
 from hpctools.elastic.effects import Adopted, Broken, Completed, Decided, Effect, Formed, Send, Waiting
+from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence, FencedClient
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
@@ -140,6 +141,8 @@ class Coordinator:
             run.journal.resume()
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
             run.has_checkpoint = any(each.event in SAVED for each in _events(run.folder))
+            for node, since in exclusions(_events(run.folder)).items():
+                run.replicas.exclude(node, since)
             run.membership.take_over(run.journal.status.generation, time.monotonic())
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)
         run.journal.flush(time.monotonic())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpctools.elastic.attendance import Attendance
+from hpctools.elastic.exclusions import avoided
 from hpctools.elastic.replica_jobs import (
     is_replica,
     minutes_left,
@@ -63,6 +64,7 @@ class _Slot:
         nodes: how many it has.
         job_id: the job that has it; None when it is free.
         served: whether an agent of the job ever reported.
+        without: nodes that the job was submitted not to get.
         failures: attempts in a row that led to nothing.
         not_before: when the next submission may be tried.
     """
@@ -71,6 +73,7 @@ class _Slot:
     nodes: int
     job_id: int | None = None
     served: bool = False
+    without: frozenset[str] = frozenset()
     failures: int = 0
     not_before: float = 0.0
 
@@ -114,7 +117,7 @@ class Replicas:
         self._wall_clock = wall_clock
         self._limit = limit
         self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
-        self._excluded: set[str] = set()
+        self._excluded: dict[str, float] = {}  # and since when, Unix seconds
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
         self._crashes: Counter[str] = Counter()
         self._attendance = Attendance()
@@ -165,9 +168,15 @@ class Replicas:
         """Nodes that later jobs of the run must not get."""
         return frozenset(self._excluded)
 
-    def exclude(self, node: str) -> None:
-        """Later jobs of the run do not get this node."""
-        self._excluded.add(node)
+    def exclude(self, node: str, since: float | None = None) -> None:
+        """Jobs of the run do not get this node any more; those that wait are submitted again without it.
+
+        Args:
+            since: when that was decided, Unix seconds; None: now.
+        """
+        self._excluded.setdefault(node, self._wall_clock() if since is None else since)
+        self._looked = -QUEUE_SECONDS
+        self._wake.set()
 
     def serves(self, job_id: int, agent: str) -> None:
         """A replica's agent has reported, for the first time or again."""
@@ -240,6 +249,7 @@ class Replicas:
             free = [slot for slot in self._slots if slot.job_id is None] if uniform else fitting
             if free:
                 free[0].job_id, free[0].served = job.id, bool(job.nodes)
+                free[0].without = avoided(job, self._excluded)
             else:
                 await self._cancel(job.id)
 
@@ -267,6 +277,7 @@ class Replicas:
             if self.end is not None:
                 await self._end_with_run(job, self.end)
             await self._give_back_incomplete(slot, job)
+            await self._give_up_outdated(slot, job)
 
     async def _ask(self, **which: Any) -> list[Job] | None:
         try:
@@ -322,15 +333,27 @@ class Replicas:
             self._journal.event("warning", message=message)
             await self._cancel(job.id)
 
-    async def _cancel(self, job_id: int) -> None:
+    async def _give_up_outdated(self, slot: _Slot, job: Job) -> None:
+        """A job that waits might get a node that was excluded since: another one takes its place at once."""
+        if (
+            job.state == "PENDING"
+            and not self._excluded.keys() <= slot.without
+            and await self._cancel(job.id)
+        ):
+            slot.job_id, slot.served = None, False
+
+    async def _cancel(self, job_id: int) -> bool:
         try:
             await asyncio.to_thread(self._client.cancel, [job_id])
         except HpctoolsError as error:
             self._complain(f"cannot cancel the replica job {job_id}: {error}")
+            return False
+        return True
 
     async def _submit(self, slot: _Slot) -> None:
         minutes = minutes_left(self.end, self._wall_clock())
-        options = sbatch_options(self._spec, slot.replica, minutes=minutes, excluded=self._excluded)
+        excluded = self.excluded
+        options = sbatch_options(self._spec, slot.replica, minutes=minutes, excluded=excluded)
         script = Path(self._spec.replica_script)
         try:
             job_id = await asyncio.to_thread(self._client.submit, options, script)
@@ -338,7 +361,7 @@ class Replicas:
             slot.delay(self._clock())
             self._complain(f"cannot submit a replica job: {error}")
             return
-        slot.job_id = job_id
+        slot.job_id, slot.without = job_id, excluded
         self._complaint = ""
         self._journal.job("replica", job_id)
         self._journal.event("submitted", role="replica", job_id=job_id)

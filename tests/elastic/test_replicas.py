@@ -252,9 +252,11 @@ def test_a_smaller_step_waits_for_the_larger_one_before_it(script: Path) -> None
 
 def test_an_excluded_node_is_not_asked_for_again(scene: Scene) -> None:
     async def exclude() -> None:
+        first, second = (each.job_id for each in scene.slurm.submitted)
+        for each in (first, second):
+            scene.slurm.change(each, state="RUNNING")
         scene.replicas.exclude("n7")
         scene.replicas.exclude("n3")
-        first = scene.slurm.submitted[0].job_id
         scene.replicas.serves(first, "a")
         scene.slurm.change(first, state="FAILED")
         scene.replicas.gone(first, "a")
