@@ -94,3 +94,20 @@ def test_the_first_coordinator_goes_by_the_submission_until_slurm_answers(tmp_pa
     end = end_known_to_a_coordinator(folder, 1)
     assert end == pytest.approx(time.time() + 600, abs=60)
     assert end_known_to_a_coordinator(folder, 2) is None  # the job began long ago, and nobody knows when
+
+
+def test_a_baseline_that_was_lost_while_it_waited_is_submitted_with_its_own_limit(tmp_path: Path) -> None:
+    """Not with the whole time again, which its options name."""
+    script = tmp_path / "baseline.sh"
+    script.write_text("#!/bin/sh\n")
+    spec = replace(SPEC, baseline_options=("--time=60",), baseline_script=str(script))
+    folder, slurm = RunFolder.create(tmp_path / "run", spec), FakeSlurm()
+    folder.append_job("baseline", 5)
+    folder.write_time_limit(TimeLimit(5, None, 30))
+
+    async def look() -> None:
+        await Coordinator(folder, slurm, 7, term=2)._baseline._look()
+
+    asyncio.run(look())
+    assert [each.options for each in slurm.submitted] == [("--time=60", "--time=30")]
+    assert folder.time_limit() == TimeLimit(slurm.submitted[0].job_id, None, 30)
