@@ -6,7 +6,16 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.actions import (
+    Action,
+    Depart,
+    Fail,
+    Prepare,
+    ReplaceNode,
+    RestartAll,
+    RestartWorker,
+    RollBack,
+)
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
@@ -35,8 +44,11 @@ class Acting:
             return
         detail: dict[str, Any] = asdict(action)
         run.journal.event("action", action=type(action).__name__, **detail)
+        if isinstance(action, (Depart, Prepare)):
+            self._have_baseline_relieved(action.node)
         if run.restart is not None:
-            run.restart.act(action)
+            if not isinstance(action, Prepare):  # its scripts save by themselves
+                run.restart.act(action)
         else:
             self._carry_out(action, time.monotonic() if now is None else now)
         run.carry_out()
@@ -53,8 +65,18 @@ class Acting:
         elif isinstance(action, Depart):
             for agent in self._run.roster.agents_on(action.node):
                 self._hearing.leaves(agent, "departed", now, action.seconds)
+        elif isinstance(action, Prepare):
+            self._run.order_save(action.reason, urgent=False, seconds=action.seconds)
         elif isinstance(action, Fail):
             self._run.fail(action.reason, action.code)
+
+    def _have_baseline_relieved(self, node: str) -> None:
+        """A job that loses a node is ended by Slurm, or keeps what is left of it: another one is needed."""
+        run = self._run
+        jobs = {agent.job_id for agent in run.roster.agents_on(node) if agent.is_baseline}
+        if jobs - run.failing_baselines:
+            run.failing_baselines |= jobs
+            run.baseline_lost.set()
 
     def restart_all(self) -> None:
         """End every worker, and begin again with what is on disk."""

@@ -66,6 +66,21 @@ class Depart:
 
 
 @dataclass(frozen=True)
+class Prepare:
+    """A node that the run needs is going to be taken away; it stays as long as it can.
+
+    What the training has is saved, and for a baseline's node another baseline job asked for.
+
+    Attributes:
+        seconds: until it is gone; None when nobody said.
+    """
+
+    node: str
+    seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class Fail:
     """End the run; `code` is the exit code of its baseline job."""
 
@@ -73,4 +88,4 @@ class Fail:
     reason: str
 
 
-Action = RestartWorker | ReplaceNode | RestartAll | RollBack | Depart | Fail
+Action = RestartWorker | ReplaceNode | RestartAll | RollBack | Depart | Prepare | Fail

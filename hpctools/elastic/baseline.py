@@ -44,7 +44,9 @@ class Baseline:
             # Its agents have a moment to come, or to come back.
             await asyncio.sleep(RETURN_SECONDS)
             self._run.baseline_lost.clear()
-            if not self._is_there():
+            if self._is_failing():
+                await self._submit("loses a node")
+            elif not self._is_there():
                 await self._look()
             await _wait_at_most(self._run.baseline_lost, LOOK_SECONDS)
 
@@ -59,6 +61,16 @@ class Baseline:
 
     def _is_there(self) -> bool:
         return any(self._agents()) or self._run.is_over or time.monotonic() < self._not_before
+
+    def _is_failing(self) -> bool:
+        """Whether another job should be in the queue though this one's agents are still there."""
+        run = self._run
+        return (
+            self._job_id in run.failing_baselines
+            and any(self._agents())
+            and not run.is_over
+            and time.monotonic() >= self._not_before
+        )
 
     def _agents(self) -> list[str]:
         agents = self._run.roster.agents.values()
@@ -77,14 +89,12 @@ class Baseline:
                 Outcome("cancelled", f"Slurm ended baseline job {self._job_id}: {WANTED_END[state]}")
             )
         elif state not in ALIVE and not self._run.is_over and not self._is_there():
-            await self._submit(state)
+            await self._submit(f"is lost ({state})")
 
-    async def _submit(self, state: str) -> None:
+    async def _submit(self, fate: str) -> None:
         spec, run = self._run.spec, self._run
         if not spec.baseline_script:
-            self._complain(
-                f"baseline job {self._job_id} is lost ({state}), and how to submit it is not known"
-            )
+            self._complain(f"baseline job {self._job_id} {fate}, and how to submit it is not known")
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
@@ -95,7 +105,7 @@ class Baseline:
         except HpctoolsError as error:
             self._complain(f"cannot submit a new baseline job: {error}")
             return
-        run.warn(f"baseline job {self._job_id} is lost ({state}); {job_id} takes its place")
+        run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
         self._job_id = job_id
         self._complaint = ""
         run.replicas.ends_with(job_id)

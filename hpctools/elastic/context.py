@@ -65,7 +65,8 @@ class RunContext:
         answered: set when an order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
         payback: what is noted for the decision to grow.
-        baseline_lost: set when a node of a baseline job has gone.
+        baseline_lost: set when a node of a baseline job has gone, or will.
+        failing_baselines: baseline jobs that lose a node; another one is submitted before that.
         restart: takes the agents' news in restart mode; None in live mode.
     """
 
@@ -95,6 +96,7 @@ class RunContext:
         self.answered = asyncio.Event()
         self.payback = payback
         self.baseline_lost = asyncio.Event()
+        self.failing_baselines: set[int] = set()
         self.restart: RestartMode | None = None
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pace: tuple[float, int, int] | None = None

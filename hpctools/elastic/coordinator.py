@@ -316,12 +316,12 @@ def _membership_of(spec: RunSpec, payback: Payback) -> Membership:
 
 
 def _watchers(run: RunContext, client: RunClient) -> list[Watcher]:
+    least = run.spec.min_nodes * run.spec.workers_per_node
     found: list[Watcher] = [
         *watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event),
-        Notices(),
+        Notices(least),
     ]
     if isinstance(client, NodeSource):
-        least = run.spec.min_nodes * (1 if run.spec.mode == "restart" else run.spec.workers_per_node)
         found.append(Drains(client, least, run.warn))
     return found
 

@@ -52,6 +52,7 @@ class MemberView:
         seen: when it was last heard, on the clock of `now`.
         trains: whether it belongs to the generation in force.
         waits: whether it has done its part of the step and waits for the others, as it last said.
+        ready: whether it could train, or does.
     """
 
     worker: str
@@ -60,6 +61,7 @@ class MemberView:
     seen: float
     trains: bool
     waits: bool = False
+    ready: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Watching:
                 each.seen,
                 trains=self._trains(each),
                 waits=each.waits,
+                ready=run.membership.knows(each.name),
             )
             for each in run.roster.workers.values()
         )

@@ -13,7 +13,17 @@ import pytest
 from test_membership import started
 
 from hpctools.elastic.acting import Acting
-from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.actions import (
+    Action,
+    Depart,
+    Fail,
+    Prepare,
+    ReplaceNode,
+    RestartAll,
+    RestartWorker,
+    RollBack,
+)
+from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
@@ -216,6 +226,34 @@ def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:
         assert scene.agents["r7"].said("shutdown") == []
 
     act(Depart("n1", 30.0, "why"), check)
+
+
+def test_a_node_that_the_run_needs_is_prepared_for(tmp_path: Path) -> None:
+    """What there is is saved, and one further baseline job waits in the queue while the old one trains."""
+    script = tmp_path / "b.sh"
+    script.write_text("#!/bin/sh\n")
+    spec, slurm = replace(SPEC, baseline_script=str(script)), FakeSlurm()
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        keeping = asyncio.ensure_future(Baseline(scene.run, slurm, 0).keep())
+        for _ in range(2):
+            scene.acting.act(Prepare("n0", 100.0, "why"))
+        save = {"kind": "save", "why": "why", "urgent": False, "seconds": 100.0}
+        assert scene.workers["b0.0.0"].said("save") == [save, save]
+        assert not any(wire.said("shutdown") for wire in scene.agents.values())
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if slurm.submitted:
+                break
+        scene.acting.act(Depart("n0", 15.0, "why"))
+        await asyncio.sleep(1.5)  # it would have looked again
+        keeping.cancel()
+        assert [job.role for job in scene.run.folder.jobs()] == ["baseline"]
+        (warning,) = [each.detail["message"] for each in scene.run.folder.events() if each.event == "warning"]
+        assert warning.startswith("baseline job 0 loses a node; ")
+
+    asyncio.run(act())
 
 
 def test_a_node_that_does_not_depart_in_time_is_not_waited_for(act: Act) -> None:

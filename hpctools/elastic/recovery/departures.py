@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from hpctools.elastic.actions import Action, Depart
+from hpctools.elastic.actions import Action, Depart, Prepare
 from hpctools.elastic.watchers import Report, View
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.types import Node
 
 LOOK_SECONDS = 10.0
+SPOT_SECONDS = 120.0
+LAST_SECONDS = 15.0
 WORDS = {
     "spot": "the cloud takes its spot instance back",
     "rebalance": "the cloud expects to take its spot instance back",
@@ -28,22 +31,69 @@ class NodeSource(Protocol):
         ...
 
 
-class Notices:
-    """Notices that agents report; each node departs once."""
+@dataclass
+class _Notice:
+    """What was said of a node.
 
-    def __init__(self) -> None:
+    Attributes:
+        until: when it is gone, on the clock of `now`; None: nobody said.
+        prepared: whether the run was told that it will lose a node that it needs.
+    """
+
+    what: str
+    until: float | None
+    prepared: bool = False
+
+    def left(self, now: float) -> float | None:
+        """Seconds that there are."""
+        return None if self.until is None else max(0.0, self.until - now)
+
+
+class Notices:
+    """Notices that agents report; each node departs once.
+
+    A node without which the run could only wait stays until there are others. One of which is said when it
+    is gone then departs shortly before that, so that its workers leave in order.
+
+    Args:
+        least: workers without which the run waits.
+    """
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+        self._notices: dict[str, _Notice] = {}
         self._departed: set[str] = set()
 
     def heard(self, now: float, report: Report) -> Sequence[Action]:
-        """A notice has come."""
-        if report.kind != "notice" or report.node in self._departed:
-            return []
-        self._departed.add(report.node)
-        return [Depart(report.node, report.seconds, WORDS.get(report.what, report.what))]
+        """A notice has come; a second one of a node tells it better."""
+        if report.kind == "notice":
+            seconds = SPOT_SECONDS if report.what == "spot" and report.seconds is None else report.seconds
+            notice = self._notices.setdefault(report.node, _Notice(report.what, None))
+            if seconds is not None:
+                notice.what, notice.until = report.what, now + seconds
+        return []
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
-        """Nothing: notices come with reports."""
-        return []
+        """Let go who may go, or has to."""
+        found: list[Action] = []
+        for node, notice in self._notices.items():
+            left, why = notice.left(now), WORDS.get(notice.what, notice.what)
+            if node in self._departed:
+                continue
+            if enough_without({*self._departed, node}, view, self._least) or (
+                left is not None and left <= LAST_SECONDS
+            ):
+                self._departed.add(node)
+                found.append(Depart(node, left, why))
+            elif not notice.prepared:
+                notice.prepared = True
+                found.append(Prepare(node, left, why))
+        return found
+
+
+def enough_without(gone: set[str], view: View, least: int) -> bool:
+    """Whether enough workers stay that train, or are ready to."""
+    return sum((each.trains or each.ready) and each.node not in gone for each in view.members) >= least
 
 
 class Drains:
@@ -87,22 +137,20 @@ class Drains:
         ours, drained = {member.node for member in view.members}, dict(self._drained)
         self._departed &= set(drained)
         self._kept &= set(drained)
-        return [
-            Depart(node, None, _why(drained[node]))
-            for node in sorted((ours & set(drained)) - self._departed)
-            if self._may_go(node, view)
-        ]
+        leaving = sorted((ours & set(drained)) - self._departed)
+        actions = (self._action(node, _why(drained[node]), view) for node in leaving)
+        return [action for action in actions if action is not None]
 
-    def _may_go(self, node: str, view: View) -> bool:
-        """Whether enough workers stay; one node at a time, each counts on those that went before."""
-        gone = {*self._departed, node}
-        if sum(member.trains and member.node not in gone for member in view.members) >= self._least:
+    def _action(self, node: str, why: str, view: View) -> Action | None:
+        """One node at a time, each counts on those that went before; who is needed is told so once."""
+        if enough_without({*self._departed, node}, view, self._least):
             self._departed.add(node)
-            return True
-        if node not in self._kept:
-            self._kept.add(node)
-            self._warn(f"{node} is drained; the run keeps it, since it could not go on without it")
-        return False
+            return Depart(node, None, why)
+        if node in self._kept:
+            return None
+        self._kept.add(node)
+        self._warn(f"{node} is drained; the run keeps it, since it could not go on without it")
+        return Prepare(node, None, why)
 
     def _look(self) -> None:
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from hpctools.elastic.actions import Depart
+from hpctools.elastic.actions import Depart, Prepare
 from hpctools.elastic.recovery.departures import Drains, Notices
 from hpctools.elastic.watchers import MemberView, Report, View
 from hpctools.errors import UnreachableError
@@ -49,16 +50,45 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
+SPOT, REBALANCE = (
+    "the cloud takes its spot instance back",
+    "the cloud expects to take its spot instance back",
+)
+
+
 def test_a_notice_makes_its_node_depart_once() -> None:
-    notices = Notices()
+    notices = Notices(1)
     spot = Report("notice", "", "n2", what="spot", seconds=118.0)
-    assert notices.heard(0.0, spot) == [Depart("n2", 118.0, "the cloud takes its spot instance back")]
-    assert notices.heard(5.0, spot) == []
-    assert notices.heard(5.0, Report("beat", "w", "n1", step=1)) == []
-    rebalance = Report("notice", "", "n1", what="rebalance")
-    assert notices.heard(6.0, rebalance) == [
-        Depart("n1", None, "the cloud expects to take its spot instance back")
-    ]
+    assert notices.heard(0.0, spot) == []
+    assert notices.tick(0.0, OURS) == [Depart("n2", 118.0, SPOT)]
+    notices.heard(5.0, spot)
+    notices.heard(5.0, Report("beat", "w", "n1", step=1))
+    assert notices.tick(5.0, OURS) == []
+    notices.heard(6.0, Report("notice", "", "n1", what="rebalance"))
+    assert notices.tick(6.0, OURS) == [Depart("n1", None, REBALANCE)]
+
+
+def test_a_node_that_the_run_needs_stays_after_a_rebalance_notice_until_there_is_another() -> None:
+    """Without it the run would only wait, for something that may never come."""
+    notices = Notices(3)
+    notices.heard(0.0, Report("notice", "", "n2", what="rebalance"))
+    assert notices.tick(0.0, OURS) == [Prepare("n2", None, REBALANCE)]
+    assert notices.tick(1000.0, OURS) == []
+    starts = View(5, 3, 1, "running", (*OURS.members, MemberView("b9.0.0", "n4", None, 0.0, False)))
+    assert notices.tick(1001.0, starts) == [], "it is not ready yet"
+    ready = replace(starts, members=(*OURS.members, replace(starts.members[-1], ready=True)))
+    assert notices.tick(1002.0, ready) == [Depart("n2", None, REBALANCE)]
+
+
+def test_a_spot_instance_that_the_run_needs_stays_nearly_to_its_end() -> None:
+    notices = Notices(3)
+    notices.heard(0.0, Report("notice", "", "n2", what="rebalance"))
+    assert notices.tick(0.0, OURS) == [Prepare("n2", None, REBALANCE)]
+    notices.heard(10.0, Report("notice", "", "n2", what="spot"))
+    notices.heard(11.0, Report("notice", "", "n2", what="rebalance"))
+    assert notices.tick(114.0, OURS) == []
+    assert notices.tick(116.0, OURS) == [Depart("n2", 14.0, SPOT)]
+    assert notices.tick(117.0, OURS) == []
 
 
 def test_a_drained_node_of_the_run_departs_once_until_it_is_resumed() -> None:
@@ -107,7 +137,10 @@ def test_a_drained_node_that_the_run_needs_is_kept_until_there_are_others() -> N
     slurm, said = Slurm(), list[str]()
     drains = Drains(slurm, 2, said.append, at_once)
     slurm.drained = {"n1": "fan", "n2": "fan"}
-    assert drains.tick(0.0, OURS) == [Depart("n1", None, "it is drained: fan")]
+    assert drains.tick(0.0, OURS) == [
+        Depart("n1", None, "it is drained: fan"),
+        Prepare("n2", None, "it is drained: fan"),
+    ]
     assert said == ["n2 is drained; the run keeps it, since it could not go on without it"]
     fewer = View(6, 2, 2, "running", OURS.members[1:])
     assert drains.tick(1.0, fewer) == []
