@@ -329,9 +329,9 @@ class Replicas:
             self._attendance.wait_again(job.id, now)
         elif self._attendance.is_incomplete(job.id, slot.nodes, now):
             self._attendance.wait_again(job.id, now)
-            message = f"replica job {job.id} is given back: not all of its nodes take part"
-            self._journal.event("warning", message=message)
-            await self._cancel(job.id)
+            if await self._cancel(job.id):
+                message = f"replica job {job.id} is given back: not all of its nodes take part"
+                self._journal.event("warning", message=message)
 
     async def _give_up_outdated(self, slot: _Slot, job: Job) -> None:
         """A job that waits might get a node that was excluded since: another one takes its place at once."""
