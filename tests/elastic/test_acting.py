@@ -26,6 +26,7 @@ from hpctools.elastic.actions import (
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deadlines import Deadlines
 from hpctools.elastic.effects import Send
 from hpctools.elastic.exits import Exits
@@ -271,6 +272,21 @@ def test_a_node_that_does_not_depart_in_time_is_not_waited_for(act: Act) -> None
         assert len(scene.agents["r7"].said("shutdown")) == 1
 
     act(depart, check)
+
+
+def test_the_coordinator_keeps_an_eye_on_departures(tmp_path: Path) -> None:
+    async def scene() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        made, coordinator = Scene(folder), Coordinator(folder, FakeSlurm(), 1)
+        coordinator._run.roster, coordinator._run.membership = made.run.roster, made.run.membership
+        coordinator.act(Depart("n1", 30.0, "why"), now=100.0)
+        coordinator._decide(127.9)
+        assert made.agents["r7"].said("shutdown") == []
+        coordinator._decide(128.0)
+        assert made.agents["r7"].said("shutdown")
+        assert made.workers["r7.0.0"].cut
+
+    asyncio.run(scene())
 
 
 def test_a_node_that_alone_has_the_state_is_waited_for(act: Act) -> None:

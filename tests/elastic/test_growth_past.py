@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deciding import GrowthFacts
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.growth import Facts, Rate, Tenure
@@ -16,6 +18,7 @@ from hpctools.elastic.growth_past import Past, past_of, read_past
 from hpctools.elastic.history import Moment
 from hpctools.elastic.policy import ElasticPolicy
 from hpctools.elastic.spec import RunSpec
+from hpctools.testing.slurm import FakeSlurm
 
 UTC = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 NOW = 1000.0
@@ -100,3 +103,22 @@ def test_a_folder_tells_it_and_one_that_cannot_be_read_tells_nothing(tmp_path: P
     (folder.path / "events.jsonl").unlink()
     (folder.path / "events.jsonl").mkdir()
     assert read_past(folder, NOW) == Past()
+
+
+@pytest.mark.parametrize("mode", ["live", "restart"])
+def test_who_takes_a_run_over_asks_its_folder(tmp_path: Path, mode: str) -> None:
+    spec = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now", mode=mode)
+    folder = RunFolder.create(tmp_path / "run", spec)
+    folder.append_event("resize", pause_s=1.5, recovered=False, **{"from": 1, "to": 2})
+
+    async def taken_over() -> tuple[Facts, Facts]:
+        coordinator = Coordinator(folder, FakeSlurm(), 12, term=2)
+        coordinator._begin("here")
+        run = coordinator._run
+        restart = run.restart
+        noted = run.payback.history if restart is None else restart._generations._growing._history  # type: ignore[attr-defined]
+        return noted.facts(NOW), run.payback.history.facts(NOW)
+
+    noted, known = asyncio.run(taken_over())
+    assert noted == known
+    assert (noted.pauses, len(noted.growths)) == ((1.5,), 1)
