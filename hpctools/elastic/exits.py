@@ -38,6 +38,8 @@ class Exits:
             self.start_again(agent, worker)  # it was let go, and its node stays
         elif code == 0 or agent.leaving:
             agent.reason = agent.reason if agent.leaving else "released"
+            if agent.is_baseline and agent.reason == "departed" and not agent.running:
+                self.send_away(agent, agent.reason)  # a replica's agent ends by itself
         elif run.completed and code < 0:
             self._crashed(agent, worker, code, tail or [f"signal {-code} after the last step"])
         elif code < 0:

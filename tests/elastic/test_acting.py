@@ -229,6 +229,18 @@ def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:
     act(Depart("n1", 30.0, "why"), check)
 
 
+def test_a_baseline_s_agent_whose_workers_have_departed_is_sent_away(act: Act) -> None:
+    """Else its job would keep a node that is to be given back, and the coordination with it."""
+
+    def check(scene: Scene) -> None:
+        assert scene.agents["b0"].said("shutdown") == []
+        scene.run.roster.departed.add("b0.0.0")
+        scene.ends("b0.0.0", 0)
+        assert scene.agents["b0"].said("shutdown") == [{"kind": "shutdown", "code": 0, "goes_on": True}]
+
+    act(Depart("n0", 30.0, "why"), check)
+
+
 def test_a_node_that_the_run_needs_is_prepared_for(tmp_path: Path) -> None:
     """What there is is saved, and one further baseline job waits in the queue while the old one trains."""
     script = tmp_path / "b.sh"

@@ -94,6 +94,24 @@ def test_the_coordinator_s_node_is_replaced(
     assert len(run.events("takeover")) == 1
 
 
+def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_there(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Both sizes are the same: it trains on until the next baseline job's workers are ready."""
+    with make_run((2, 2)) as run:
+        run.wait_for_world(2)
+        (run.queue / "n2.drain").write_text("fan")
+        run.wait(lambda: any(event.detail["node"] == "n2" for event in run.events("left")))
+        run.wait_for_steps(3)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert longest_gap(run) < 10
+    assert [event.detail["action"] for event in run.events("action")] == ["Prepare", "Depart"]
+    assert len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2
+    assert run.events("waiting") == []
+
+
 def test_a_coordinator_that_wakes_up_steps_down(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
