@@ -69,7 +69,7 @@ def assert_same_result(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
     steps = -(-SAMPLES // BATCH)
     for epoch in range(
         EPOCHS
-    ):  # the loop's own number may be one ahead, where a recovery went back over its end
+    ):  # the loop's own number may be ahead after a recovery
         lines = [line for line in committed if (line["step"] - 1) // steps == epoch]
         assert Counter(i for line in lines for i in line["committed"]) == Counter(range(SAMPLES))
     losses = [torch.tensor([line["loss"] for line in lines]) for lines in (committed, expected)]
