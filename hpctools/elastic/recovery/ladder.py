@@ -81,7 +81,8 @@ class Ladder:
         last = self._entries[-1]
         fresh = now - last.at < INCIDENT_SECONDS and last.cause == "crash"
         together = last.node == finding.node or last.rung in LAST
-        return last if fresh and together and last.worker != finding.worker else None
+        another = _place(last.worker) != _place(finding.worker)
+        return last if fresh and together and another else None
 
     def _join(self, entry: Entry, finding: Finding) -> Decision | None:
         if entry.rung == "fail":
@@ -151,6 +152,11 @@ def _is_like(entry: Entry, finding: Finding) -> bool:
     """Whether an earlier recovery was for the same cause, at the same place where that is known."""
     same_place = not finding.node or not entry.node or entry.node == finding.node
     return (entry.cause, entry.name) == (finding.cause, finding.name) and same_place
+
+
+def _place(worker: str) -> str:
+    """Where a worker runs, without which attempt there it is: one that was started again is no other."""
+    return worker.rpartition(".")[0] or worker
 
 
 def _can(rung: str, finding: Finding) -> bool:

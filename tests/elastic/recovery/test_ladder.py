@@ -128,6 +128,12 @@ def test_workers_that_end_together_are_one_recovery() -> None:
     assert later.rung == "restartProcess", "only one of two was used up"
 
 
+def test_a_worker_that_ends_again_at_once_did_not_end_together_with_itself() -> None:
+    crash = replace(CRASH, do=("restartProcess", "restartProcess", "fail"))
+    attempts = [replace(crash, worker=f"b1.0.{attempt}") for attempt in range(3)]
+    assert rungs(Ladder(Recovery()), *attempts, every=1.0) == ["restartProcess", "restartProcess", "fail"]
+
+
 def test_who_ended_just_before_all_were_restarted_is_started_again_too() -> None:
     ladder = Ladder(Recovery())
     crash = replace(CRASH, do=("restartAll", "fail"))
