@@ -67,9 +67,7 @@ def assert_same_result(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
     committed, expected = run.committed(), [line for line in lone if "committed" in line]
     assert [line["committed"] for line in committed] == [line["committed"] for line in expected]
     steps = -(-SAMPLES // BATCH)
-    for epoch in range(
-        EPOCHS
-    ):  # the loop's own number may be ahead after a recovery
+    for epoch in range(EPOCHS):  # the loop's own number may be ahead after a recovery
         lines = [line for line in committed if (line["step"] - 1) // steps == epoch]
         assert Counter(i for line in lines for i in line["committed"]) == Counter(range(SAMPLES))
     losses = [torch.tensor([line["loss"] for line in lines]) for lines in (committed, expected)]
