@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import meant_by
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
@@ -100,7 +100,8 @@ class Keeper:
         self._most_steps: int | None = None
         self._last: Saved | None = None
         self._put_off: Order | None = None
-        self._told_grace = self._told_slow = self._told_broken = self._is_registered = False
+        self._saves_told = SavesTold(desk.tell)
+        self._told_slow = self._told_broken = self._is_registered = False
 
     def begin(self) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
@@ -247,12 +248,7 @@ class Keeper:
     def _on_saved(self, saved: Saved) -> None:
         self._last, self._known_step, self._begun = saved, saved.step, self._next_begun
         self._told_slow = False
-        self._desk.tell("saved", **saved.to_json())
-        grace = self._desk.grace_seconds
-        warning = grace_warning(saved.seconds, saved.bytes, grace) if grace is not None else None
-        if warning is not None and not self._told_grace:
-            self._told_grace = True
-            self._warn(warning)
+        self._saves_told.saved(saved, self._desk.grace_seconds)
 
     def _cancel(self) -> None:
         if self._saver_ is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,3 +54,25 @@ def grace_warning(seconds: float, size: int, grace_seconds: float) -> str | None
         f"node has {usable:.1f} s for it (GraceTime {grace_seconds:g} s less {RESERVE_SECONDS} s); ask for a "
         f"GraceTime of {needed:g} s or more in the QoS, or save to faster storage"
     )
+
+
+class SavesTold:
+    """Reports saves, and warns once when they do not fit into the grace time.
+
+    Args:
+        tell: sends a report (`saved`, `warning`) with its fields.
+    """
+
+    def __init__(self, tell: Callable[..., None]) -> None:
+        self._tell = tell
+        self._warned = False
+
+    def saved(self, saved: Saved, grace_seconds: float | None) -> None:
+        """A checkpoint was committed; a preempted node has so much time, None when nothing is preempted."""
+        self._tell("saved", **saved.to_json())
+        if grace_seconds is None or self._warned:
+            return
+        warning = grace_warning(saved.seconds, saved.bytes, grace_seconds)
+        if warning is not None:
+            self._warned = True
+            self._tell("warning", message=warning)

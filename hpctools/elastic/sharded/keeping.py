@@ -18,7 +18,7 @@ import torch
 
 from hpctools.elastic.checkpoint.keeper import Desk, Order
 from hpctools.elastic.checkpoint.manifest import Manifest, damage
-from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import meant_by
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
@@ -92,7 +92,7 @@ class ShardKeeper:
         self._order: Order | None = None
         self._order_until = 0.0
         self._attempts = Attempts(self._warn)
-        self._told_grace = False
+        self._saves_told = SavesTold(desk.tell)
         self._saved_step: int | None = None
         self._begun = time.monotonic()
         self._known_step = 0
@@ -280,12 +280,7 @@ class ShardKeeper:
     def _on_saved(self, saved: Saved) -> None:
         self._saved_step = saved.step
         self._attempts.over("slow")
-        self._desk.tell("saved", **saved.to_json())
-        grace = self._desk.grace_seconds
-        warning = grace_warning(saved.seconds, saved.bytes, grace) if grace is not None else None
-        if warning is not None and not self._told_grace:
-            self._told_grace = True
-            self._warn(warning)
+        self._saves_told.saved(saved, self._desk.grace_seconds)
 
     def _prune(self) -> None:
         try:
