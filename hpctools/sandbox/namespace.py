@@ -121,10 +121,18 @@ def found(holder: Identity, log: Path) -> Identity | None:
     """
     identity = _noted(log.with_suffix(".pid"))
     try:
-        space = Path(f"/proc/{identity.pid}/ns/pid").readlink() if identity else None
-        return identity if space == Path(f"/proc/{holder.pid}/ns/pid").readlink() else None
+        return identity if identity and of(identity) == of(holder) else None
     except OSError:
         return None
+
+
+def of(member: Identity) -> str:
+    """The pid namespace that a process is in, as `pid:[4026532201]`.
+
+    Raises:
+        OSError: it has ended.
+    """
+    return str(Path(f"/proc/{member.pid}/ns/pid").readlink())
 
 
 def end_forgotten(layout: Layout) -> None:

@@ -87,10 +87,10 @@ def up(
     drawn = blueprint.draw(site.load(site_file), nodes)
     wanted = drawn.site.cluster.slurm or "" if slurm == "site" else slurm
     text = site_file.read_text()
-    with record.locked(sandbox.layout.lock):
-        found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted)
+    with record.locked(sandbox.layout.lock), ports.Hold() as held:
+        found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted, held)
         files.prepare(sandbox.layout, drawn, text)
-        found = _hold(sandbox, found)
+        found = _hold(sandbox, found, held)
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
         bundle = conf.compile(drawn.site, facts)
         changed = files.configure(sandbox.layout, bundle, facts)
@@ -117,7 +117,9 @@ def _check_machine() -> None:
         )
 
 
-def _settle(sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str, slurm: str) -> Record:
+def _settle(
+    sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str, slurm: str, held: ports.Hold
+) -> Record:
     """The record to go on with: what there is, or a fresh one."""
     checksum = hashlib.sha256(text.encode()).hexdigest()
     total = sum(drawn.node_counts.values())
@@ -126,7 +128,7 @@ def _settle(sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str, slurm: s
         installed = releases.find(slurm)
         _make_root(sandbox.layout.root)
         name = f"hpctools-{secrets.token_hex(4)}"
-        found = Record(name, checksum, total, cgroup, ports.choose(drawn.port_names()))
+        found = Record(name, checksum, total, cgroup, held.choose(drawn.port_names()))
         found = replace(found, slurm=spell_release(installed.release), release=str(installed.root))
     elif (found.site_sha256, found.nodes) != (checksum, total):
         raise SandboxError(
@@ -153,12 +155,12 @@ def _make_root(root: Path) -> None:
     root.chmod(0o755)
 
 
-def _hold(sandbox: Sandbox, found: Record) -> Record:
+def _hold(sandbox: Sandbox, found: Record, held: ports.Hold) -> Record:
     """Make the namespaces where their holder has ended; with it every daemon has."""
     if found.holder and process.alive(found.holder):
+        held.keep(found.ports)
         return found
-    taken = [name for name, port in found.ports.items() if not ports.is_free(port)]
-    fresh = {**found.ports, **ports.choose(taken)}
+    fresh = {**found.ports, **held.choose(held.keep(found.ports))}
     namespace.end_forgotten(sandbox.layout)
     accounts, release = unix.daemon_accounts(), Path(found.release)
     holder = namespace.create(sandbox.layout, found.id, found.cgroup, accounts, release)
@@ -218,8 +220,12 @@ class _Rise:
 
     def _answers(self, daemon: Daemon) -> bool:
         if isinstance(daemon.probe, int):
-            return not ports.is_free(daemon.probe)
+            return self._listens(daemon.probe)
         return self.sandbox.inside(*daemon.probe, check=False).code == 0
+
+    def _listens(self, port: int) -> bool:
+        holder = self.record.holder
+        return holder is not None and ports.listens(port, namespace.of(holder))
 
     def _tables(self) -> bool:
         """Make MariaDB's system tables where there are none yet; inside, where its account may enter.
