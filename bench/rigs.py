@@ -192,17 +192,23 @@ class Cluster:
 
     Args:
         nodes: that the cluster has; all that the run may have.
+        policy: an elastic policy in YAML; empty for none.
     """
 
-    def __init__(self, sandbox: Sandbox, least: int, most: int, environ: dict[str, str]) -> None:
+    def __init__(
+        self, sandbox: Sandbox, least: int, most: int, environ: dict[str, str], policy: str = ""
+    ) -> None:
         self.sandbox = sandbox
         self.least, self.most = least, most
         self._home = sandbox.layout.tree / "home" / RESEARCHER
         self.logs = self._home / "hpctools"
         self._blockers: list[int] = []
         sandbox.inside("mkdir", f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
-        words = [f"--partition={PARTITION}", "--exclusive", "--time=120", f"--nodes={least}:{most}", "--"]
-        words += ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py")]
+        words = [f"--partition={PARTITION}", "--exclusive", "--time=120", f"--nodes={least}:{most}"]
+        if policy:
+            (self.logs / "policy.yaml").write_text(policy)
+            words += ["--elastic-policy", f"/home/{RESEARCHER}/hpctools/policy.yaml"]
+        words += ["--", "env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py")]
         done = sandbox.inside("hp-submit", *words, f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
         found = re.search(r"Elastic run (\S+):", done.stdout + done.stderr)
         if found is None:
@@ -274,13 +280,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(least: int, most: int, environ: dict[str, str]) -> Iterator[Cluster]:
-    """A run on a cluster of its own; both end with the context."""
+def cluster(least: int, most: int, environ: dict[str, str], policy: str = "") -> Iterator[Cluster]:
+    """A run on a cluster of its own; both end with the context. `policy` as `Cluster` takes it."""
     base = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
     sandbox = Sandbox(base / "state")
     try:
         _up(sandbox, most)
-        rig = Cluster(sandbox, least, most, environ)
+        rig = Cluster(sandbox, least, most, environ, policy)
         try:
             yield rig
         except TimeoutError:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpctools.elastic.deciding import PATIENCE_SECONDS, SETTLE_SECONDS, Verdict
+from hpctools.elastic.policy import ElasticPolicy
 
 NEVER = float("-inf")
 # Without figures: they change all the time, and a verdict is news only when it is another one.
@@ -37,7 +38,8 @@ class Patience:
         half_life: after so long what was seen of tenures and of undone growths counts half.
         rate_seconds: linear speed-up is believed as much as a measurement of this length.
         quick: a growth that is undone within so many times its cost counts against the next one.
-        back_off, longest_back_off: after one such growth, and at most; doubles with each of them.
+        back_off, longest_back_off: after one such growth, and at most (backOffLimitInSeconds); doubles with
+            each of them.
     """
 
     settle: float = SETTLE_SECONDS
@@ -53,10 +55,16 @@ class Patience:
     longest_back_off: float = 600.0
 
     @classmethod
-    def of(cls, scaling_timeout_s: float | None, scale_up_snooze_s: float) -> Patience:
-        """With what a policy says; None: our own short wait."""
-        settle = cls.settle if scaling_timeout_s is None else scaling_timeout_s
-        return cls(settle=settle, patience=max(cls.patience, settle), snooze=scale_up_snooze_s)
+    def of(cls, policy: ElasticPolicy) -> Patience:
+        """With what a policy says, and our own where it says nothing."""
+        settle = cls.settle if policy.scaling_timeout_s is None else policy.scaling_timeout_s
+        limit = cls.longest_back_off if policy.back_off_limit_s is None else policy.back_off_limit_s
+        return cls(
+            settle=settle,
+            patience=max(cls.patience, settle),
+            snooze=policy.scale_up_snooze_s,
+            longest_back_off=limit,
+        )
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,7 @@ class Payback:
 
     def __init__(self, policy: ElasticPolicy | None = None) -> None:
         self.history = GrowthHistory()
-        self._rule = Rule(
-            Patience() if policy is None else Patience.of(policy.scaling_timeout_s, policy.scale_up_snooze_s)
-        )
+        self._rule = Rule(Patience() if policy is None else Patience.of(policy))
 
     def judge(self, now: float, world: int, possible: int, facts: GrowthFacts) -> Verdict:
         """As `deciding.Growth.judge`; `facts` tells who waits and how far the training is."""

@@ -31,6 +31,8 @@ class ElasticPolicy:
             without it. `faultyScaleDownTimeoutInSeconds`.
         scale_up_snooze_s: seconds after a restart in which the run does not grow.
             `scaleUpSnoozeTimeInSeconds`.
+        back_off_limit_s: the longest wait after growths that were undone at once, seconds; 0: it never waits
+            for that; None: the growth rule's own limit. `backOffLimitInSeconds`, which HyperPod has not.
         scale_config: what the training shall know at a size, by that size. `scale_config` of the recipes.
     """
 
@@ -39,6 +41,7 @@ class ElasticPolicy:
     scaling_timeout_s: float | None = None
     faulty_scale_down_s: float = 0.0
     scale_up_snooze_s: float = 0.0
+    back_off_limit_s: float | None = None
     scale_config: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,6 +78,7 @@ class ElasticPolicy:
             "scaling_timeout_s": self.scaling_timeout_s,
             "faulty_scale_down_s": self.faulty_scale_down_s,
             "scale_up_snooze_s": self.scale_up_snooze_s,
+            "back_off_limit_s": self.back_off_limit_s,
             "scale_config": {str(size): dict(values) for size, values in self.scale_config.items()},
         }
 
@@ -91,6 +95,7 @@ class ElasticPolicy:
             scaling_timeout_s=values.get("scaling_timeout_s"),
             faulty_scale_down_s=values.get("faulty_scale_down_s", 0.0),
             scale_up_snooze_s=values.get("scale_up_snooze_s", 0.0),
+            back_off_limit_s=values.get("back_off_limit_s"),
             scale_config={int(size): dict(each) for size, each in values.get("scale_config", {}).items()},
         )
 

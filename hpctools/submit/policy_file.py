@@ -29,6 +29,7 @@ _TIMES = {
     "scalingTimeoutInSeconds": "scaling_timeout_s",
     "faultyScaleDownTimeoutInSeconds": "faulty_scale_down_s",
     "scaleUpSnoozeTimeInSeconds": "scale_up_snooze_s",
+    "backOffLimitInSeconds": "back_off_limit_s",
 }
 _SIZES = ("minReplicas", "maxReplicas", "replicaIncrementStep", "replicaDiscreteValues")
 _ELASTIC = (*_SIZES, *_TIMES, "scale_config")

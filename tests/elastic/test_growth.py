@@ -81,7 +81,7 @@ def test_a_run_that_is_nearly_over_does_not_grow() -> None:
 
 
 def test_snooze() -> None:
-    growth = Rule(Patience.of(scaling_timeout_s=30.0, scale_up_snooze_s=120.0))
+    growth = Rule(Patience.of(ElasticPolicy((1, 2), scaling_timeout_s=30.0, scale_up_snooze_s=120.0)))
     facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0)
     assert growth.judge(34.0, 2, 4, facts).not_before == 130.0
     assert growth.judge(130.0, 2, 4, facts).grow
@@ -102,6 +102,16 @@ def test_back_off_doubles_and_eases_by_itself() -> None:
     assert growth.back_off(Facts(growths=many), 200.0)[0] == 199.0 + 300.0
     slow = Facts(growths=((0.0, 60.0),))
     assert growth.back_off(slow, 60.0) == (-math.inf, 0.0), "a growth that has paid back counts for nothing"
+
+
+def test_a_policy_may_limit_the_back_off_or_take_it_away() -> None:
+    quick = Facts(growths=tuple((10.0 * n, 10.0 * n + 1) for n in range(8)))
+    limited, never, ours = (
+        Rule(Patience.of(ElasticPolicy((1, 2), back_off_limit_s=limit))) for limit in (5.0, 0.0, None)
+    )
+    assert limited.back_off(quick, 72.0)[0] == 71.0 + 5.0
+    assert never.judge(71.5, 1, 2, quick).grow
+    assert not ours.judge(71.5, 1, 2, quick).grow
 
 
 def test_history_notes_tenures_rates_and_undone_growths() -> None:

@@ -24,6 +24,7 @@ elasticPolicy:
   scalingTimeoutInSeconds: 60
   faultyScaleDownTimeoutInSeconds: 30
   scaleUpSnoozeTimeInSeconds: 12.5
+  backOffLimitInSeconds: 90
 scale_config:
   5: {training_config: {learning_rate: 0.0004}}
 runPolicy:
@@ -41,6 +42,7 @@ def test_a_whole_file_in_hyperpods_words():
         scaling_timeout_s=60.0,
         faulty_scale_down_s=30.0,
         scale_up_snooze_s=12.5,
+        back_off_limit_s=90.0,
         scale_config={5: {"training_config": {"learning_rate": 0.0004}}},
     )
     assert found.recovery == {"runPolicy": {"jobMaxRetryCount": 2}}

@@ -61,7 +61,7 @@ class Limits:
         policy = spec.elastic_policy
         stated: dict[str, Any] = spec.recovery.get("runPolicy") or {}
         restart: dict[str, Any] = stated.get("restartPolicy") or {}
-        patience = Patience.of(policy.scaling_timeout_s, policy.scale_up_snooze_s)
+        patience = Patience.of(policy)
         return cls(
             sizes=spec.allowed_sizes,
             per_node=spec.workers_per_node,
