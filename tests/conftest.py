@@ -1,13 +1,17 @@
-"""Which Slurm releases the tests on real daemons run on: `--slurm`.
+"""Which Slurm releases the tests on real daemons run on (`--slurm`), and whether the long tests run (`--long`).
 
 A test that takes the fixture `slurm_release` runs on this machine's own Slurm. One that is also marked
 `releases` runs on every release that `--slurm` names. A release that cannot be had is told in the
 last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
+
+A test that is marked `long` runs with `--long` only, as in CI; one that takes the fixture `thorough` goes less
+deep without it. The first lines say which of both it is.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -43,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="RELEASES",
         help="Slurm releases to test on: own (default), all, or names such as 24.11,26.05",
     )
+    parser.addoption("--long", action="store_true", help="run the long tests, too, and all of them in full")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
+    config.addinivalue_line("markers", "long: runs with --long only")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
     if getattr(config.option, "dist", "no") != "no":  # xdist registers its session only after us
         config.pluginmanager.register(Spread())
@@ -85,11 +91,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what has no release to run on; without the machine's own only what runs elsewhere is left."""
     slowest_first(items)
     choice = config.stash[CHOICE]
-    if choice == Choice():
-        return
-    left_out = [item for item in items if _release(item) == NOWHERE or _release(item) not in choice.names]
+    if choice != Choice():
+        _leave_out(config, items, lambda item: _release(item) not in choice.names)
+    if not config.getoption("--long"):
+        _leave_out(config, items, lambda item: item.get_closest_marker("long") is not None)
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]
+) -> None:
+    left_out = [item for item in items if unwanted(item)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = [item for item in items if not unwanted(item)]
 
 
 def _release(item: pytest.Item) -> str:
@@ -101,6 +114,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The last lines, so that nobody overlooks them."""
     for name, why in config.stash.get(CHOICE, Choice()).untested.items():
         print(f"NOT TESTED: Slurm {name}: {why}")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "all tests, in full" if config.getoption("--long") else "without the long tests (--long runs them)"
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether a test that can go less deep shall go all the way."""
+    return bool(request.config.getoption("--long"))
 
 
 @pytest.fixture(scope="session")
