@@ -120,7 +120,7 @@ def _control(rig: rigs.Cluster, nodes: int) -> float:
 def on_machine(resizes: int) -> Ours:
     """The same resizes without Slurm."""
     found = Ours()
-    with rigs.local(LEAST, MOST, ENVIRON) as rig:
+    with rigs.local(LEAST, MOST, ENVIRON, policy={"back_off_limit_s": 0.0}) as rig:
         rigs.await_size(rig.logs, LEAST, time.monotonic())
         begin = time.monotonic()
         for size in sizes(resizes):

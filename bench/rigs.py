@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench import steps
 from hpctools.elastic.folder import RunFolder
@@ -137,18 +137,21 @@ class Local:
 
 
 @contextmanager
-def local(least: int, most: int, environ: dict[str, str], storage: Path | None = None) -> Iterator[Local]:
+def local(
+    least: int, most: int, environ: dict[str, str], storage: Path | None = None, **more: Any
+) -> Iterator[Local]:
     """A run on this machine.
 
     Args:
         storage: an empty folder for all of the run but the step logs; a temporary one when None.
+        more: fields of its `RunSpec`.
     """
     with tempfile.TemporaryDirectory(prefix="bench-local-") as temporary:
         base = storage or Path(temporary)
         logs = Path(temporary) / "hpctools"
         logs.mkdir()
         command = ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py"), str(logs)]
-        with LocalRun(base, command, (least, most)) as running:
+        with LocalRun(base, command, (least, most), **more) as running:
             try:
                 yield Local(running, logs)
             except TimeoutError:

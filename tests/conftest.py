@@ -1,11 +1,11 @@
-"""Which Slurm releases the tests on real daemons run on (`--slurm`), and whether the long tests run (`--long`).
+"""Which Slurm releases the tests on real daemons run on (`--slurm`), and whether long tests run (`--long`).
 
 A test that takes the fixture `slurm_release` runs on this machine's own Slurm. One that is also marked
 `releases` runs on every release that `--slurm` names. A release that cannot be had is told in the
 last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
 
-A test that is marked `long` runs with `--long` only, as in CI; one that takes the fixture `thorough` goes less
-deep without it. The first lines say which of both it is.
+A test that is marked `long` runs with `--long` only, as in CI; one that takes the fixture `thorough` goes
+less deep without it. The first lines say which of both it is.
 """
 
 from __future__ import annotations
