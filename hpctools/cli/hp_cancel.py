@@ -16,7 +16,7 @@ from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.elastic.folder import runs_root
 from hpctools.slurm.client import SlurmClient
-from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_run
+from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_runs
 from hpctools.submit.runs import find_runs
 
 
@@ -54,19 +54,23 @@ def _parser() -> argparse.ArgumentParser:
 def _cancel(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
-    # The last of an array first: those that wait for an earlier one to end (--array 0-9%2) shall not begin.
-    folders = [folder for word in given.runs for folder in reversed(find_runs(word, runs_root(), client))]
-    code = 0
-    for folder in folders:
-        if given.replicas:
-            done = cancel_replicas(folder, client(), sleep)
-        else:
-            done = cancel_run(folder, client(), sleep, by=_asker())
+    found = [folder for word in given.runs for folder in find_runs(word, runs_root(), client)]
+    folders = list({folder.path: folder for folder in found}.values())
+    if given.replicas:
+        cancelled = [cancel_replicas(folder, client(), sleep, _own_job()) for folder in folders]
+    else:
+        cancelled = cancel_runs(folders, client(), sleep, by=_asker())
+    for done in cancelled:
         # The baseline's batch script asks at its end, and most often there is nothing to say.
         if done.replicas or not given.replicas:
             show(asdict(done) if given.json else _text(done))
-        code = 1 if done.remaining else code
-    return code
+    return 1 if any(done.remaining for done in cancelled) else 0
+
+
+def _own_job() -> int | None:
+    """The job whose batch script asks; None outside of one."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return int(job) if job.isdecimal() else None
 
 
 def _asker() -> str:

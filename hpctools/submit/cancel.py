@@ -1,17 +1,19 @@
-"""End a run: its baseline job and every replica, also those that appear while we do it."""
+"""End runs: their baseline jobs and every replica, also those that appear while we do it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
+from hpctools.elastic.job_fate import ALIVE, Fate, fate_of
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import JobView, overview
+from hpctools.submit.plan import run_comment
 
 _POLL_SECONDS = 0.5
 _POLLS = 20
@@ -32,45 +34,89 @@ class Cancelled:
     remaining: tuple[int, ...]
 
 
-def cancel_run(
-    folder: RunFolder, client: SlurmClient, sleep: Callable[[float], None], *, by: str
-) -> Cancelled:
-    """Cancel all jobs of a run, wait until they are gone, and record that the run is cancelled.
+@dataclass
+class _Run:
+    """A run that is being cancelled.
+
+    Attributes:
+        asked: roles of the jobs that were cancelled, by id.
+        left: jobs that were still there when we last looked.
+    """
+
+    folder: RunFolder
+    spec: RunSpec
+    asked: dict[int, str] = field(default_factory=dict)
+    left: list[JobView] = field(default_factory=list)
+
+    def active(self, queue: Mapping[str, list[Job]]) -> tuple[JobView, ...]:
+        """Its jobs that have not ended, of the queue by comment."""
+        jobs = [*queue.get(run_comment(self.spec.id), ()), *queue.get("", ())]
+        return overview(self.spec, None, self.folder.jobs(), (), jobs).jobs
+
+    @property
+    def done(self) -> Cancelled:
+        """What was done until now."""
+        return Cancelled(
+            run=self.spec.id,
+            baseline=tuple(job_id for job_id, role in self.asked.items() if role == "baseline"),
+            replicas=tuple(job_id for job_id, role in self.asked.items() if role == "replica"),
+            # What is completing has been signalled and can only end.
+            remaining=tuple(job.id for job in self.left if job.state != "COMPLETING"),
+        )
+
+
+def cancel_runs(
+    folders: Sequence[RunFolder], client: SlurmClient, sleep: Callable[[float], None], *, by: str
+) -> list[Cancelled]:
+    """Cancel all jobs of runs, wait until they are gone, and record that the runs are cancelled.
+
+    All are ended together, with a few commands however many they are.
 
     Args:
         sleep: waits that many seconds; 10 in all at most.
         by: who asked for it.
 
     Raises:
-        ElasticError: the folder is no run's.
+        ElasticError: a folder is no run's; then nothing was done.
         UnreachableError: the controller does not answer.
     """
-    spec = folder.spec()
-    # Before anything ends: no agent is to take the run over.
-    _ask_to_end(folder, f"cancelled by {by}")
-    done = _cancel_jobs(folder, spec, client, sleep, ("baseline", "replica"))
-    if not done.remaining:
-        settle(folder, spec, "cancelled", f"cancelled by {by}")
-    return done
+    runs = [_Run(folder, folder.spec()) for folder in folders]
+    for run in runs:
+        # Before anything ends: no agent is to take the run over.
+        _ask_to_end(run.folder, f"cancelled by {by}")
+    _cancel_jobs(runs, client, sleep, ("baseline", "replica"))
+    for run in runs:
+        if not run.done.remaining:
+            settle(run.folder, run.spec, "cancelled", f"cancelled by {by}")
+    return [run.done for run in runs]
 
 
-def cancel_replicas(folder: RunFolder, client: SlurmClient, sleep: Callable[[float], None]) -> Cancelled:
+def cancel_replicas(
+    folder: RunFolder, client: SlurmClient, sleep: Callable[[float], None], own: int | None = None
+) -> Cancelled:
     """Cancel what replicas are left when the baseline job ends; for its batch script.
 
-    A run whose coordinator could not say how it ended is recorded as cancelled or failed. When all agents of
-    a baseline job were killed that Slurm has not ended, a replica's agent takes the run over, and nothing is
-    done.
+    A run whose coordinator could not say how it ended is recorded as cancelled or failed. It goes on, and
+    nothing is done, when another baseline job is there, or a replica's agent takes it over: that is when all
+    agents of a baseline job ended and Slurm has not ended it, or when Slurm lost one of its nodes.
+
+    Args:
+        own: the baseline job that ends; when it is none of the run's, the last one is taken for it.
     """
-    spec = folder.spec()
-    if _goes_on(folder, spec, client):
-        return Cancelled(spec.id, (), (), ())
-    done = _cancel_jobs(folder, spec, client, sleep, ("replica",))
-    jobs = _active(folder, spec, client.jobs(user=spec.user))
-    if _running(jobs, "baseline"):
-        settle(folder, spec, "failed", "its agents ended before the training did; see the job's output")
+    run = _Run(folder, folder.spec())
+    jobs = run.active(_queue([run], client))
+    baselines = [job.id for job in jobs if job.role == "baseline"]
+    own = own if own in baselines else max(baselines, default=0)
+    fate = fate_of(own, jobs)
+    if _goes_on(run, jobs, own, fate):
+        return run.done
+    _cancel_jobs([run], client, sleep, ("replica",))
+    if fate.wanted:
+        settle(folder, run.spec, "cancelled", f"baseline job {own} {fate.words}")
     else:
-        settle(folder, spec, "cancelled", "Slurm ended its baseline job: cancelled, or out of time")
-    return done
+        why = "its agents ended before the training did" if fate.alive else f"baseline job {own} {fate.words}"
+        settle(folder, run.spec, "failed", f"{why}; see the job's output")
+    return run.done
 
 
 def settle(folder: RunFolder, spec: RunSpec, state: str, message: str) -> None:
@@ -84,19 +130,16 @@ def settle(folder: RunFolder, spec: RunSpec, state: str, message: str) -> None:
     folder.append_event(state, message=message)
 
 
-def _goes_on(folder: RunFolder, spec: RunSpec, client: SlurmClient) -> bool:
-    status = folder.status()
-    if status is None or status.state not in ACTIVE_STATES or folder.ending() is not None:
+def _goes_on(run: _Run, jobs: Sequence[JobView], own: int, fate: Fate) -> bool:
+    status = run.folder.status()
+    if status is None or status.state not in ACTIVE_STATES or run.folder.ending() is not None:
         return False
-    jobs = _active(folder, spec, client.jobs(user=spec.user))
-    if not _running(jobs, "baseline"):
-        _ask_to_end(folder, "Slurm ended its baseline job: cancelled, or out of time")
+    if fate.wanted:
+        _ask_to_end(run.folder, f"baseline job {own} {fate.words}")
         return False
-    return _running(jobs, "replica")
-
-
-def _running(jobs: Sequence[JobView], role: str) -> bool:
-    return any(job.role == role and job.state == "RUNNING" for job in jobs)
+    return any(
+        job.id != own and job.state in (ALIVE if job.role == "baseline" else ("RUNNING",)) for job in jobs
+    )
 
 
 def _ask_to_end(folder: RunFolder, message: str) -> None:
@@ -105,32 +148,38 @@ def _ask_to_end(folder: RunFolder, message: str) -> None:
 
 
 def _cancel_jobs(
-    folder: RunFolder,
-    spec: RunSpec,
-    client: SlurmClient,
-    sleep: Callable[[float], None],
-    roles: Sequence[str],
-) -> Cancelled:
-    asked: dict[int, str] = {}
-    left: list[JobView] = []
+    runs: Sequence[_Run], client: SlurmClient, sleep: Callable[[float], None], roles: Sequence[str]
+) -> None:
     for _ in range(_POLLS + 1):
-        left = [job for job in _active(folder, spec, client.jobs(user=spec.user)) if job.role in roles]
-        # The baseline first: its coordinator would replace a replica that goes.
-        fresh = sorted((job for job in left if job.id not in asked), key=lambda job: (job.role, job.id))
-        if fresh:
-            client.cancel([job.id for job in fresh])
-            asked |= {job.id: job.role for job in fresh}
-        elif not left:
-            break
+        queue = _queue(runs, client)
+        fresh: list[JobView] = []
+        for run in runs:
+            run.left = [job for job in run.active(queue) if job.role in roles]
+            fresh += [job for job in run.left if job.id not in run.asked]
+            run.asked |= {job.id: job.role for job in run.left}
+        for jobs in _in_order(fresh):
+            client.cancel(jobs)
+        if not any(run.left for run in runs):
+            return
         sleep(_POLL_SECONDS)
-    return Cancelled(
-        run=spec.id,
-        baseline=tuple(job_id for job_id, role in asked.items() if role == "baseline"),
-        replicas=tuple(job_id for job_id, role in asked.items() if role == "replica"),
-        # What is completing has been signalled and can only end.
-        remaining=tuple(job.id for job in left if job.state != "COMPLETING"),
-    )
 
 
-def _active(folder: RunFolder, spec: RunSpec, queue: Sequence[Job]) -> tuple[JobView, ...]:
-    return overview(spec, None, folder.jobs(), (), queue).jobs
+def _in_order(jobs: Sequence[JobView]) -> Iterator[list[int]]:
+    """Ids of jobs in parts that are cancelled one after the other.
+
+    First what waits: of an array with a limit the next run would begin when one before it ends. Baselines
+    before replicas: a coordinator would replace a replica that goes.
+    """
+    parts: dict[tuple[bool, str], list[int]] = {}
+    for job in sorted(jobs, key=lambda job: job.id):
+        parts.setdefault((job.state != "PENDING", job.role), []).append(job.id)
+    yield from (parts[part] for part in sorted(parts))
+
+
+def _queue(runs: Sequence[_Run], client: SlurmClient) -> dict[str, list[Job]]:
+    """Everybody's jobs whose runs these are, by comment."""
+    found: dict[str, list[Job]] = {}
+    for user in sorted({run.spec.user for run in runs}):
+        for job in client.jobs(user=user):
+            found.setdefault(job.comment, []).append(job)
+    return found

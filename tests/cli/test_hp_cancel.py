@@ -60,7 +60,7 @@ def test_several_runs_are_all_found_before_the_first_is_cancelled(slurm, capfd):
     assert slurm.cancelled == []
 
 
-def test_of_an_array_the_last_goes_first_so_that_none_begins_because_an_earlier_one_has_ended(
+def test_of_an_array_those_that_wait_go_first_so_that_none_begins_because_an_earlier_one_has_ended(
     tmp_path, monkeypatch, capfd
 ):
     monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
@@ -69,12 +69,13 @@ def test_of_an_array_the_last_goes_first_so_that_none_begins_because_an_earlier_
         folder = make_run(tmp_path, f"train-3fa9c1_{index}")
         comment = f"--comment=hp-run:train-3fa9c1_{index}"
         folder.append_job("baseline", slurm.submit([comment], folder.path / "run.json"))
-    assert cancel("train-3fa9c1", slurm=slurm) == 0
-    assert slurm.cancelled == [103, 102, 101]
+    slurm.change(101, state="RUNNING")
+    assert cancel("train-3fa9c1", "train-3fa9c1_9", slurm=slurm) == 0
+    assert slurm.cancelled == [102, 103, 101]
     assert [line.split()[1] for line in capfd.readouterr().out.splitlines()] == [
-        "train-3fa9c1_10:",
-        "train-3fa9c1_9:",
         "train-3fa9c1_2:",
+        "train-3fa9c1_9:",
+        "train-3fa9c1_10:",
     ]
 
 

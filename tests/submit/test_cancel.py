@@ -8,7 +8,7 @@ import pytest
 
 from hpctools.elastic.folder import RunStatus
 from hpctools.errors import UnreachableError
-from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_run
+from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_runs
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
@@ -28,6 +28,11 @@ def run(tmp_path):
     return folder, slurm
 
 
+def cancel_run(folder, slurm, sleep, *, by):
+    (done,) = cancel_runs([folder], slurm, sleep, by=by)
+    return done
+
+
 def add(folder, slurm, role, record=True):
     comment = f"--comment=hp-run:{folder.path.name}"
     number = slurm.submit([comment, *OPTIONS[role]], folder.path / "run.json")
@@ -36,12 +41,12 @@ def add(folder, slurm, role, record=True):
     return number
 
 
-def test_the_baseline_goes_first_and_every_replica_after_it(run):
+def test_what_waits_goes_first_then_the_baseline_and_its_replicas(run):
     folder, slurm = run
     folder.write_status(RunStatus("running", step=7, nodes=("n1",), world_size=1))
     done = cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
     assert done == Cancelled("train-3fa9c1", baseline=(101,), replicas=(102, 103), remaining=())
-    assert slurm.cancelled == [101, 102, 103]
+    assert slurm.cancelled == [103, 101, 102]
     status = folder.status()
     assert (status.state, status.message, status.step, status.nodes) == (
         "cancelled",
@@ -84,7 +89,7 @@ def test_jobs_that_do_not_end_are_named_and_the_run_is_not_called_cancelled(run,
     done = cancel_run(folder, slurm, clock.sleep, by="nlp1")
     assert done.remaining == (101, 102, 103)
     assert clock.now == pytest.approx(10.5)
-    assert slurm.cancelled == [101, 102, 103]  # asked once each
+    assert slurm.cancelled == [103, 101, 102]  # asked once each
     assert folder.status() is None
 
 
@@ -92,7 +97,7 @@ def test_another_users_job_with_our_number_is_not_touched(run):
     folder, slurm = run
     slurm.queue[102] = replace(slurm.queue[102], comment="hp-run:other")
     cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
-    assert slurm.cancelled == [101, 103]
+    assert slurm.cancelled == [103, 101]
 
 
 def test_at_its_end_the_baseline_cancels_only_replicas(run):
@@ -114,6 +119,8 @@ def test_a_run_that_could_not_say_how_it_ended_gets_a_final_state(run, state, fi
     cancel_replicas(folder, slurm, FakeClock().sleep)
     assert folder.status().state == final
     assert (folder.ending() is not None) == (final == "cancelled")
+    said = "its agents ended before" if final == "failed" else "baseline job 101 was cancelled (scancel)"
+    assert folder.status().message.startswith(said)
 
 
 def test_a_run_whose_baseline_agents_were_killed_goes_on_with_its_replicas(run):
@@ -126,6 +133,77 @@ def test_a_run_whose_baseline_agents_were_killed_goes_on_with_its_replicas(run):
     assert slurm.cancelled == []
     assert folder.status().state == "running"
     assert folder.ending() is None
+
+
+def test_a_run_that_ran_out_of_time_says_so(run):
+    folder, slurm = run
+    slurm.change(101, state="COMPLETING", reason="TimeLimit")
+    folder.write_status(RunStatus("running"))
+    cancel_replicas(folder, slurm, FakeClock().sleep, 101)
+    assert (folder.status().state, folder.status().message) == (
+        "cancelled",
+        "baseline job 101 ran out of time (--time)",
+    )
+    assert folder.ending().message == "baseline job 101 ran out of time (--time)"
+
+
+@pytest.mark.parametrize("another", ["a replica", "a baseline job that waits"])
+def test_a_run_that_lost_a_node_of_its_baseline_goes_on(run, another):
+    """The batch script is on a node that is still there; Slurm ends the whole job."""
+    folder, slurm = run
+    slurm.change(101, state="COMPLETING", reason="NodeDown")
+    if another != "a replica":
+        slurm.change(102, state="COMPLETED")
+        add(folder, slurm, "baseline")
+    folder.write_status(RunStatus("running"))
+    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101) == Cancelled("train-3fa9c1", (), (), ())
+    assert (slurm.cancelled, folder.status().state, folder.ending()) == ([], "running", None)
+
+
+def test_a_run_that_lost_its_baseline_and_has_nothing_else_has_failed(run):
+    folder, slurm = run
+    slurm.change(101, state="COMPLETING", reason="NodeDown")
+    slurm.change(102, state="PENDING")
+    folder.write_status(RunStatus("running"))
+    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101).replicas == (102, 103)
+    assert (folder.status().state, folder.status().message) == (
+        "failed",
+        "baseline job 101 is lost (NodeDown); see the job's output",
+    )
+
+
+def test_a_job_in_whose_place_another_one_is_ends_without_the_run(run):
+    """Of a run of one size: a node is drained, another baseline job trains, this one's agents have left."""
+    folder, slurm = run
+    for job in (102, 103):
+        slurm.change(job, state="COMPLETED")
+    slurm.change(add(folder, slurm, "baseline"), state="RUNNING")
+    folder.write_status(RunStatus("running"))
+    cancel_replicas(folder, slurm, FakeClock().sleep, 101)
+    assert (slurm.cancelled, folder.status().state) == ([], "running")
+
+
+def test_many_runs_are_ended_together(tmp_path):
+    """Three runs of three jobs each: one command for all that wait, one for baselines, one for replicas."""
+    slurm, calls = FakeSlurm(), []
+    folders = [make_run(tmp_path, f"sweep-3fa9c1_{index}") for index in range(3)]
+    for folder in folders:
+        for role in ("baseline", "replica", "replica"):
+            add(folder, slurm, role)
+        folder.write_status(RunStatus("running"))
+    for job in (101, 102, 104, 105):  # the last run waits for an earlier one's end
+        slurm.change(job, state="RUNNING")
+    cancel, jobs = slurm.cancel, slurm.jobs
+    slurm.cancel = lambda ids: (calls.append(list(ids)), cancel(ids))
+    slurm.jobs = lambda **which: (calls.append("squeue"), jobs(**which))[1]
+    done = cancel_runs(folders, slurm, FakeClock().sleep, by="nlp1")
+    assert calls == ["squeue", [107], [103, 106, 108, 109], [101, 104], [102, 105], "squeue"]
+    assert [(each.baseline, each.replicas) for each in done] == [
+        ((101,), (102, 103)),
+        ((104,), (105, 106)),
+        ((107,), (108, 109)),
+    ]
+    assert {folder.status().state for folder in folders} == {"cancelled"}
 
 
 def test_without_a_controller_nothing_is_recorded(run):
