@@ -80,7 +80,7 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
     return Facts(
         user=user,
         python=_python(),
-        runs_root=runs_root().absolute(),
+        runs_root=_runs_root(),
         suffix=secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
@@ -89,6 +89,13 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         resumed_from=_resumed_from(intent.settings.get("resume")),
         budget=ask_budget(account, os.environ) if account else None,
     )
+
+
+def _runs_root() -> Path:
+    root = runs_root().absolute()
+    if os.path.lexists(root) and not root.is_dir():
+        raise SubmitError(f"{root} is no folder", "set HPCTOOLS_RUNS to a folder that all nodes share")
+    return root
 
 
 def _policy(path: str) -> PolicyFile:

@@ -15,7 +15,7 @@ import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
-from hpctools.errors import UsageError
+from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.run import replace
 from hpctools.submit.intent import Intent, read_intent, read_invocation
 from hpctools.submit.nodes import misplaced_range
@@ -110,7 +110,7 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
         return 0
     if any(option.name in ("usage", "autocomplete") for option in invocation.line.options):
         replace(["sbatch", *words])
-    intent = read_intent(invocation, environment=os.environ, cwd=Path.cwd(), standard_input=_standard_input)
+    intent = read_intent(invocation, environment=os.environ, cwd=_here(), standard_input=_standard_input)
     intent = _without_runs(intent)
     if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
@@ -119,6 +119,17 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
     from hpctools.slurm.limits import read_limits
 
     return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        where = os.environ.get("PWD") or "the folder that you are in"
+        raise SubmitError(
+            f"{where} is gone, and a job starts in the folder of its submission",
+            "go to one that is there (cd), and submit again",
+        ) from None
 
 
 def _warn_of_misplaced_range(intent: Intent) -> None:

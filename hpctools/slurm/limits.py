@@ -43,6 +43,7 @@ class Bounds:
         jobs, submitted: jobs of the user that may run, and that may be there at all.
         group_jobs, group_submitted: the same for all users together.
         minutes: longest time limit of a job.
+        used: TRES minutes that all jobs may use together (GrpTRESMins), each with what they have used.
     """
 
     of: str
@@ -54,6 +55,7 @@ class Bounds:
     group_jobs: int | None = None
     group_submitted: int | None = None
     minutes: int | None = None
+    used: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,15 @@ class Account:
 
 @dataclass(frozen=True)
 class PartitionTimes:
-    """Time limits of a partition's jobs, in minutes; None: unlimited, or no default."""
+    """Time limits of a partition's jobs, in minutes; None: unlimited, or no default.
+
+    Attributes:
+        weights: what a unit of a TRES counts in `billing` (TRESBillingWeights), by Slurm's name.
+    """
 
     default: int | None
     longest: int | None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -180,6 +187,7 @@ def _above(name: str, records: Mapping[str, Mapping[str, str]]) -> list[Bounds]:
                 group=limits.group,
                 group_jobs=limits.group_jobs,
                 group_submitted=limits.group_submitted,
+                used=limits.used,
             )
         )
         name = records[name].get("ParentAccount", "").partition("(")[0]
@@ -196,6 +204,7 @@ def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
         group_jobs=_count(record.get("GrpJobs", "")),
         group_submitted=_count(record.get("GrpSubmitJobs", "")),
         minutes=_count(record.get("MaxWallPJ", "")),
+        used=_used(record.get("GrpTRESMins", "")),
     )
 
 
@@ -203,6 +212,12 @@ def _tres(text: str) -> dict[str, int]:
     """`cpu=640(0),mem=N(0),gres/gpu=48` as numbers; what has no number has no limit."""
     found = re.findall(r"([^,=]+)=(\d+)(?:\(\d+\))?(?=,|$)", text)
     return {name: int(value) for name, value in found}
+
+
+def _used(text: str) -> dict[str, tuple[int, float]]:
+    """`cpu=N(328),gres/gpu=100(3)`: limits that there are, with what is used."""
+    found = re.findall(r"([^,=]+)=(\d+)\(([\d.]+)\)", text)
+    return {name: (int(limit), float(used)) for name, limit, used in found}
 
 
 def _count(text: str) -> int | None:
@@ -222,4 +237,7 @@ def _seconds(text: str) -> int:
 def _times(line: str) -> tuple[str, PartitionTimes]:
     fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
     times = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
-    return fields["PartitionName"], PartitionTimes(*times)
+    weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
+    return fields["PartitionName"], PartitionTimes(
+        *times, {name.lower(): float(each) for name, each in weights}
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hpctools.errors import SubmitError
-from hpctools.slurm.limits import Account, Bounds, Limits
+from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
 from hpctools.submit.inheritance import ELASTIC_QOS
 from hpctools.submit.nodes import NodeSizes
 
@@ -24,8 +24,9 @@ class Request:
     Attributes:
         account, qos: as asked for; None: the user's default.
         partitions: as asked for, or the default one.
-        per_node: TRES that each node gives, where that is known.
+        per_node: TRES that each node gives at least, where that is known.
         minutes: the time limit; None when none was asked for.
+        begins_later: whether it waits for a time (`--begin`), when more may be left than now.
         graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
             as long as they get.
     """
@@ -36,6 +37,7 @@ class Request:
     partitions: tuple[str, ...] = ()
     per_node: Mapping[str, int] | None = None
     minutes: int | None = None
+    begins_later: bool = False
     graceful_s: float | None = None
     graceful_place: str = ""
 
@@ -66,6 +68,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     _check_tres(request, bounds, qos, limits.qos.get(ELASTIC_QOS))
     _check_jobs(request, bounds, limits.qos.get(ELASTIC_QOS))
     _check_time(request, limits, [*bounds, *([qos] if qos else [])])
+    _check_cost(request, limits, bounds)
 
 
 def replica_minutes(limits: Limits | None) -> int | None:
@@ -193,4 +196,47 @@ def _check_time(request: Request, limits: Limits, bounds: list[Bounds]) -> None:
 def _refuse_time(minutes: int, owner: str, longest: int) -> None:
     raise SubmitError(
         f"--time asks for {minutes} minutes and {owner} allows {longest}", f"give --time {longest} or less"
+    )
+
+
+def _check_cost(request: Request, limits: Limits, bounds: tuple[Bounds, ...]) -> None:
+    """What the baseline alone will use to its time limit, against what is left of the budgets in Slurm."""
+    times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
+    minutes = request.minutes or (times[0].default if len(times) == 1 else None)
+    if minutes is None:
+        return
+    rates = _rates(request, times)
+    for each in bounds:
+        for name, (limit, used) in each.used.items():
+            left = limit if request.begins_later else max(0.0, limit - used)
+            if minutes * rates.get(name, 0.0) > left:
+                _refuse_cost(request, each.of, (name, minutes, rates[name]), (limit, left))
+
+
+def _rates(request: Request, times: list[PartitionTimes]) -> dict[str, float]:
+    """What the smallest size uses of each TRES in a minute, at least.
+
+    `billing` is the sum of weighted TRES, or the largest of them (PriorityFlags=MAX_TRES): at least that.
+    """
+    smallest = request.sizes.minimum
+    known = {"node": 1, **(request.per_node or {})}
+    weighted = [max((at.weights.get(name, 0.0) * count for name, count in known.items())) for at in times]
+    return {name: float(smallest * count) for name, count in known.items()} | {
+        "billing": smallest * min(weighted, default=0.0)
+    }
+
+
+def _refuse_cost(
+    request: Request, owner: str, use: tuple[str, int, float], budget: tuple[int, float]
+) -> None:
+    (name, minutes, rate), (limit, left) = use, budget
+    words = f"{_WORDS.get(name, name).removesuffix('s')} hours"
+    affordable = int(left / rate)
+    shorter = f"give --time {affordable} or less, " if affordable else ""
+    later = "" if left == limit else " or a time after the next reset (--begin)"
+    raise SubmitError(
+        f"{request.said} will use at least {minutes * rate / 60:.4g} {words} in {minutes} minutes, with "
+        f"{request.sizes.minimum} nodes, and {owner} has {left / 60:.4g} of {limit / 60:.4g} left "
+        f"(GrpTRESMins {name})",
+        f"{shorter}charge another account (--account), or ask for more{later}",
     )

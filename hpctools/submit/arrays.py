@@ -34,7 +34,7 @@ class Array:
     def environment(self, place: int, run: str) -> dict[str, str]:
         """What a program of the run at a place expects to find, as in a job array of Slurm's.
 
-        There is no SLURM_ARRAY_JOB_ID: the runs are jobs of their own; HPCTOOLS_ARRAY_RUN names them all.
+        HPCTOOLS_ARRAY_RUN names all the runs; SLURM_ARRAY_JOB_ID comes when there is a job (`batch`).
         """
         steps = {high - low for low, high in pairwise(self.indices)}
         index = str(self.indices[place])

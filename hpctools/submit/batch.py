@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from hpctools.slurm.sbatch_options import Option, directive
 from hpctools.submit.nodes import NodeSizes
 
+ARRAY_JOB = "array-job"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Layout of tasks and bindings that the job may have for its workers, or that a replica inherits from the
 # step that submitted it; the one agent on a node must have the whole node.
@@ -31,6 +32,9 @@ for HPCTOOLS_AGENT_STARTED in {0..99}; do
 done
 exit "$code"'
 """
+# Of all runs of an array the first job of the first run; hp-submit tells the other runs which that is.
+_FIRST_JOB = f'[[ -s {ARRAY_JOB} ]] || echo "$SLURM_JOB_ID" >{ARRAY_JOB}\n'
+_ARRAY_JOB = f"export SLURM_ARRAY_JOB_ID=$(<{ARRAY_JOB})\n"
 _LAYOUT = "--ntasks-per-node=1 --cpu-bind=none --export=ALL --wait=0 --kill-on-bad-exit=0"
 
 
@@ -65,7 +69,7 @@ def baseline(
         folder: absolute path of the run folder.
         python: the interpreter that has hpctools.
         options: what the user's script asked for in its #SBATCH lines.
-        environment: variables that the program shall find.
+        environment: variables that the program shall find; those of an array get its SLURM_ARRAY_JOB_ID, too.
     """
     directives = "".join(f"{directive(option)}\n" for option in options)
     return f"""#!/bin/bash
@@ -77,7 +81,7 @@ python={quote(python)}
 # Away from the user's folder: its files must not take the place of Python's modules.
 cd -- "$run" || exit 1
 {_UNSET}
-{_exports(environment or {})}
+{_exports(environment or {}, _FIRST_JOB)}
 # With a trap, bash outlives the SIGTERM of a cancelled job until the replicas are cancelled too.
 trap : TERM
 {_KEEP}srun --nodes={nodes.minimum} --ntasks={nodes.minimum} {_LAYOUT} \\
@@ -104,5 +108,6 @@ cd -- "$run" || exit 1
 """
 
 
-def _exports(environment: Mapping[str, str]) -> str:
-    return "".join(f"export {name}={quote(value)}\n" for name, value in environment.items())
+def _exports(environment: Mapping[str, str], before: str = "") -> str:
+    exports = "".join(f"export {name}={quote(value)}\n" for name, value in environment.items())
+    return f"{exports}{before}{_ARRAY_JOB}" if "SLURM_ARRAY_TASK_ID" in environment else exports

@@ -10,6 +10,7 @@ from pathlib import Path
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import HpctoolsError, SubmitError
 from hpctools.slurm.client import SlurmClient
+from hpctools.submit.batch import ARRAY_JOB
 from hpctools.submit.dependencies import waiting_for
 from hpctools.submit.plan import BatchFile, ElasticSubmission, run_comment
 from hpctools.submit.queue import is_over
@@ -41,6 +42,9 @@ def _submit(submission: ElasticSubmission, client: SlurmClient, earlier: Mapping
     folder = RunFolder.create(submission.folder, submission.spec)
     for file in submission.files:
         _write(submission.folder, file)
+    first = next(iter(earlier.values()), None)
+    if first is not None:
+        _write(submission.folder, BatchFile(ARRAY_JOB, f"{first}\n"), mode=0o600)
     before = earlier.get(submission.follows)
     options = submission.options if before is None else waiting_for(submission.options, str(before))
     job_id = client.submit(options, submission.script)
@@ -48,10 +52,10 @@ def _submit(submission: ElasticSubmission, client: SlurmClient, earlier: Mapping
     return job_id
 
 
-def _write(folder: Path, file: BatchFile) -> None:
+def _write(folder: Path, file: BatchFile, mode: int = 0o700) -> None:
     path = folder / file.name
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             stream.write(file.text)
     except OSError as error:

@@ -107,6 +107,12 @@ def gpus_per_node(intent: Intent) -> int | None:
     return sum(int(found[1]) if found else 1 for found in counts) if parts else None
 
 
+def cpus_per_node(intent: Intent) -> int:
+    """How many CPUs each node gives at least: those of its workers, as far as `--cpus-per-task` says."""
+    asked = intent.effective("cpus-per-task") or ""
+    return workers_per_node(intent) * (int(asked) if asked.isdecimal() else 1)
+
+
 def script_options(intent: Intent) -> tuple[Option, ...]:
     """Options of the user's #SBATCH lines, for the baseline's batch script."""
     return tuple(option for option in intent.script_options if option.name not in _NEITHER)

@@ -148,6 +148,8 @@ def read_intent(
         cwd=cwd,
         settings=invocation.settings,
     )
+    if invocation.settings.get("elastic-policy") == "":
+        raise UsageError("--elastic-policy is given an empty name", "name a policy in YAML, or leave it out")
     mode = invocation.settings.get("elastic-mode", "live")
     if mode not in ("live", "restart"):
         raise UsageError(f"--elastic-mode={mode}: there is no such mode", "give live or restart")

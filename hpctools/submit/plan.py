@@ -100,7 +100,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     """
     inheritance.check_options(intent)
     intent = torchrun.unwrapped(intent)
-    _check_resume(intent)
+    _check_saving(intent, facts.policy)
     _check_launchers(intent)
     sizes = agreed_sizes(intent.nodes, facts.policy)
     if facts.partitions is not None:
@@ -116,8 +116,16 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     return tuple(_run(intent, sizes, facts, array, place) for place in range(len(array.indices)))
 
 
-def _check_resume(intent: Intent) -> None:
-    if "resume" in intent.settings and intent.settings.get("elastic-mode") == "restart":
+def _check_saving(intent: Intent, policy: PolicyFile | None) -> None:
+    if intent.settings.get("elastic-mode") != "restart":
+        return
+    if policy and policy.checkpoint:
+        raise SubmitError(
+            f"{policy.place('checkpoint')}: checkpoint: is for the loaders of hpctools.elastic, and in "
+            "restart mode a script saves by itself",
+            "leave the section out, or train with elastic.Loader, without --elastic-mode=restart or torchrun",
+        )
+    if "resume" in intent.settings:
         raise UsageError(
             "--resume is for checkpoints of hpctools.elastic, and in restart mode a script has its own",
             "leave it out: the script goes on from what it finds where it saves",
@@ -258,8 +266,9 @@ def _request(intent: Intent, sizes: NodeSizes, facts: Facts) -> Request:
         account=intent.effective("account"),
         qos=intent.effective("qos"),
         partitions=tuple(asked.split(",")) if asked else defaults,
-        per_node={} if gpus is None else {"gres/gpu": gpus},
+        per_node={"cpu": inheritance.cpus_per_node(intent), **({} if gpus is None else {"gres/gpu": gpus})},
         minutes=_minutes(intent),
+        begins_later=intent.effective("begin") is not None,
         graceful_s=policy.settings.get("graceful_shutdown_s") if policy else None,
         graceful_place=policy.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") if policy else "",
     )

@@ -39,6 +39,10 @@ _FOREIGN = {
     **dict.fromkeys(("apiVersion", "kind", "metadata", "spec"), _MANIFEST),
     "elastic_policy": "write elasticPolicy with minReplicas and maxReplicas (this is a recipe's spelling)",
     "replicaSpecs": "leave it out: sbatch's options say what a node has",
+    **dict.fromkeys(
+        ("mode", "elasticMode", "elastic-mode", "elastic_mode"),
+        "give it on the command line: hp-submit --elastic-mode=live or restart (runPolicy.mode is another)",
+    ),
     "nprocPerNode": "give hp-submit --ntasks-per-node",
     **dict.fromkeys(_ELASTIC[:-1], "it belongs under elasticPolicy:"),
 }
@@ -118,7 +122,7 @@ def parse_policy(text: str, name: str) -> PolicyFile:
         )
     problems: list[str] = []
     sections = Fields(values, "", problems, _SECTIONS, _FOREIGN)
-    elastic = Fields(sections.value("elasticPolicy") or {}, "elasticPolicy", problems, _ELASTIC)
+    elastic = Fields(sections.value("elasticPolicy") or {}, "elasticPolicy", problems, _ELASTIC, _FOREIGN)
     sizes = _sizes(elastic)
     settings = _times(elastic) | {"scale_config": _scale_config(elastic, sections, sizes)}
     parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}

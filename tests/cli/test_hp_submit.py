@@ -376,11 +376,60 @@ def test_a_policy_that_is_none_is_told_line_by_line_and_nothing_is_submitted(sba
             "--elastic-mode=fast: there is no such mode; give live or",
         ),
         (["--elastic-policy"], "option --elastic-policy needs a value"),
+        (["--elastic-policy", "", "--", "x"], "--elastic-policy is given an empty name; name a policy"),
+        (["--elastic-policy=", "-N1:2", "--", "x"], "--elastic-policy is given an empty name; name a"),
     ],
 )
 def test_words_about_elastic_runs_have_their_place(sbatch, capfd, words, message):
     assert main(words, client=FakeSlurm) == 2
     assert message in capfd.readouterr().err
+
+
+def test_a_policy_that_is_a_folder_is_named(sbatch, capfd):
+    (sbatch / "policy.yaml").mkdir()
+    assert main(["--elastic-policy", "policy.yaml", "-N1:2", "--", "train"], client=FakeSlurm) == 1
+    assert capfd.readouterr().err == (
+        "hp-submit: cannot read the policy policy.yaml: is a directory; check the name after "
+        "--elastic-policy\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["job.sh"], ["-N1:2", "--", "train"]])
+def test_a_folder_that_is_gone_is_said(sbatch, capfd, monkeypatch, words):
+    gone = sbatch / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PWD", str(gone))
+    gone.rmdir()
+    assert main(words, client=FakeSlurm) == 1
+    assert capfd.readouterr().err == (
+        f"hp-submit: {gone} is gone, and a job starts in the folder of its submission; go to one that is "
+        "there (cd), and submit again\n"
+    )
+
+
+def test_a_place_of_runs_that_is_no_folder_is_said(sbatch, capfd, monkeypatch):
+    monkeypatch.setenv("HPCTOOLS_RUNS", "/dev/full")
+    for words in (["-N1:2", "--", "train"], ["--dry-run", "-N1:2", "--", "train"]):
+        assert main(words, client=FakeSlurm) == 1
+        assert capfd.readouterr().err == (
+            "hp-submit: /dev/full is no folder; set HPCTOOLS_RUNS to a folder that all nodes share\n"
+        )
+
+
+def test_what_a_restart_mode_script_saves_is_its_own(sbatch, capfd):
+    (sbatch / "policy.yaml").write_text(
+        "elasticPolicy: {scalingTimeoutInSeconds: 1}\ncheckpoint: {keep: 5}\n"
+    )
+    policy = ["-N1:2", "--elastic-policy=policy.yaml"]
+    for words in (["--elastic-mode=restart", "--", "train"], ["--", "torchrun", "train.py"]):
+        assert main([*policy, *words], client=FakeSlurm) == 1
+        assert capfd.readouterr().err == (
+            "hp-submit: policy.yaml line 2: checkpoint: is for the loaders of hpctools.elastic, and in "
+            "restart mode a script saves by itself; leave the section out, or train with elastic.Loader, "
+            "without --elastic-mode=restart or torchrun\n"
+        )
+    assert main([*policy, "--", "train"], client=FakeSlurm) == 0
 
 
 def test_the_values_of_our_options_are_not_sbatchs(sbatch, capfd):
@@ -397,6 +446,9 @@ def test_an_array_is_one_run_an_index_and_a_dependency_may_name_it(sbatch, capfd
     assert main(["--json", "-N1:2", "--array=0-2", "--", "train"], client=lambda: slurm) == 0
     runs = json.loads(capfd.readouterr().out)["runs"]
     assert [each["job_id"] for each in runs] == [101, 102, 103]
+    told = [(Path(each["folder"]) / "array-job").exists() for each in runs]
+    assert told == [False, True, True], "the first one's first job finds out by itself"
+    assert (Path(runs[2]["folder"]) / "array-job").read_text() == "101\n"
     array = runs[0]["run"].removesuffix("_0")
     assert [each["run"] for each in runs] == [f"{array}_{n}" for n in range(3)]
     assert main(["--dependency", f"afterok:{array}", "job.sh"]) == 0

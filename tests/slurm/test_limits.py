@@ -12,6 +12,7 @@ from hpctools.slurm import limits, run
 from hpctools.slurm.limits import Account, Bounds, PartitionTimes, parse_limits, read_limits
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded"
+WEIGHTS = {"cpu": 8.33, "gres/gpu": 100.0}
 UNLIMITED = ("account nlp-lab-a", "account root")
 
 
@@ -42,13 +43,24 @@ def test_what_the_reference_site_gives_nlp1(release):
     assert found.grace["low"] == 60
     assert found.qos["critical"] == Bounds("QoS critical", user={"gres/gpu": 16}, jobs=4, minutes=1440)
     assert found.qos["elastic"] == Bounds("QoS elastic")
-    assert found.partitions["nlp"] == PartitionTimes(default=240, longest=2880)
-    assert found.partitions["dl"] == PartitionTimes(default=None, longest=1440)
+    weights = WEIGHTS if release == "26.05.5" else {**WEIGHTS, "gres/shard": 25.0}
+    assert found.partitions["nlp"] == PartitionTimes(240, 2880, weights)
+    assert found.partitions["dl"] == PartitionTimes(None, 1440, weights)
 
 
 def test_a_cluster_that_says_nothing_has_no_limits():
     found = parse_limits("x", dict.fromkeys(answers("22.05.8"), ""))
     assert (found.accounts, found.qos, found.partitions, found.account(None)) == ((), {}, {}, None)
+
+
+def test_minutes_that_may_be_used_come_with_those_that_were():
+    said = answers("22.05.8")
+    mine = "GrpTRESMins=cpu=N(358),billing=90000(2985.5),gres/gpu=6000(29)"
+    pattern = r"^(ClusterName=\S+ Account=nlp UserName= .*?)GrpTRESMins=\S+"
+    said["limits"] = re.sub(pattern, rf"\1{mine}", said["limits"], flags=re.MULTILINE)
+    _, lab, account, root = parse_limits("nlp1", said).accounts[0].bounds
+    assert (lab.used, root.used) == ({}, {})
+    assert account.used == {"billing": (90000, 2985.5), "gres/gpu": (6000, 29.0)}
 
 
 def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):

@@ -142,6 +142,49 @@ def test_a_shorter_limit_of_the_elastic_qos_is_that_of_replicas():
     assert replica_minutes(None) is None
 
 
+BUDGET = replace(ACCOUNT, used={"gres/gpu": (6000, 1200.0)})
+
+
+def test_a_baseline_that_costs_more_than_is_left_is_refused_with_what_can_be_paid():
+    """4,800 of 6,000 GPU minutes are left: 2 nodes of 4 GPUs may have them for 600 minutes."""
+    sizes = NodeSizes.between(2, 8)
+    request = Request(sizes, per_node={"gres/gpu": 4}, minutes=601, partitions=("dl",))
+    assert refusal(request, limits(account=BUDGET)) == (
+        "--nodes 2:8 will use at least 80.13 GPU hours in 601 minutes, with 2 nodes, and account dl has 80 "
+        "of 100 left (GrpTRESMins gres/gpu); give --time 600 or less, charge another account (--account), or "
+        "ask for more or a time after the next reset (--begin)"
+    )
+    check_allowance(replace(request, minutes=600), limits(account=BUDGET))
+    check_allowance(replace(request, begins_later=True), limits(account=BUDGET))
+    never = refusal(replace(request, begins_later=True, minutes=751), limits(account=BUDGET))
+    assert "has 100 of 100 left (GrpTRESMins gres/gpu); give --time 750 or less" in never
+    assert never.endswith("or ask for more")
+
+
+def test_a_budget_that_is_used_up_names_no_time():
+    known = limits(account=replace(ACCOUNT, used={"node": (100, 130.0)}))
+    told = refusal(Request(SIZES, minutes=1, partitions=("dl",)), known)
+    assert "account dl has 0 of 1.667 left (GrpTRESMins node); charge another account" in told
+
+
+def test_the_partition_s_usual_time_counts_when_none_is_asked_for():
+    request = Request(SIZES, per_node={"gres/gpu": 1}, partitions=("dl",))
+    times = {"dl": PartitionTimes(4801, None)}
+    assert "80.02 GPU hours in 4801 minutes" in refusal(request, limits(account=BUDGET, partitions=times))
+    check_allowance(request, limits(account=BUDGET))  # it has none: how long it will be is not known
+
+
+def test_billing_is_what_the_heaviest_of_the_known_counts_at_least():
+    """It is the sum of all, or the largest of them (PriorityFlags=MAX_TRES)."""
+    known = limits(
+        account=replace(ACCOUNT, used={"billing": (1000, 0.0)}),
+        partitions={"dl": PartitionTimes(None, None, {"cpu": 1.0, "gres/gpu": 10.0})},
+    )
+    request = Request(SIZES, per_node={"cpu": 8, "gres/gpu": 2}, minutes=50, partitions=("dl",))
+    check_allowance(request, known)
+    assert "will use at least 17 billing hours in 51 minutes" in refusal(replace(request, minutes=51), known)
+
+
 @given(
     st.sets(st.integers(1, 60), min_size=2, max_size=8).map(sorted),
     st.integers(1, 8),

@@ -151,16 +151,25 @@ def test_a_killed_agent_is_started_again(tmp_path, fake_programs):
     assert (done.returncode, done.stdout) == (5, b"0\n1\n2\n")
 
 
-@pytest.mark.parametrize("job", ["baseline", "replica"])
-def test_a_run_of_an_array_finds_its_index_in_the_environment(tmp_path, fake_programs, job):
-    (fake_programs / "srun").write_text('#!/bin/bash\necho "$SLURM_ARRAY_TASK_ID $WHO"\n')
+@pytest.mark.parametrize("known", [True, False])
+def test_a_run_of_an_array_finds_its_index_and_the_array_s_first_job_in_the_environment(
+    tmp_path, fake_programs, known
+):
+    """In all jobs of the run alike: the first run's first job is that of the array; others are told of it."""
+    (fake_programs / "srun").write_text('#!/bin/bash\necho "$SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $WHO"\n')
     values = {"SLURM_ARRAY_TASK_ID": "7", "WHO": "it's $me"}
-    if job == "baseline":
-        script = batch.baseline("r-1", str(tmp_path), "/bin/true", NodeSizes.between(1, 2), (), values)
-    else:
-        script = batch.replica("r-1", str(tmp_path), "/bin/true", values)
-    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_JOB_NUM_NODES="1")
-    assert done.stdout == b"7 it's $me\n"
+    nodes = NodeSizes.between(1, 2)
+    if known:
+        (tmp_path / batch.ARRAY_JOB).write_text("40\n")
+    scripts = [
+        batch.baseline("r-1", str(tmp_path), "/bin/true", nodes, (), values),
+        batch.replica("r-1", str(tmp_path), "/bin/true", values),
+        batch.baseline("r-1", str(tmp_path), "/bin/true", nodes, (), values),
+    ]
+    for number, script in enumerate(scripts):
+        environment = {"SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": str(50 + number)}
+        done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", **environment)
+        assert (done.stdout, done.stderr) == (b"40 7 it's $me\n" if known else b"50 7 it's $me\n", b"")
 
 
 def test_a_baseline_without_its_run_folder_ends_at_once(tmp_path, fake_programs):

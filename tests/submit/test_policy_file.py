@@ -126,6 +126,14 @@ def test_sizes(policy, sizes):
             ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
         ),
         (
+            "mode: restart\nelasticPolicy: {minReplicas: 1, maxReplicas: 2, mode: restart}\n",
+            [
+                f"p.yaml line {line}: {place}: is not known here; give it on the command line: hp-submit "
+                "--elastic-mode=live or restart (runPolicy.mode is another)"
+                for line, place in ((1, "mode"), (2, "elasticPolicy.mode"))
+            ],
+        ),
+        (
             "minReplicas: 1\n",
             ["p.yaml line 1: minReplicas: is not known here; it belongs under elasticPolicy:"],
         ),
