@@ -73,10 +73,9 @@ class Acting:
     def _have_baseline_relieved(self, node: str) -> None:
         """A job that loses a node is ended by Slurm, or keeps what is left of it: another one is needed."""
         run = self._run
-        jobs = {agent.job_id for agent in run.roster.agents_on(node) if agent.is_baseline}
-        if jobs - run.failing_baselines:
-            run.failing_baselines |= jobs
-            run.baseline_lost.set()
+        for agent in run.roster.agents_on(node):
+            if agent.is_baseline:
+                run.loses_baseline(agent.job_id)
 
     def restart_all(self) -> None:
         """End every worker, and begin again with what is on disk."""

@@ -22,6 +22,7 @@ from typing import Any
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
+from hpctools.elastic.job_fate import Fate, fate_of
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.processes import Workers
 from hpctools.elastic.protocol import Message
@@ -203,16 +204,17 @@ class Agent:
         return Coordinator(self._folder, self._client, self._place.job_id, term)
 
     async def _learn_why(self) -> None:
-        """The baseline job gets SIGTERM: it is cancelled or out of time, unless Slurm says that it runs."""
+        """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost."""
+        job_id = self._place.job_id
         try:
-            ask = asyncio.to_thread(self._client.jobs, ids=[self._place.job_id])
-            jobs = await asyncio.wait_for(ask, ASK_SECONDS)
+            ask = asyncio.to_thread(self._client.jobs, ids=[job_id])
+            fate = fate_of(job_id, await asyncio.wait_for(ask, ASK_SECONDS))
         except (HpctoolsError, asyncio.TimeoutError):
-            jobs = []
-        if any(job.state == "RUNNING" for job in jobs):
+            fate = Fate("was ended (SIGTERM), and Slurm does not say why")
+        if not fate.wanted:
             self._leave("departed")
             return
-        message = "the baseline job was ended (SIGTERM)"
+        message = f"baseline job {job_id} {fate.words}"
         with contextlib.suppress(ElasticError):
             self._folder.ask_to_end(Ending("cancelled", message))
         if self._succession.coordinator is not None:

@@ -1,26 +1,27 @@
-"""The run's baseline job: when Slurm lost it another one is submitted, when it was cancelled the run ends."""
+"""The run's baseline job: when Slurm lost it another one is submitted, when it was cancelled the run ends.
+
+What is left of a job in whose place another one came is given back: Slurm keeps all nodes of a job to its
+end, also those that were drained.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.peers import Outcome
-from hpctools.elastic.replica_jobs import another_baseline
+from hpctools.elastic.job_fate import fate_of
+from hpctools.elastic.peers import Agent, Outcome
+from hpctools.elastic.replica_jobs import another_baseline, is_replica, kept_off
 from hpctools.errors import HpctoolsError
-from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.client import RunClient
+from hpctools.slurm.types import Job
 
 LOOK_SECONDS = 2.0
 RETURN_SECONDS = 1.0
 LONGEST_BACKOFF = 60.0
-WANTED_END = {
-    "CANCELLED": "it was cancelled",
-    "TIMEOUT": "it ran out of time",
-    "DEADLINE": "its deadline came",
-}
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "COMPLETING")
 
 
 class Baseline:
@@ -28,12 +29,17 @@ class Baseline:
 
     Args:
         job_id: the last one that was submitted.
+        give_back: has an agent's workers leave at a step boundary, and the agent after them.
     """
 
-    def __init__(self, run: RunContext, client: SlurmClient, job_id: int) -> None:
+    def __init__(
+        self, run: RunContext, client: RunClient, job_id: int, give_back: Callable[[Agent], None]
+    ) -> None:
         self._run = run
         self._client = client
         self._job_id = job_id
+        self._give_back = give_back
+        self._without: frozenset[str] = frozenset()  # nodes that the job is known not to get
         self._failures = 0
         self._not_before = 0.0
         self._complaint = ""
@@ -41,13 +47,15 @@ class Baseline:
     async def keep(self) -> None:
         """Look after the job for ever."""
         while True:
-            # Its agents have a moment to come, or to come back.
-            await asyncio.sleep(RETURN_SECONDS)
+            if not self._is_failing():
+                # Its agents have a moment to come, or to come back.
+                await asyncio.sleep(RETURN_SECONDS)
             self._run.baseline_lost.clear()
             if self._is_failing():
                 await self._submit("loses a node")
             elif not self._is_there():
                 await self._look()
+            self._give_back_former()
             await _wait_at_most(self._run.baseline_lost, LOOK_SECONDS)
 
     async def cancel(self) -> None:
@@ -67,14 +75,36 @@ class Baseline:
         run = self._run
         return (
             self._job_id in run.failing_baselines
-            and any(self._agents())
+            and bool(self._agents())
             and not run.is_over
             and time.monotonic() >= self._not_before
         )
 
-    def _agents(self) -> list[str]:
+    def _agents(self) -> list[Agent]:
         agents = self._run.roster.agents.values()
-        return [each.name for each in agents if each.is_baseline and each.job_id == self._job_id]
+        return [each for each in agents if each.is_baseline and each.job_id == self._job_id]
+
+    def _give_back_former(self) -> None:
+        """Once all nodes of a job could train, those of the one whose place it took are not needed."""
+        agents = [each for each in self._run.roster.agents.values() if each.is_baseline]
+        former = [each for each in agents if each.job_id != self._job_id and not each.leaving]
+        if not former or self._run.is_over or not self._is_whole():
+            return
+        jobs = sorted({each.job_id for each in former})
+        ids = " and ".join(map(str, jobs))
+        self._run.warn(f"what is left of baseline job {ids} is given back: {self._job_id} has its place")
+        for agent in former:
+            self._give_back(agent)
+
+    def _is_whole(self) -> bool:
+        """Whether the job's nodes are all there and stay; in live mode, whether their workers could train."""
+        run, agents = self._run, [each for each in self._agents() if not each.leaving]
+        if len(agents) < run.spec.min_nodes:
+            return False
+        able = [
+            sum(run.membership.knows(each.name) for each in run.roster.workers_of(agent)) for agent in agents
+        ]
+        return run.restart is not None or min(able) >= run.spec.workers_per_node
 
     async def _look(self) -> None:
         """No agent of the job is there: find out what Slurm knows of it."""
@@ -83,13 +113,27 @@ class Baseline:
         except HpctoolsError as error:
             self._complain(f"cannot see the baseline job: {error}")
             return
-        state = next((job.state for job in jobs if job.id == self._job_id), "unknown to Slurm")
-        if state in WANTED_END:
-            self._run.end(
-                Outcome("cancelled", f"Slurm ended baseline job {self._job_id}: {WANTED_END[state]}")
-            )
-        elif state not in ALIVE and not self._run.is_over and not self._is_there():
-            await self._submit(f"is lost ({state})")
+        fate = fate_of(self._job_id, jobs)
+        if fate.lost:
+            if not self._is_there():
+                await self._submit(fate.words)
+        elif fate.wanted and not fate.ending:  # of one that is being ended more is known soon
+            self._run.end(Outcome("cancelled", f"baseline job {self._job_id} {fate.words}"))
+        else:
+            await self._keep_off_excluded(next((job for job in jobs if job.id == self._job_id), None))
+
+    async def _keep_off_excluded(self, job: Job | None) -> None:
+        """A job that waits might get a node that was excluded since; it keeps its place in the queue."""
+        excluded = self._run.replicas.excluded
+        if job is None or job.state != "PENDING" or excluded <= self._without:
+            return
+        nodes = kept_off(self._run.spec.baseline_options, excluded)
+        try:
+            await asyncio.to_thread(self._client.exclude, job.id, nodes)
+        except HpctoolsError as error:
+            self._complain(f"baseline job {job.id} waits and may get {' '.join(sorted(excluded))}: {error}")
+            return
+        self._without = excluded
 
     async def _submit(self, fate: str) -> None:
         spec, run = self._run.spec, self._run
@@ -98,19 +142,30 @@ class Baseline:
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
-        options = another_baseline(spec, run.replicas.end_if_begun, time.time(), run.replicas.excluded)
+        excluded = run.replicas.excluded
+        options = another_baseline(spec, run.replicas.end_if_begun, time.time(), excluded)
         script = Path(spec.baseline_script)
         try:
-            job_id = await asyncio.to_thread(self._client.submit, options, script)
+            left = await asyncio.to_thread(self._left_behind)
+            job_id = left or await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:
             self._complain(f"cannot submit a new baseline job: {error}")
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
-        self._job_id = job_id
+        self._job_id, self._without = job_id, frozenset() if left else excluded
         self._complaint = ""
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
         run.journal.event("submitted", role="baseline", job_id=job_id)
+
+    def _left_behind(self) -> int | None:
+        """A job that a coordinator before us submitted as it was replaced, and so could not note."""
+        spec, found = self._run.spec, self._client.jobs(user=self._run.spec.user)
+        later = [job for job in found if job.id > self._job_id and job.comment == f"hp-run:{spec.id}"]
+        return max(
+            (job.id for job in later if not is_replica(job, spec) and fate_of(job.id, [job]).alive),
+            default=None,
+        )
 
     def _complain(self, message: str) -> None:
         """Once, not at every attempt."""

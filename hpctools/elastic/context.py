@@ -116,6 +116,12 @@ class RunContext:
         """End the run because it cannot go on."""
         self.end(Outcome("failed", reason, code))
 
+    def loses_baseline(self, job_id: int) -> None:
+        """A baseline job loses a node, or all: another one is to be submitted before that."""
+        if job_id not in self.failing_baselines:
+            self.failing_baselines.add(job_id)
+            self.baseline_lost.set()
+
     def warn(self, message: str) -> None:
         """Something that a person should know."""
         self.journal.event("warning", message=message)

@@ -72,10 +72,12 @@ class Coordinator:
         )
         self._run = run
         self._term = term
-        self._baseline = Baseline(run, fenced, baseline_job)
         watching = Watching(run, _watchers(run, client), self.act)
         exits = Exits(run)
         hearing = Hearing(run, exits, watching)
+        self._baseline = Baseline(
+            run, fenced, baseline_job, lambda agent: hearing.leaves(agent, "departed", time.monotonic())
+        )
         self._watching = watching
         self._connections = Connections(run, hearing, exits)
         self._acting = Acting(run, hearing, exits, self._connections)

@@ -66,6 +66,11 @@ class FencedClient:
         self._check()
         self._client.shorten(job_id, minutes)
 
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """As RunClient.exclude."""
+        self._check()
+        self._client.exclude(job_id, nodes)
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

@@ -109,6 +109,8 @@ class Hearing:
             return
         agent.leaving, agent.reason = True, reason
         run = self._run
+        if agent.is_baseline and reason == "departed":
+            run.loses_baseline(agent.job_id)
         if run.restart is not None:
             run.restart.leaving(agent, seconds)
             return

@@ -131,9 +131,13 @@ def _within(options: Sequence[str], minutes: int) -> int:
     return min([minutes, *own[-1:]])
 
 
+def kept_off(options: Sequence[str], excluded: Collection[str]) -> tuple[str, ...]:
+    """What a job must not get: host lists that its options exclude, and the names of excluded nodes."""
+    return (*_given(options, "exclude"), *sorted(excluded))
+
+
 def _exclusion(options: Sequence[str], excluded: Collection[str]) -> tuple[str, ...]:
-    nodes = [*_given(options, "exclude"), *sorted(excluded)]
-    return (f"--exclude={','.join(nodes)}",) if excluded else ()
+    return (f"--exclude={','.join(kept_off(options, excluded))}",) if excluded else ()
 
 
 def _given(options: Sequence[str], name: str) -> list[str]:

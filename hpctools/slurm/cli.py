@@ -27,6 +27,8 @@ SILENCE = re.compile(
 )
 # "Invalid user id" is what 22.05 says to a user who updates a node (measured).
 _DENIED = re.compile(r"Access/permission denied|Invalid user id|Operation not permitted", re.IGNORECASE)
+# What slurm_strerror says of ESLURM_ALREADY_DONE, ESLURM_JOB_FINISHED and ESLURM_INVALID_JOB_ID.
+_JOB_HAS_ENDED = r"already (completing or completed|finished)|Invalid job id"
 _OTHER_RELEASE = re.compile(r"Incompatible versions of client and server|Unsupported.*protocol version", re.I)
 
 
@@ -57,8 +59,15 @@ class CommandClient:
         try:
             _run(["scontrol", "update", f"jobid={job_id}", f"timelimit={minutes}"], CHANGE_SECONDS)
         except CommandError as error:
-            # What slurm_strerror says of ESLURM_ALREADY_DONE, ESLURM_JOB_FINISHED and ESLURM_INVALID_JOB_ID.
-            if not re.search(r"already (completing or completed|finished)|Invalid job id", error.stderr_tail):
+            if not re.search(_JOB_HAS_ENDED, error.stderr_tail):
+                raise
+
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Have a job that waits not get some nodes; see RunClient."""
+        try:
+            _run(["scontrol", "update", f"jobid={job_id}", f"excnodelist={','.join(nodes)}"], CHANGE_SECONDS)
+        except CommandError as error:
+            if not re.search(rf"no longer pending execution|{_JOB_HAS_ENDED}", error.stderr_tail):
                 raise
 
     def jobs(

@@ -50,6 +50,16 @@ class RunClient(SlurmClient, Protocol):
         """Lower a job's time limit; users may not raise it. A job that has ended is not an error."""
         ...
 
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Have a job that waits not get some nodes; they take the place of those that it was not to get.
+
+        A job that has begun or ended is not an error: it has its nodes.
+
+        Args:
+            nodes: names or host lists.
+        """
+        ...
+
 
 class SlurmAdministration(SlurmClient, Protocol):
     """The cluster, seen by who runs it: controller and slurmdbd.

@@ -46,6 +46,10 @@ class NativeClient:
         """Lower a job's time limit with scontrol; see RunClient."""
         self._commands.shorten(job_id, minutes)
 
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Have a job that waits not get some nodes, with scontrol; see RunClient."""
+        self._commands.exclude(job_id, nodes)
+
     def config(self) -> Mapping[str, str]:
         """What slurmctld runs with, from scontrol: pyslurm has four of its settings."""
         return self._commands.config()

@@ -45,6 +45,10 @@ class FolderSlurm:
         """Jobs of the folder have no limits."""
         self._answer()
 
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Jobs of the folder get nodes that were never there before."""
+        self._answer()
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:
@@ -91,6 +95,7 @@ class FolderSlurm:
             partition=values.get("partition", "gpu"),
             qos=values.get("qos", "elastic"),
             state=values["state"],
+            reason=values.get("reason", "None"),
             nodes=tuple(values.get("nodes", ())),
             comment=values.get("comment", ""),
         )

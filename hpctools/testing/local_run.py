@@ -109,6 +109,13 @@ class LocalRun:
             agent.kill()
         self._write(self._baseline_job, state, "baseline")
 
+    def lose_node(self) -> None:
+        """The last node of the present baseline job dies, and Slurm ends the rest of the job for that."""
+        self.baseline[-1].kill()
+        self._write(self._baseline_job, "COMPLETING", "baseline", reason="NodeDown")
+        for agent in self.baseline[:-1]:
+            agent.send_signal(signal.SIGTERM)
+
     def cancel_baseline(self) -> None:
         """What scancel does to the present baseline job."""
         self._write(self._baseline_job, "CANCELLED", "baseline")
@@ -146,12 +153,15 @@ class LocalRun:
         self._nodes += 1
         return f"n{self._nodes}"
 
-    def _write(self, job_id: int, state: str, role: str, nodes: Sequence[str] = ()) -> None:
+    def _write(
+        self, job_id: int, state: str, role: str, nodes: Sequence[str] = (), reason: str = "None"
+    ) -> None:
         comment = f"hp-run:{self.spec.id}"
         self._slurm.write(
             job_id,
             {
                 "state": state,
+                "reason": reason,
                 "nodes": list(nodes),
                 "comment": comment,
                 "user": self.spec.user,

@@ -42,6 +42,7 @@ class FakeSlurm:
         queue: jobs by id; tests change it to let jobs start and end.
         submitted: every accepted script, in order.
         cancelled: every id that was ever cancelled, in order.
+        excluded: what waiting jobs were told not to get, by id.
         failure: raised by every method when set: the controller is down, or refuses.
         on_submit: called with each job after it was accepted, for example to interrupt there.
     """
@@ -54,6 +55,7 @@ class FakeSlurm:
     queue: dict[int, Job] = field(default_factory=dict)
     submitted: list[Submitted] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
+    excluded: dict[int, tuple[str, ...]] = field(default_factory=dict)
     failure: HpctoolsError | None = None
     on_submit: Callable[[Job], None] | None = None
 
@@ -81,6 +83,11 @@ class FakeSlurm:
         self._answer()
         if job_id in self.queue:
             self.queue[job_id] = replace(self.queue[job_id], time_limit=minutes)
+
+    def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Note what a job that waits must not get."""
+        self._answer()
+        self.excluded[job_id] = tuple(nodes)
 
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()

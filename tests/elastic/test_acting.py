@@ -249,7 +249,8 @@ def test_a_node_that_the_run_needs_is_prepared_for(tmp_path: Path) -> None:
 
     async def act() -> None:
         scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        keeping = asyncio.ensure_future(Baseline(scene.run, slurm, 0).keep())
+        keeper = Baseline(scene.run, slurm, 0, lambda agent: None)
+        keeping = asyncio.ensure_future(keeper.keep())
         for _ in range(2):
             scene.acting.act(Prepare("n0", 100.0, "why"))
         save = {"kind": "save", "why": "why", "urgent": False, "seconds": 100.0}

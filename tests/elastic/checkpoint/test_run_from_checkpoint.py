@@ -92,7 +92,7 @@ def test_what_waits_and_what_is_cancelled_is_saved_and_goes_on_elsewhere(
     (_, saved) = old.events("saved")
     assert waiting.detail["worker"] == "b1.0.0"
     assert waiting.detail["why"] == "fewer workers are left than the least"
-    assert saved.detail["why"] == "the baseline job was ended (SIGTERM)"
+    assert saved.detail["why"] == "baseline job 1 was cancelled (scancel)"
     assert saved.detail["step"] == old.committed()[-1]["step"]
     assert not [each for each in old.events("warning") if "begins again" in each.detail["message"]]
     from_it = {**never, "resumeFrom": str(old.folder.path)}

@@ -1,0 +1,186 @@
+"""The keeper of the baseline job beside a Slurm in memory: who takes its place, and what goes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_acting import SPEC, Scene, Wire
+
+from hpctools.elastic import baseline as module
+from hpctools.elastic.baseline import Baseline
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.forming import Member
+from hpctools.elastic.peers import Agent, Worker
+from hpctools.testing.slurm import FakeSlurm
+
+Check = Callable[["Rig"], Awaitable[None]]
+
+
+class Rig:
+    """A run whose baseline job 101 has the node n0, beside two replicas; its keeper looks all the time."""
+
+    def __init__(self, tmp_path: Path, **more: Any) -> None:
+        script = tmp_path / "b.sh"
+        script.write_text("#!/bin/sh\n")
+        options = ("--nodes=1", "--exclude=n8")
+        spec = replace(SPEC, baseline_script=str(script), baseline_options=options, **more)
+        self.slurm = FakeSlurm()
+        self.job = self.slurm.submit(options, script)
+        self.scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        self.run = self.scene.run
+        self.run.roster.agents["b0"].job_id = self.job
+        self.given_back: list[str] = []
+        self.keeper = Baseline(self.run, self.slurm, self.job, self._give_back)
+
+    def _give_back(self, agent: Agent) -> None:
+        agent.leaving = True
+        self.given_back.append(agent.name)
+
+    def lose_agents(self) -> None:
+        """The baseline's agents are gone."""
+        del self.run.roster.agents["b0"]
+
+    def arrive(self, job_id: int, node: str = "n5") -> None:
+        """The agent of another baseline job, with a worker that is not ready yet."""
+        name = f"b{job_id}"
+        order = (1, job_id, 0)
+        self.run.roster.agents[name] = Agent(Wire(), name, order, node, job_id, is_baseline=True, seen=0.0)  # type: ignore[arg-type]
+        worker = f"{name}.0.0"
+        self.run.roster.workers[worker] = Worker(Wire(), worker, name, 0.0)  # type: ignore[arg-type]
+
+    def is_ready(self, job_id: int) -> None:
+        """Its worker could train."""
+        self.run.membership._ready[f"b{job_id}.0.0"] = Member((1, job_id, 0, 0, 0))
+
+    def warnings(self) -> list[str]:
+        events = self.run.folder.events()
+        return [str(each.detail["message"]) for each in events if each.event == "warning"]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(look(), 10)
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(module, "RETURN_SECONDS", 0.01)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+
+    def keep(check: Check, **more: Any) -> None:
+        async def scene() -> None:
+            rig = Rig(tmp_path, **more)
+            keeping = asyncio.ensure_future(rig.keeper.keep())
+            try:
+                await check(rig)
+            finally:
+                keeping.cancel()
+
+        asyncio.run(scene())
+
+    return keep
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "message"),
+    [
+        ("CANCELLED", "None", "baseline job 101 was cancelled (scancel)"),
+        ("TIMEOUT", "TimeLimit", "baseline job 101 ran out of time (--time)"),
+    ],
+)
+def test_a_job_that_somebody_ended_ends_the_run_and_says_how(
+    keep: Callable[..., None], state: str, reason: str, message: str
+) -> None:
+    async def check(rig: Rig) -> None:
+        rig.slurm.change(rig.job, state="COMPLETING", reason=reason)
+        rig.lose_agents()
+        await asyncio.sleep(0.1)
+        assert not rig.run.ended.done(), "more is known when it has ended"
+        rig.slurm.change(rig.job, state=state, reason=reason)
+        outcome = await asyncio.wait_for(rig.run.ended, 10)
+        assert (outcome.state, outcome.message) == ("cancelled", message)
+        assert len(rig.slurm.submitted) == 1
+
+    keep(check)
+
+
+@pytest.mark.parametrize(("state", "reason"), [("COMPLETING", "NodeDown"), ("NODE_FAIL", "NodeDown")])
+def test_a_lost_job_is_replaced_also_while_slurm_still_cleans_up(
+    keep: Callable[..., None], state: str, reason: str
+) -> None:
+    async def check(rig: Rig) -> None:
+        rig.slurm.change(rig.job, state=state, reason=reason)
+        rig.lose_agents()
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        assert not rig.run.ended.done()
+
+    keep(check)
+
+
+def test_a_job_whose_agents_leave_is_replaced_before_they_are_gone(keep: Callable[..., None]) -> None:
+    """Of a run without replicas nobody could do it later."""
+
+    async def check(rig: Rig) -> None:
+        rig.scene.hearing.leaves(rig.run.roster.agents["b0"], "departed", 0.0)
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        await asyncio.sleep(0.1)
+        assert len(rig.slurm.submitted) == 2
+        assert rig.warnings() == ["baseline job 101 loses a node; 102 takes its place"]
+
+    keep(check)
+
+
+def test_a_job_that_waits_is_kept_off_nodes_that_are_excluded_later(keep: Callable[..., None]) -> None:
+    async def check(rig: Rig) -> None:
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        rig.lose_agents()
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        assert rig.slurm.submitted[1].options.count("--exclude=n8") == 1
+        rig.run.replicas.exclude("n7")
+        await until(lambda: rig.slurm.excluded)
+        rig.run.replicas.exclude("n3")
+        await until(lambda: rig.slurm.excluded == {102: ("n8", "n3", "n7")})
+        rig.slurm.change(102, state="RUNNING", nodes=("n4",))
+        rig.run.replicas.exclude("n6")
+        await asyncio.sleep(0.1)
+        assert rig.slurm.excluded == {102: ("n8", "n3", "n7")}, "it has its nodes"
+
+    keep(check)
+
+
+def test_what_is_left_of_a_job_goes_back_when_all_of_the_next_one_could_train(
+    keep: Callable[..., None],
+) -> None:
+    async def check(rig: Rig) -> None:
+        rig.run.loses_baseline(rig.job)
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        rig.arrive(102)
+        await asyncio.sleep(0.1)
+        assert rig.given_back == []
+        rig.is_ready(102)
+        await until(lambda: rig.given_back)
+        await asyncio.sleep(0.1)
+        assert rig.given_back == ["b0"]
+        assert rig.warnings()[-1] == "what is left of baseline job 101 is given back: 102 has its place"
+
+    keep(check)
+
+
+def test_what_is_left_of_a_job_stays_while_the_next_one_has_too_few_nodes(keep: Callable[..., None]) -> None:
+    async def check(rig: Rig) -> None:
+        rig.run.loses_baseline(rig.job)
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        rig.arrive(102)
+        rig.is_ready(102)
+        await asyncio.sleep(0.1)
+        assert rig.given_back == []
+
+    keep(check, min_nodes=2)
