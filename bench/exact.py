@@ -1,9 +1,11 @@
 """Same result and no price: random histories of resizes and crashes, and fast mode beside plain DDP.
 
-    python bench/exact.py [--quick] [--check]
+    ./dev bench exact [--quick] [--check]
 
-In each history the workers of a run come, are preempted and are killed at random steps (bench/histories.py);
-losses, weights and the ledger of samples are compared, to the bit, with those of one undisturbed process.
+In each history workers, agents, the coordinator and the baseline of a run come, are preempted, killed and
+frozen at random steps, and it begins again from a checkpoint (bench/lives.py); losses, weights and the ledger
+of samples are compared with those of one undisturbed process: to the bit in exact mode, but for rounding
+in fast mode.
 
 Fast mode and DistributedDataParallel train the same model of 5 million parameters in turn in the same
 processes, so that whatever else the machine does meets both; the ratio is that of the steps per second over
@@ -17,15 +19,19 @@ import json
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.histories import PROGRAMS, History, all_lone, history, options_of, zygote
+from bench.course import say, until_ctrl_c
+from bench.histories import PROGRAMS, History, all_lone, history, kind_of, zygote
+from bench.lives import THEMES
 from bench.report import Goal, report
 from hpctools.testing.local_run import LocalRun
 
@@ -34,6 +40,8 @@ LIMIT_SECONDS = 180.0
 POLL_SECONDS = 0.05
 FAST_OVER_DDP = 0.97
 STEPS = 10
+HISTORIES, QUICK_HISTORIES = 63, 12
+"""50 of 63 are in exact mode."""
 SETTINGS = ((2, 0.0), (2, 0.004), (4, 0.0), (4, 0.008))
 """Processes, and seconds of sleep per sample, which stand for a device that computes."""
 
@@ -74,7 +82,7 @@ class Beside:
 
 def beside(processes: int, delay: float, blocks: int) -> Beside:
     """Measure one setting."""
-    with tempfile.TemporaryDirectory(prefix="bench-exact-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-exact-", ignore_cleanup_errors=True) as folder:
         base = Path(folder)
         out = base / "out"
         out.mkdir()
@@ -90,44 +98,73 @@ def beside(processes: int, delay: float, blocks: int) -> Beside:
     return Beside(processes, delay, ours, theirs)
 
 
-def histories(count: int) -> list[History]:
-    """Live through so many random histories, a few at a time."""
-    with zygote() as command, tempfile.TemporaryDirectory(prefix="bench-exact-") as folder:
-        base = Path(folder)
+def histories(count: int, found: list[History]) -> None:
+    """Live through so many random histories, a few at a time; each is added when it is through."""
+    folder = tempfile.TemporaryDirectory(prefix="bench-exact-", ignore_cleanup_errors=True)
+    with folder, zygote() as command, ThreadPoolExecutor(AT_A_TIME) as pool:
+        base, stop = Path(folder.name), threading.Event()
         lone = all_lone(command, base)
-
-        def one(seed: int) -> History:
-            found = history(seed, command, base / str(seed), lone[options_of(seed)])
-            sizes = ", ".join(map(str, found.sizes))
-            print(
-                f"{seed}: {'; '.join(found.events)}: {sizes} workers {found.problems or ''}", file=sys.stderr
-            )
-            return found
-
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            return list(pool.map(one, range(count)))
+        lives = [pool.submit(history, seed, command, base / str(seed), lone, stop) for seed in range(count)]
+        try:
+            for life in as_completed(lives):
+                found.append(life.result())
+                say(f"{len(found):2} of {count}: {found[-1]}")
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
-def rows_of(found: list[History]) -> list[dict[str, object]]:
-    """A line for each kind of data set."""
-    by_kind: dict[tuple[str, ...], list[History]] = {}
-    for each in found:
-        by_kind.setdefault(options_of(each.seed), []).append(each)
-    return [
-        {
-            "what": f"histories, {kind[1]} data, {kind[3]} loading processes",
-            "count": len(some),
-            "ours": _events(some),
-            "theirs": f"{sum(each.samples for each in some)} samples",
-            "result": f"{sum(not each.problems for each in some)} equal to the bit",
-        }
-        for kind, some in by_kind.items()
-    ]
+def history_rows(found: Sequence[History]) -> list[dict[str, object]]:
+    """A line for each kind of training."""
+    kinds = dict.fromkeys(kind_of(each.seed) for each in found)
+    return [_history_row([each for each in found if kind_of(each.seed) == kind]) for kind in kinds]
 
 
-def _events(some: list[History]) -> str:
-    kinds = Counter(event.rpartition(" ")[0] for each in some for event in each.events)
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+def _history_row(some: Sequence[History]) -> dict[str, object]:
+    done = Counter(each.kind for life in some for each in life.done)
+    return {
+        "what": f"histories, {kind_of(some[0].seed)}",
+        "count": len(some),
+        "ours": ", ".join(f"{count} {kind}" for kind, count in sorted(done.items())),
+        "theirs": f"{sum(each.samples for each in some)} samples",
+        "result": f"{sum(not each.problems for each in some)} the same",
+    }
+
+
+def history_goals(found: Sequence[History]) -> list[Goal]:
+    """What was promised of histories."""
+    goals = []
+    for mode, name in (("exact", "equal to the bit"), ("fast", "with every sample once")):
+        some = [each for each in found if kind_of(each.seed).mode == mode]
+        same = sum(not each.problems for each in some)
+        goals.append(Goal(f"histories in {mode} mode {name}", same, "histories", ">=", len(some)))
+    missing = set(THEMES) - {each.kind for life in found for each in life.done}
+    goals.append(Goal("kinds of events that no history had", len(missing), "kinds", "<=", 0))
+    for event in ("takeover", "resumed"):
+        count = sum(each.events.get(event, 0) for each in found)
+        goals.append(Goal(f"events `{event}` in them", count, "events", ">=", 1))
+    return goals
+
+
+def beside_goal(measured: Beside) -> Goal:
+    """What was promised of fast mode in one setting."""
+    return Goal(f"fast_over_ddp_{measured.name}", measured.ratio, "x", ">=", FAST_OVER_DDP)
+
+
+@dataclass
+class Found:
+    """What was measured until now."""
+
+    lives: list[History] = field(default_factory=list)
+    beside: list[Beside] = field(default_factory=list)
+
+
+def measure(found: Found, count: int, blocks: int) -> None:
+    """Fast mode beside DDP, and then the histories."""
+    for setting in SETTINGS:
+        found.beside.append(beside(*setting, blocks))
+        say(f"{found.beside[-1].name}: {found.beside[-1].ratio:.3f} of DDP's steps per second")
+    histories(count, found.lives)
 
 
 def main() -> int:
@@ -138,19 +175,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer histories and steps")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
     arguments = parser.parse_args()
-    count, blocks = (12, 5) if arguments.quick else (52, 15)
-    measured = [beside(*setting, blocks) for setting in SETTINGS]
-    found = histories(count)
-    equal = sum(not each.problems for each in found)
-    goals = [Goal("histories_equal_to_the_bit", equal, "histories", ">=", count)]
-    goals += [
-        Goal(
-            f"fast_over_ddp_{each.processes}_processes_{each.delay * 1000:g}_ms", each.ratio, "x", ">=", 0.97
-        )
-        for each in measured
-    ]
-    rows = rows_of(found) + [each.row() for each in measured]
-    return report("exact", rows, goals, check=arguments.check)
+    found = Found()
+    with until_ctrl_c() as course:
+        measure(found, *((QUICK_HISTORIES, 5) if arguments.quick else (HISTORIES, 15)))
+    rows = history_rows(found.lives) + [each.row() for each in found.beside]
+    goals = history_goals(found.lives) + [beside_goal(each) for each in found.beside]
+    return report("exact", rows, goals, check=arguments.check, complete=course.complete)
 
 
 if __name__ == "__main__":

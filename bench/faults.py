@@ -3,11 +3,12 @@
     ./dev bench faults [--quick] [--check] [--rig cluster|local] [--minutes M] [--only PART]
 
 Three parts. `each`: kill -9 of a worker, an agent, a slurmd, the node that coordinates (slurmd, step daemons
-and all processes at once), and of all nodes of the baseline; after each the run comes back to its full size
-before the next. `storm`: 62 faults in 30 minutes at random replicas; fewer minutes have as many fewer.
+and all processes at once), and of all nodes of the baseline, and SIGSTOP of a worker and an agent; after each
+the run comes back to its full size before the next. `storm`: 62 faults of all these kinds in 30 minutes,
+mostly of workers and agents; fewer minutes have as many fewer; dead nodes come back after 8 s.
 `around`: slurmctld stopped while a resize is on its way, and a shared file system that stands still.
 The stop is the longest time without the end of a step after a fault, beyond a normal step. Of every sample is
-known by which steps it was fed and committed.
+known by which steps it was fed and committed, and when: each fault may repeat one step, the one in flight.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from bench import rigs, steps
+from bench import rigs, steps, strikes
+from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from hpctools.sandbox import process
 
@@ -33,8 +36,17 @@ STORM_FAULTS, STORM_MINUTES, KEPT = 62, 30.0, 0.95
 QUICK_MINUTES = 3.0
 CALM_SECONDS = 15.0
 WATCH_SECONDS = 12.0
+MEND_SECONDS = 8.0
 FROZEN_SECONDS = 8.0
-LIMITS = {"worker": 3.0, "agent": 3.0, "slurmd": 3.0, "coordinator's node": 10.0, "baseline": 10.0}
+LIMITS = {
+    "worker": 3.0,
+    "agent": 3.0,
+    "slurmd": 3.0,
+    "frozen worker": 4.0,  # it is noticed within 3 s, and then recovered from
+    "frozen agent": 4.0,
+    "coordinator's node": 10.0,
+    "baseline": 10.0,
+}
 PARTS = ("each", "storm", "around")
 
 
@@ -52,76 +64,106 @@ class Fault:
     whole: float | None
 
 
+@dataclass(frozen=True)
+class Books:
+    """What became of a run's samples.
+
+    Attributes:
+        part: of the bench.
+        repeated: of each fault, its kind and how many steps were begun again because of it.
+    """
+
+    part: str
+    audit: steps.Audit
+    repeated: tuple[tuple[str, int], ...]
+
+    @property
+    def worst(self) -> tuple[str, int]:
+        """The fault that had the most steps begun again."""
+        return max(self.repeated, key=lambda fault: fault[1])
+
+
 @dataclass
 class Found:
     """What was measured.
 
     Attributes:
         kept: of the throughput of calm times, in the storm; None when there was none.
-        storm: faults in it.
+        storm: kinds of its faults.
         around: seconds of the stop, by what stood still.
-        audits: of each run, with the number of faults in it.
+        books: of each run.
     """
 
     faults: list[Fault] = field(default_factory=list)
     kept: float | None = None
-    storm: int = 0
+    storm: list[str] = field(default_factory=list)
     minutes: float = 0.0
     around: dict[str, float] = field(default_factory=dict)
-    audits: list[tuple[steps.Audit, int]] = field(default_factory=list)
+    books: list[Books] = field(default_factory=list)
 
 
 def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
     """One fault after the other, of each kind."""
+    draw, begun = random.Random(2), []  # noqa: S311
     for kind in kinds:
         _await_whole(rig)
         time.sleep(CALM_SECONDS / 3)
         begin = time.monotonic()
-        KINDS[kind](rig)
+        mend = strikes.KINDS[kind](rig, draw)
+        begun.append((kind, begin))
         struck = time.monotonic()
         time.sleep(WATCH_SECONDS)
         ends = steps.read(rig.logs)
         normal = steps.normal_step(ends, begin - CALM_SECONDS / 3, begin)
         stop = max(0.0, steps.longest_gap(ends, begin, struck + WATCH_SECONDS) - normal)
-        _heal(rig)
+        mend()
         fault = Fault(kind, stop, _seconds_until_whole(rig, begin))
         found.faults.append(fault)
         say(f"{kind}: {stop:.2f} s without a step, whole again after {fault.whole} s")
-    found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), len(kinds)))
+    found.books.append(books_of(rig, "each", begun))
 
 
-def storm(rig: rigs.Rig, minutes: float, found: Found) -> None:
-    """Faults at random replicas, at the rate of 62 in 30 minutes."""
+def storm(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found) -> None:
+    """Faults of all kinds, at the rate of 62 in 30 minutes."""
     _await_whole(rig)
     count = max(1, round(STORM_FAULTS * minutes / STORM_MINUTES))
     calm = time.monotonic()
     time.sleep(CALM_SECONDS)
     begin, draw = time.monotonic(), random.Random(1)  # noqa: S311
-    for moment in moments(count, 60 * minutes, draw):
-        time.sleep(max(0.0, begin + moment - time.monotonic()))
-        _strike(rig, draw)
-    time.sleep(max(0.0, begin + 60 * minutes - time.monotonic()))
+    begun = []
+    kinds = strikes.deal(count, shares, draw)
+    for kind, moment in zip(kinds, moments(count, 60 * minutes, draw), strict=True):
+        _sleep_until(begin + moment)
+        begun.append((kind, time.monotonic()))
+        say(f"{begun[-1][1] - begin:6.1f} s: {kind}")
+        mend = strikes.KINDS[kind](rig, draw)
+        _sleep_until(begun[-1][1] + MEND_SECONDS)
+        mend()
+    _sleep_until(begin + 60 * minutes)
     end = time.monotonic()
     ends = steps.read(rig.logs)
     rate = 1 / steps.normal_step(ends, calm, begin)
     found.kept = steps.completed(ends, begin, end) / (rate * (end - begin))
-    found.storm, found.minutes = count, minutes
-    found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), count))
+    found.storm, found.minutes = kinds, minutes
+    found.books.append(books_of(rig, "storm", begun))
+
+
+def books_of(rig: rigs.Rig, part: str, begun: Sequence[tuple[str, float]]) -> Books:
+    """A run's samples; faults by kind and when they began."""
+    lines = list(steps.ledger(rig.logs))
+    again = steps.repeats(lines, [moment for _, moment in begun])
+    repeated = tuple((kind, len(each)) for (kind, _), each in zip(begun, again, strict=True))
+    return Books(part, steps.audit(lines, SAMPLES, BATCH), repeated)
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def moments(count: int, seconds: float, draw: random.Random) -> list[float]:
     """When faults happen: one in each of as many equal spans, at a random time of its first half."""
     span = seconds / count
     return [span * (place + draw.random() / 2) for place in range(count)]
-
-
-def _strike(rig: rigs.Rig, draw: random.Random) -> None:
-    """kill -9 of a replica's worker, or of all of a replica."""
-    victims = [each for each in rig.processes() if not each.baseline]
-    if victims:
-        victim = draw.choice(sorted(victims, key=lambda each: (each.kind, each.node)))
-        say(f"kill -9 of the {victim.kind} on {victim.node}")
-        rigs.kill(victim.pid)
 
 
 def around(rig: rigs.Cluster, found: Found) -> None:
@@ -159,7 +201,7 @@ def slow_storage(found: Found) -> None:
         stop = max(0.0, steps.longest_gap(ends, begin, thawed + WATCH_SECONDS) - normal)
         found.around[f"run folder's storage frozen {FROZEN_SECONDS:g} s"] = stop
         _await_whole(rig)
-        found.audits.append((steps.audit(steps.ledger(rig.logs), SAMPLES, BATCH), 1))
+        found.books.append(books_of(rig, "around", [("storage", begin)]))
 
 
 def _agents(rig: rigs.Rig) -> int:
@@ -189,75 +231,27 @@ def _seconds_until_whole(rig: rigs.Rig, begin: float) -> float | None:
     return again()
 
 
-def _heal(rig: rigs.Rig) -> None:
-    if isinstance(rig, rigs.Cluster):
-        rig.heal()
-
-
-def _kill_worker(rig: rigs.Rig) -> None:
-    rigs.kill(next(each.pid for each in rig.processes() if each.kind == "worker" and not each.baseline))
-
-
-def _kill_agent(rig: rigs.Rig) -> None:
-    rigs.kill(next(each.pid for each in rig.processes() if each.kind == "agent" and not each.baseline))
-
-
-def _kill_slurmd(rig: rigs.Rig) -> None:
-    """That of a replica's node: its job goes on under its step's daemon."""
-    assert isinstance(rig, rigs.Cluster)
-    node = next(each.node for each in rig.processes() if each.kind == "agent" and not each.baseline)
-    process.send(rig.daemon(f"slurmd-{node}"), signal.SIGKILL)
-
-
-def _kill_coordinator(rig: rigs.Rig) -> None:
-    """The node whose agent is the coordinator dies as a whole."""
-    address = rig.folder.coordinator()
-    assert address is not None
-    agents = [each for each in rig.processes() if each.kind == "agent"]
-    chosen = next((each for each in agents if _listens(each.pid, address.port)), agents[0])
-    if isinstance(rig, rigs.Cluster):
-        rig.kill_node(chosen.node)
-    elif isinstance(rig, rigs.Local) and chosen.baseline:
-        rig.lose_baseline()
-    else:
-        rigs.kill(chosen.pid)
-
-
-def _kill_baseline(rig: rigs.Rig) -> None:
-    """All nodes of the baseline die at once."""
-    if isinstance(rig, rigs.Local):
-        rig.lose_baseline()
-        return
-    assert isinstance(rig, rigs.Cluster)
-    for node in {each.node for each in rig.processes() if each.baseline}:
-        rig.kill_node(node)
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether a process has a listening TCP socket at a port (proc(5), /proc/PID/net/tcp)."""
-    return port in rigs.listening(pid)
-
-
-KINDS: dict[str, Callable[[rigs.Rig], None]] = {
-    "worker": _kill_worker,
-    "agent": _kill_agent,
-    "slurmd": _kill_slurmd,
-    "coordinator's node": _kill_coordinator,
-    "baseline": _kill_baseline,
-}
-
-
 def rows(found: Found) -> Iterator[dict[str, object]]:
     """A line for each kind of fault."""
     for kind in dict.fromkeys(fault.kind for fault in found.faults):
         stops = [fault.stop for fault in found.faults if fault.kind == kind]
         whole = [fault.whole for fault in found.faults if fault.kind == kind and fault.whole is not None]
         back = statistics.median(whole) if whole else float("nan")
-        yield _row(f"kill -9 of {kind}", len(stops), statistics.median(stops), max(stops), back)
+        yield _row(named(kind), len(stops), statistics.median(stops), max(stops), back)
     for what, stop in found.around.items():
         yield _row(what, 1, stop, stop, float("nan"))
     if found.kept is not None:
-        yield {**_row("storm", found.storm, float("nan"), float("nan"), float("nan")), "kept": found.kept}
+        counts = ", ".join(f"{count} {kind}" for kind, count in Counter(found.storm).most_common())
+        nothing = float("nan")
+        yield {**_row(f"storm: {counts}", len(found.storm), nothing, nothing, nothing), "kept": found.kept}
+    for books in found.books:
+        what = f"steps repeated by one fault, {books.part}: at most {books.worst[1]} ({books.worst[0]})"
+        yield _row(what, len(books.repeated), float("nan"), float("nan"), float("nan"))
+
+
+def named(kind: str) -> str:
+    """What is done in a fault."""
+    return f"SIGSTOP of {kind.removeprefix('frozen ')}" if kind.startswith("frozen") else f"kill -9 of {kind}"
 
 
 def _row(fault: str, count: int, median: float, most: float, whole: float) -> dict[str, object]:
@@ -276,7 +270,7 @@ def goals(found: Found) -> list[Goal]:
     promised = []
     for kind in dict.fromkeys(fault.kind for fault in found.faults):
         longest = max(fault.stop for fault in found.faults if fault.kind == kind)
-        promised.append(Goal(f"training again after kill -9 of {kind}", longest, "s", "<=", LIMITS[kind]))
+        promised.append(Goal(f"training again after {named(kind)}", longest, "s", "<=", LIMITS[kind]))
         lame = sum(fault.kind == kind and fault.whole is None for fault in found.faults)
         promised.append(
             Goal(f"runs that did not come back to their size after {kind}", lame, "runs", "<=", 0)
@@ -284,15 +278,17 @@ def goals(found: Found) -> list[Goal]:
     for what, stop in found.around.items():
         promised.append(Goal(f"stop: {what}", stop, "s", "<=", LIMITS["worker"]))
     if found.kept is not None:
-        name = f"throughput kept in {found.storm} faults in {found.minutes:g} minutes"
+        name = f"throughput kept in {len(found.storm)} faults in {found.minutes:g} minutes"
         promised.append(Goal(name, found.kept, "", ">=", KEPT))
-    for audit, faults in found.audits:
-        promised.append(Goal("samples lost", audit.lost, "samples", "<=", 0))
-        promised.append(Goal("samples doubled", audit.doubled, "samples", "<=", 0))
-        promised.append(
-            Goal(f"steps repeated in {faults} faults", len(audit.repeated), "steps", "<=", faults)
-        )
-    return promised
+    return promised + [goal for books in found.books for goal in _book_goals(books)]
+
+
+def _book_goals(books: Books) -> Iterator[Goal]:
+    yield Goal(f"samples lost, {books.part}", books.audit.lost, "samples", "<=", 0)
+    yield Goal(f"samples doubled, {books.part}", books.audit.doubled, "samples", "<=", 0)
+    kind, count = books.worst
+    name = f"steps repeated by one fault, {books.part} (of {len(books.repeated)}, the worst: {kind})"
+    yield Goal(name, count, "steps", "<=", 1)
 
 
 def start(rig: str) -> AbstractContextManager[rigs.Rig]:
@@ -305,27 +301,21 @@ def start(rig: str) -> AbstractContextManager[rigs.Rig]:
     return rigs.local(1, MOST, ENVIRON)
 
 
-def measure(rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> Found:
+def measure(found: Found, rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> None:
     """Each part on a run of its own."""
-    found = Found()
-    kinds = [kind for kind in KINDS if rig_name == "cluster" or kind != "slurmd"]
+    shares = strikes.shares_on(rig_name)
+    kinds = list(shares)
     if "each" in parts:
         with start(rig_name) as rig:
             each(rig, kinds * repeats, found)
     if "storm" in parts:
         with start(rig_name) as rig:
-            storm(rig, minutes, found)
+            storm(rig, shares, minutes, found)
     if "around" in parts:
         slow_storage(found)
     if "around" in parts and rig_name == "cluster":
         with rigs.cluster(LEAST, MOST, ENVIRON) as cluster:
             around(cluster, found)
-    return found
-
-
-def say(text: str) -> None:
-    """Progress, beside the report."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -346,8 +336,11 @@ def main() -> int:
     rigs.end_well()
     minutes = given.minutes or (QUICK_MINUTES if given.quick else STORM_MINUTES)
     parts = (given.only,) if given.only else PARTS
-    found = measure(given.rig, parts, 1 if given.quick else 3, minutes)
-    return report("faults", list(rows(found)), goals(found), check=given.check)
+    found = Found()
+    with until_ctrl_c() as course:
+        measure(found, given.rig, parts, 1 if given.quick else 3, minutes)
+    table = list(rows(found))
+    return report("faults", table, goals(found), check=given.check, complete=course.complete)
 
 
 if __name__ == "__main__":

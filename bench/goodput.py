@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from bench import rigs, steps
+from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from bench.trace import Change, complete, oracle, requeued, trace
 from hpctools.elastic.folder import RunFolder
@@ -111,11 +112,6 @@ def start(rig: str) -> AbstractContextManager[rigs.Rig]:
     return chosen(LEAST, MOST, ENVIRON)
 
 
-def say(text: str) -> None:
-    """Progress, beside the report."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     """Measure, report, and return the exit code."""
     parser = argparse.ArgumentParser(
@@ -133,8 +129,12 @@ def main() -> int:
     seconds = 60 * (given.minutes or (QUICK_MINUTES if given.quick else MINUTES))
     mean = MEAN_SECONDS if seconds >= 60 * MINUTES else QUICK_MEAN_SECONDS
     changes = trace(given.seed, seconds, LEAST, MOST, mean)
-    with start(given.rig) as rig:
-        played = play(rig, changes, seconds)
+    found: list[Played] = []
+    with until_ctrl_c() as course, start(given.rig) as rig:
+        found.append(play(rig, changes, seconds))
+    if not found:  # half a trace has no goodput
+        return report("goodput", [], [], check=given.check, complete=course.complete)
+    (played,) = found
     rounded = {size: round(rate, 2) for size, rate in sorted(played.rates.items())}
     say(f"steps per second by nodes: {rounded}")
     say(f"{played.resizes} resizes, {played.recoveries} recoveries; {played.audit}")

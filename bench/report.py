@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.course import INTERRUPTED
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -44,18 +46,29 @@ class Goal:
         }
 
 
-def report(bench: str, rows: Sequence[Mapping[str, object]], goals: Sequence[Goal], *, check: bool) -> int:
+def report(
+    bench: str,
+    rows: Sequence[Mapping[str, object]],
+    goals: Sequence[Goal],
+    *,
+    check: bool,
+    complete: bool = True,
+) -> int:
     """Print the table of the rows, then the goals as one JSON object.
 
     Args:
         rows: cells by column; all rows have the columns of the first.
         check: whether a goal that is not met is a failure.
+        complete: whether the bench came to its end; else the JSON object says `"complete": false`.
 
     Returns:
-        The exit code: 1 when `check` and a goal is not met.
+        The exit code: 1 when `check` and a goal is not met; INTERRUPTED when it did not come to its end.
     """
     print(table(rows), end="")
-    print(json.dumps({"bench": bench, "machine": machine(), "goals": [goal.to_json() for goal in goals]}))
+    told = {"bench": bench, "machine": machine(), "goals": [goal.to_json() for goal in goals]}
+    print(json.dumps(told if complete else {**told, "complete": False}))
+    if not complete:
+        return INTERRUPTED
     return 1 if check and not all(goal.met for goal in goals) else 0
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import rigs, rivals, steps
+from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from bench.steps import Pause, quantile
 from hpctools.elastic.folder import RunFolder
@@ -60,9 +61,8 @@ class Ours:
     phases: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
 
-def on_cluster(cycles: int) -> Ours:
+def on_cluster(cycles: int, found: Ours) -> None:
     """Urgent jobs take nodes and give them back, on real Slurm."""
-    found = Ours()
     with rigs.cluster(LEAST, MOST, ENVIRON, POLICY) as rig:
         rigs.await_size(rig.logs, MOST, time.monotonic())
         begin = time.monotonic()
@@ -72,7 +72,6 @@ def on_cluster(cycles: int) -> Ours:
         _collect(rig.logs, rig.folder, begin, found)
         _end_run(rig)
         found.control = [_control(rig, TAKEN[cycle % len(TAKEN)]) for cycle in range(cycles)]
-    return found
 
 
 def _one_urgent_job(rig: rigs.Cluster, nodes: int, found: Ours) -> None:
@@ -117,9 +116,8 @@ def _control(rig: rigs.Cluster, nodes: int) -> float:
     return wait
 
 
-def on_machine(resizes: int) -> Ours:
+def on_machine(resizes: int, found: Ours) -> None:
     """The same resizes without Slurm."""
-    found = Ours()
     with rigs.local(LEAST, MOST, ENVIRON, policy={"back_off_limit_s": 0.0}) as rig:
         rigs.await_size(rig.logs, LEAST, time.monotonic())
         begin = time.monotonic()
@@ -129,7 +127,6 @@ def on_machine(resizes: int) -> Ours:
             rigs.await_size(rig.logs, size, asked)
         time.sleep(2)
         _collect(rig.logs, rig.folder, begin, found)
-    return found
 
 
 def _collect(logs: Path, folder: RunFolder, begin: float, found: Ours) -> None:
@@ -188,10 +185,38 @@ def row(who: str, what: str, seconds: Sequence[float]) -> dict[str, object]:
         "who": who,
         "what": what,
         "count": len(seconds),
+        "min s": min(seconds),
         "p50 s": quantile(seconds, 0.5),
         "p95 s": quantile(seconds, 0.95),
         "max s": max(seconds),
     }
+
+
+def compared(own: Sequence[Pause], others: dict[str, list[Pause]]) -> Iterator[dict[str, object]]:
+    """A line for each rival and kind of resize: how many times longer than ours its shortest one is."""
+    for name, kind, theirs, seconds in _pairs(own, others):
+        median, late = times(theirs, seconds), times(theirs, seconds, 0.95)
+        yield {
+            "who": f"{name}'s min over ours",
+            "what": kind,
+            "count": len(theirs),
+            "min s": "",
+            "p50 s": f"{median:.1f} x",
+            "p95 s": f"{late:.1f} x",
+            "max s": "",
+        }
+
+
+def _pairs(
+    own: Sequence[Pause], others: dict[str, list[Pause]]
+) -> Iterator[tuple[str, str, list[float], list[float]]]:
+    """Rival, kind of resize, its seconds and ours, where both have some."""
+    for kind, grows in KINDS.items():
+        seconds = [pause.seconds for pause in own if pause.grows == grows]
+        for name, pauses in others.items():
+            theirs = [pause.seconds for pause in pauses if pause.grows == grows]
+            if theirs and seconds:
+                yield name, kind, theirs, seconds
 
 
 def goals(ours: Ours, others: dict[str, list[Pause]]) -> list[Goal]:
@@ -199,26 +224,20 @@ def goals(ours: Ours, others: dict[str, list[Pause]]) -> list[Goal]:
     limits = {"shrink": SHRINK_SECONDS, "grow": GROW_SECONDS}
     found = []
     for kind, grows in KINDS.items():
-        own = [pause.seconds for pause in ours.pauses if pause.grows == grows]
-        found.append(Goal(f"{kind} pause p95", quantile(own, 0.95), "s", "<=", limits[kind]))
-        for name, pauses in others.items():
-            if theirs := [pause.seconds for pause in pauses if pause.grows == grows]:
-                found.append(Goal(f"{kind} {name} over ours p50", times(theirs, own), "x", ">=", TIMES))
-    if ours.waits:
+        if own := [pause.seconds for pause in ours.pauses if pause.grows == grows]:
+            found.append(Goal(f"{kind} pause p95", quantile(own, 0.95), "s", "<=", limits[kind]))
+    for name, kind, theirs, seconds in _pairs(ours.pauses, others):
+        found.append(Goal(f"{kind} {name}'s shortest over our p50", times(theirs, seconds), "x", ">=", TIMES))
+    if ours.waits and ours.control:
         beyond = quantile(ours.waits, 0.95) - statistics.median(ours.control)
         found.append(Goal("urgent job's wait p95 beyond Slurm's own", beyond, "s", "<=", WAIT_SECONDS))
         found.append(Goal("collateral nodes evicted", ours.evicted, "nodes", "<=", 0))
     return found
 
 
-def times(theirs: Sequence[float], own: Sequence[float]) -> float:
-    """How many times longer their median pause is."""
-    return quantile(theirs, 0.5) / max(quantile(own, 0.5), RESOLUTION_SECONDS)
-
-
-def say(text: str) -> None:
-    """Progress, beside the report."""
-    print(text, file=sys.stderr, flush=True)
+def times(theirs: Sequence[float], own: Sequence[float], share: float = 0.5) -> float:
+    """How many times longer than ours their shortest pause is; of ours, a quantile."""
+    return min(theirs) / max(quantile(own, share), RESOLUTION_SECONDS)
 
 
 def main() -> int:
@@ -235,14 +254,19 @@ def main() -> int:
     given = parser.parse_args()
     rigs.end_well()
     cycles = 4 if given.quick else 16
-    ours = on_cluster(cycles) if given.rig == "cluster" else on_machine(2 * cycles)
     counts = {"torchrun": 4 if given.quick else 8, "torchft": 4 if given.quick else 16}
-    others = {} if given.without_rivals else {name: of_rival(name, count) for name, count in counts.items()}
+    ours = Ours()
+    others: dict[str, list[Pause]] = {}
+    with until_ctrl_c() as course:
+        on_cluster(cycles, ours) if given.rig == "cluster" else on_machine(2 * cycles, ours)
+        for name in () if given.without_rivals else counts:
+            others[name] = of_rival(name, counts[name])
     rows = list(table({"hpctools": ours.pauses, **others}))
     rows += [row("hpctools", f"{kind}: {phase}", seconds) for (kind, phase), seconds in ours.phases.items()]
-    if ours.waits:
-        rows += [row("urgent job", "waits", ours.waits), row("urgent job", "Slurm's own", ours.control)]
-    return report("resize", rows, goals(ours, others), check=given.check)
+    rows += compared(ours.pauses, others)
+    waits = {"waits": ours.waits, "Slurm's own": ours.control}
+    rows += [row("urgent job", what, seconds) for what, seconds in waits.items() if seconds]
+    return report("resize", rows, goals(ours, others), check=given.check, complete=course.complete)
 
 
 if __name__ == "__main__":

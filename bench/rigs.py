@@ -146,7 +146,7 @@ def local(
         storage: an empty folder for all of the run but the step logs; a temporary one when None.
         more: fields of its `RunSpec`.
     """
-    with tempfile.TemporaryDirectory(prefix="bench-local-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="bench-local-", ignore_cleanup_errors=True) as temporary:
         base = storage or Path(temporary)
         logs = Path(temporary) / "hpctools"
         logs.mkdir()

@@ -1,6 +1,6 @@
 """How long a resize holds up a sharded training: 2 -> 4 -> 2 workers, 5 and 50 million parameters with AdamW.
 
-    python bench/sharded.py [--quick] [--check]
+    ./dev bench sharded [--quick] [--check]
 
 The pause is the run's own figure (event `resize`): the first step after, minus a normal one. `state` is the
 part of it in which the next model is built and shards move; the rest is the first step with a new mesh.
@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from hpctools.testing.local_run import LocalRun
 
@@ -45,7 +46,7 @@ def measure(base: Path, parameters: int, rounds: int) -> list[dict[str, Any]]:
         stop.touch()
         resizes = [event.detail for event in local.folder.events() if event.event == "resize"]
     for each in resizes:
-        print(f"{parameters:>9} parameters: {each}", file=sys.stderr)
+        say(f"{parameters:>9} parameters: {each}")
     return resizes
 
 
@@ -97,15 +98,19 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
     arguments = parser.parse_args()
     rows, goals = [], []
-    for parameters in (5_000_000, 50_000_000):
-        with tempfile.TemporaryDirectory(prefix="bench-sharded-") as base:
-            resizes = measure(Path(base), parameters, 1 if arguments.quick else 3)
-        for grows in (True, False):
-            rows.append(row(parameters, resizes, grows=grows))
-            if parameters == 5_000_000:
-                name = "grow" if grows else "shrink"
-                goals.append(Goal(f"{name}_pause_p50", float(str(rows[-1]["pause p50 s"])), "s", "<=", 0.5))
-    return report("sharded", rows, goals, check=arguments.check)
+    with until_ctrl_c() as course:
+        for parameters in (5_000_000, 50_000_000):
+            with tempfile.TemporaryDirectory(prefix="bench-sharded-", ignore_cleanup_errors=True) as base:
+                resizes = measure(Path(base), parameters, 1 if arguments.quick else 3)
+            for grows in (True, False):
+                rows.append(row(parameters, resizes, grows=grows))
+                if parameters == 5_000_000:
+                    goals.append(_goal(rows[-1]))
+    return report("sharded", rows, goals, check=arguments.check, complete=course.complete)
+
+
+def _goal(line: dict[str, object]) -> Goal:
+    return Goal(f"{line['resize']}_pause_p50", float(str(line["pause p50 s"])), "s", "<=", 0.5)
 
 
 if __name__ == "__main__":

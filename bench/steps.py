@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,6 +187,24 @@ def audit(lines: Iterable[Line], samples: int, batch: int) -> Audit:
     lost, doubled = _epochs(committed, samples // batch, batch)
     repeated = tuple(sorted(step for step, count in fed.items() if max(count.values(), default=0) > 1))
     return Audit(len(committed), lost, doubled + differing, repeated)
+
+
+def repeats(lines: Iterable[Line], moments: Sequence[float]) -> list[set[int]]:
+    """Which steps were begun again after each of some moments, and before the next one.
+
+    Args:
+        lines: of the ledger; a step is begun again when one of its samples is fed once more.
+        moments: in order. What was begun again before the first of them is left out.
+    """
+    found: list[set[int]] = [set() for _ in moments]
+    fed: set[tuple[int, int]] = set()
+    for line in sorted((line for line in lines if "fed" in line), key=lambda line: float(line["at"])):
+        pairs = {(line["fed"], index) for index in line["indices"]}
+        place = bisect_right(moments, line["at"]) - 1
+        if place >= 0 and pairs & fed:
+            found[place].add(line["fed"])
+        fed |= pairs
+    return found
 
 
 def _epochs(committed: Mapping[int, tuple[int, ...]], steps: int, batch: int) -> tuple[int, int]:

@@ -57,7 +57,8 @@ class StepLog:
 
     def fed(self, step: int, indices: Sequence[int]) -> None:
         """The loop was given these samples for a step, for the first time or again."""
-        self._ledger.write(json.dumps({"fed": step, "indices": list(indices)}) + "\n")
+        line = {"fed": step, "indices": list(indices), "at": time.monotonic()}
+        self._ledger.write(json.dumps(line) + "\n")
 
     def committed(self, step: int, indices: Sequence[int]) -> None:
         """A step is in the parameters with these samples."""

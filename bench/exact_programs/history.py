@@ -80,17 +80,20 @@ class Streams:
 
 
 class Model(nn.Module):
-    """With dropout, and a buffer that every forward pass changes."""
+    """With dropout, and a buffer that every forward pass changes; in fast mode, where both depend on who
+    computes which samples together, without: then results differ by rounding alone.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, rate: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 1))
+        self.rate = rate
+        self.layers = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Dropout(3 * rate), nn.Linear(16, 1))
         self.mean: torch.Tensor
         self.register_buffer("mean", torch.zeros(WIDTH))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """One number a sample."""
-        self.mean += 0.1 * (inputs.mean(0) - self.mean)
+        self.mean += self.rate * (inputs.mean(0) - self.mean)
         prediction: torch.Tensor = self.layers(inputs - self.mean)
         return prediction
 
@@ -106,7 +109,7 @@ def pause(step: int, fed: set[int]) -> None:
 def train(note: Any) -> None:
     """The whole training."""
     torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
-    model = Model()
+    model = Model(0.1 if args.mode == "exact" else 0.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     data = Samples() if args.data == "map" else Streams()
@@ -125,7 +128,8 @@ def train(note: Any) -> None:
             optimizer.zero_grad()
             drawn = torch.rand(1).item() + random.random()  # noqa: S311
             result = {"loss": loader.loss.hex(), "drawn": drawn, "committed": loader.indices}
-            note(step=loader.step, epoch=epoch, world=loader.world_size, **result)
+            where = {"world": loader.world_size, "generation": loader.generation, "at": time.monotonic()}
+            note(step=loader.step, epoch=epoch, **where, **result)
     weights = {name: each.tolist() for name, each in model.state_dict().items()}
     note(final=weights, lr=scheduler.get_last_lr())
 

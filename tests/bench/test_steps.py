@@ -22,6 +22,7 @@ from bench.steps import (
     quantile,
     rates,
     read,
+    repeats,
     since,
 )
 
@@ -110,6 +111,25 @@ def test_workers_that_tell_of_different_samples_in_a_step_are_found():
 def test_steps_that_were_begun_again():
     log = lines([0, 3], [1, 2], fed={1: [[0], [3]], 2: [[1], [2], [1]]})
     assert audit(log, samples=4, batch=2) == Audit(2, 0, 0, (2,))
+
+
+def fed(*parts: tuple[float, int, list[int]]) -> list[dict[str, object]]:
+    return [{"at": at, "fed": step, "indices": indices} for at, step, indices in parts]
+
+
+def test_a_step_that_is_begun_again_is_charged_to_the_last_fault_before():
+    log = fed(
+        (1.0, 1, [0]), (1.0, 1, [1]), (2.0, 2, [2]),  # until here in peace
+        (3.1, 2, [2]), (3.2, 2, [2]), (4.0, 3, [3]),  # the step in flight, twice over: one step
+        (5.5, 2, [2]), (5.6, 3, [3]), (6.0, 4, [4]),  # and two steps for the second fault
+    )  # fmt: skip
+    assert repeats([*log[4:], *log[:4], {"step": 1, "indices": [0, 1]}], [3.0, 5.0, 7.0]) == [
+        {2},
+        {2, 3},
+        set(),
+    ]
+    assert repeats(log, [5.0]) == [{2, 3}]
+    assert repeats(log, []) == []
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))

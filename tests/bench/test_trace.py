@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.faults import moments
-from bench.resize import TAKEN, sizes, times
+from bench.resize import TAKEN, Ours, compared, goals, sizes, times
+from bench.steps import Pause
 from bench.trace import SHORTEST_SECONDS, Change, complete, oracle, requeued, spans, trace
 
 LINEAR = {size: float(size) for size in range(1, 9)}
@@ -75,6 +76,26 @@ def test_resizes_go_up_and_down_by_every_difference():
     assert {8 - size for size in chosen[1::2]} == set(TAKEN)
 
 
-def test_how_many_times_longer_is_not_made_of_noise():
-    assert times([5.0, 6.0, 7.0], [0.5, 0.6, 0.7]) == pytest.approx(10.0)
+def test_how_many_times_longer_is_their_shortest_one_and_not_made_of_noise():
+    assert times([7.0, 6.0, 50.0], [0.5, 0.6, 0.7]) == pytest.approx(10.0)
+    assert times([7.0, 60.0], [0.5, 0.6, 0.7], 0.95) == pytest.approx(10.0)
     assert times([5.0], [0.0001]) == 500
+
+
+def test_a_rival_is_judged_by_its_shortest_resize_of_each_kind():
+    ours = Ours([Pause(4, 8, 0.5), Pause(8, 4, 0.2), Pause(4, 8, 0.7)])
+    rivals = {
+        "torchrun": [Pause(4, 8, 9.0), Pause(4, 8, 5.0), Pause(8, 4, 1.9)],
+        "torchft": [Pause(8, 4, 2.0)],
+    }
+    found = {goal.name: (goal.value, goal.met) for goal in goals(ours, rivals) if goal.unit == "x"}
+    assert found == {
+        "grow torchrun's shortest over our p50": (pytest.approx(10.0), True),
+        "shrink torchrun's shortest over our p50": (pytest.approx(9.5), False),
+        "shrink torchft's shortest over our p50": (pytest.approx(10.0), True),
+    }
+    lines = {
+        (line["who"], line["what"]): (line["p50 s"], line["p95 s"]) for line in compared(ours.pauses, rivals)
+    }
+    assert lines[("torchrun's min over ours", "grow")] == ("10.0 x", "7.1 x")
+    assert goals(Ours(), rivals) == []

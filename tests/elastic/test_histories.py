@@ -1,11 +1,10 @@
 """Whole runs under random histories of resizes and crashes end with the undisturbed result, to the bit.
 
-As many as fit into the time; `./dev bench exact` lives through more than fifty.
+A few of those that `./dev bench exact` lives through, which are more than fifty.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from bench.histories import KINDS, History, all_lone, committed, differences, history, options_of, zygote
+from bench.histories import KINDS, all_lone, history, kind_of, zygote
+from bench.lives import plan
+from bench.same_result import committed, differences
 
-AT_A_TIME = 4
-BUDGET_SECONDS = 45.0
-MOST = 60
-LEAST = len(KINDS)
+SEEDS = (0, 3, 4)
+"""A takeover; no worker left, only a checkpoint; fast mode and a frozen worker."""
 
 
 @pytest.fixture(scope="module")
@@ -29,30 +28,30 @@ def command() -> Iterator[Callable[..., list[str]]]:
 
 @pytest.fixture(scope="module")
 def lone(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
-    return all_lone(command, tmp_path_factory.mktemp("lone"))
+    return all_lone(command, tmp_path_factory.mktemp("lone"), {kind_of(seed) for seed in SEEDS})
 
 
 @pytest.mark.timeout(300)
 def test_random_histories_change_nothing(
     command: Callable[..., list[str]], lone: dict[Any, Any], tmp_path: Path
 ) -> None:
-    """Map-style and streams, with and without loading processes; every kind at least once."""
-    begun = time.monotonic()
-
-    def one(seed: int) -> History | None:
-        if seed >= LEAST and time.monotonic() - begun > BUDGET_SECONDS:
-            return None
-        return history(seed, command, tmp_path / str(seed), lone[options_of(seed)])
-
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        lived = [each for each in pool.map(one, range(MOST)) if each is not None]
-    assert {each.seed: (each.events, each.problems) for each in lived if each.problems} == {}
-    assert any(len(each.sizes) > 1 for each in lived), "no history had a resize"
+    """Side by side, as most of each is waiting."""
+    planned = {kind for seed in SEEDS for kind in plan(seed, len(KINDS))}
+    assert planned >= {"kill coordinator", "kill all", "freeze worker"}
+    with ThreadPoolExecutor(len(SEEDS)) as pool:
+        lived = list(pool.map(lambda seed: history(seed, command, tmp_path / str(seed), lone), SEEDS))
+    assert {str(each): each.problems for each in lived if each.problems} == {}
+    assert planned <= {happening.kind for each in lived for happening in each.done}, "something was left out"
+    takeover, resumed, fast = lived
+    assert takeover.events.get("takeover", 0) >= 1
+    assert resumed.events.get("resumed", 0) >= 1
+    assert kind_of(fast.seed).mode == "fast"
+    assert all(max(each.sizes) > min(each.sizes) for each in lived)
 
 
 def test_what_differs_is_found(lone: dict[Any, Any]) -> None:
     """The comparison itself: another loss, a weight, a sample left out or taken twice, a step too few."""
-    ledger = lone[options_of(0)]
+    ledger = lone[kind_of(0)]
     assert differences(ledger, ledger) == []
     last = max(committed(ledger))
 

@@ -1,0 +1,59 @@
+"""Which faults a storm has, and what is charged to each of them. No run is started here."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.faults import LIMITS, Books, Fault, Found, goals, rows
+from bench.steps import Audit
+from bench.strikes import KINDS, SHARES, deal, shares_on
+
+WHOLE = Audit(100, 0, 0, ())
+
+
+def test_a_storm_has_every_kind_several_times_and_mostly_workers_and_agents():
+    dealt = Counter(deal(62, SHARES, random.Random(1)))
+    assert dealt == SHARES
+    assert set(dealt) == set(KINDS) == set(LIMITS)
+    assert min(dealt.values()) >= 4
+    assert dealt["worker"] + dealt["agent"] > 62 / 2
+    assert set(shares_on("local")) == set(KINDS) - {"slurmd"}
+    assert min(Counter(deal(62, shares_on("local"), random.Random(1))).values()) >= 4
+
+
+@given(st.integers(1, 80), st.integers(0, 99))
+def test_any_number_of_faults_is_dealt_in_proportion(count: int, seed: int):
+    dealt = deal(count, SHARES, random.Random(seed))
+    assert dealt == deal(count, SHARES, random.Random(seed))
+    assert len(dealt) == count
+    for kind, number in Counter(dealt).items():
+        assert abs(number - count * SHARES[kind] / 62) < 1
+
+
+def test_each_fault_is_judged_by_itself():
+    """Two steps for one fault are too many, however many faults had none; the worst one is named."""
+    books = Books("storm", WHOLE, (("worker", 1), ("agent", 0), ("baseline", 2), ("agent", 0)))
+    found = Found([Fault("frozen worker", 3.1, 9.0)], 0.96, ["worker", "agent"], 1.0, {}, [books])
+    told = {goal.name: goal.met for goal in goals(found)}
+    assert told == {
+        "training again after SIGSTOP of worker": True,
+        "runs that did not come back to their size after frozen worker": True,
+        "throughput kept in 2 faults in 1 minutes": True,
+        "samples lost, storm": True,
+        "samples doubled, storm": True,
+        "steps repeated by one fault, storm (of 4, the worst: baseline)": False,
+    }
+    lines = [str(row["fault"]) for row in rows(found)]
+    assert lines == [
+        "SIGSTOP of worker",
+        "storm: 1 worker, 1 agent",
+        "steps repeated by one fault, storm: at most 2 (baseline)",
+    ]
+
+
+def test_a_bench_that_was_broken_off_at_once_has_nothing_to_say():
+    assert goals(Found()) == list(rows(Found())) == []
