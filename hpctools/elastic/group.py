@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.distributed
 
+from hpctools.elastic.scratch import CPU, Scratch
+
 Result = TypeVar("Result")
 
 # torch.distributed does not type what it exports from C++.
@@ -25,7 +27,6 @@ Store = Any
 Work = Any
 
 _SUM = _c10d.ReduceOp.SUM
-CPU = torch.device("cpu")
 
 ABANDON_TAG = 1 << 30
 ABANDON_TIMEOUT = timedelta(milliseconds=1)
@@ -44,11 +45,12 @@ class Task(Generic[Result]):
         self._error: Exception | None = None
         self.finished = False
 
-    def execute(self) -> None:
-        """Do the work and wake up who waits."""
+    def execute(self, otherwise: Callable[[], None]) -> None:
+        """Do the work and wake up who waits; `otherwise` is called first when the work fails."""
         try:
             self._result = self._work()
         except Exception as error:  # noqa: BLE001 - it is raised again in the thread that asked for the work
+            otherwise()
             self._error = error
         self.finished = True
         self._notify()
@@ -76,7 +78,7 @@ class Group:
         self.rank = rank
         self.world = world
         self._gloo = gloo
-        self._scratch: dict[object, torch.Tensor] = {}
+        self._scratch = Scratch()
         self._tasks: queue.SimpleQueue[Task[object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -84,16 +86,21 @@ class Group:
         """Start work in the group's thread; `notify` is called there when it has finished."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=_execute_all, args=(self._tasks,), name=f"elastic-group-{self.number}", daemon=True
+                target=_execute_all,
+                args=(self._tasks, self._scratch),
+                name=f"elastic-group-{self.number}",
+                daemon=True,
             )
             self._thread.start()
         task = Task(work, notify)
         self._tasks.put(task)  # type: ignore[arg-type]
         return task
 
-    def close(self) -> None:
-        """Let the thread end when it has done what it was given."""
+    def close(self, heir: Group) -> None:
+        """Let the thread end when it has done what it was given; a sound group's memory is the next one's."""
         self._tasks.put(None)
+        if self.is_sound:
+            heir._scratch.inherit(self._scratch)
 
     def abandon(self) -> None:
         """Give the group up: what waits for others in its thread fails at once.
@@ -101,6 +108,7 @@ class Group:
         Else the thread would wait in C++ until the others have gone; when that is while Python shuts down,
         the thread's own end there takes the process down (SIGABRT, `terminate called`).
         """
+        self._scratch.spoil()
         for rank in self.others:
             # A receive that times out closes the connection; Backend.abort() leaves it open (torch 2.13).
             with contextlib.suppress(RuntimeError):
@@ -125,10 +133,12 @@ class Group:
 
         So a late message of a member that was frozen cannot reach what is in use.
         """
-        tensor = self._scratch.get(use)
-        if tensor is None or tensor.numel() != elements:
-            tensor = self._scratch[use] = torch.empty(elements, dtype=dtype, device=device)
-        return tensor
+        return self._scratch.take(use, elements, dtype, device)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no message may still come for memory that was used: all that was begun has ended well."""
+        return self._scratch.is_sound
 
     @property
     def others(self) -> list[int]:
@@ -185,7 +195,7 @@ def _device(host: str) -> Any:
     return _c10d.ProcessGroupGloo.create_device(hostname=host)
 
 
-def _execute_all(tasks: queue.SimpleQueue[Task[object] | None]) -> None:
+def _execute_all(tasks: queue.SimpleQueue[Task[object] | None], scratch: Scratch) -> None:
     while (task := tasks.get()) is not None:
-        task.execute()
+        task.execute(otherwise=scratch.spoil)
         del task

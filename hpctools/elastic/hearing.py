@@ -111,6 +111,8 @@ class Hearing:
         run = self._run
         if agent.is_baseline and reason == "departed":
             run.loses_baseline(agent.job_id)
+        elif not agent.is_baseline and reason == "preempted":
+            run.replicas.yields(agent.job_id, agent.name)
         if run.restart is not None:
             run.restart.leaving(agent, seconds)
             return

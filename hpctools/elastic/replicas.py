@@ -26,6 +26,7 @@ from hpctools.elastic.replica_jobs import (
 )
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
+from hpctools.elastic.yielding import Yielding
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import RunClient
 from hpctools.slurm.types import Job
@@ -121,6 +122,7 @@ class Replicas:
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
         self._crashes: Counter[str] = Counter()
         self._attendance = Attendance()
+        self._yielding = Yielding(spec.grace_seconds)
         self._stopped = False
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
@@ -187,7 +189,12 @@ class Replicas:
     def gone(self, job_id: int, agent: str) -> None:
         """A replica's agent has gone."""
         self._attendance.went(job_id, agent, self._clock())
+        self._yielding.went(job_id, agent, self._clock())
         self._wake.set()
+
+    def yields(self, job_id: int, agent: str) -> None:
+        """A replica's agent was told that its node is wanted: no job of ours may take it meanwhile."""
+        self._yielding.leaves(job_id, agent, self._clock())
 
     def crashed(self, job_id: int, last_line: str) -> None:
         """The training raised on a replica; too often at the same place, and no more are submitted."""
@@ -218,6 +225,7 @@ class Replicas:
             if job is not None:
                 by = {"job_id": job.id, "user": job.user, "account": job.account, "qos": job.qos}
                 self._journal.event("preempted_by", job_id=replica, node=node, preempted_by=by)
+                self._yielding.taken(replica)
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -297,6 +305,8 @@ class Replicas:
 
     def _is_due(self, slot: _Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
+            return False
+        if self._yielding.lasts(self._clock()):
             return False
         if minutes_left(self.end, self._wall_clock() + 60) == 0:
             return False  # the run ends before it could do anything

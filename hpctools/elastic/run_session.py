@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpctools.elastic.channel import Channel, Termination, die_with_parent
+from hpctools.elastic.channel import Channel, Termination, die_with_parent, end_process
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Task
 from hpctools.elastic.links import Links
@@ -257,7 +257,7 @@ class RunSession:
     def _put_in_force(self, group: Group) -> None:
         # The old group stays until everybody has come over: closing it early could tear a late message.
         if self._group is not None:
-            self._group.close()
+            self._group.close(heir=group)
         with self._changed:
             self._retired, self._group = self._group, group
             self._standing, self._trains = group.number, True
@@ -286,7 +286,7 @@ class RunSession:
         self._channel.send("left", generation=generation)
         with self._changed:
             self._changed.wait_for(lambda: self._orders.end is not None, RELEASE_SECONDS)
-        raise SystemExit(0)
+        end_process(0)
 
     def _measure(self, commit: Commit, begun: float) -> None:
         now = time.monotonic()
@@ -345,7 +345,7 @@ class RunSession:
         if self._orders.end is not None and not self._orders.finished:
             if self._orders.save is not None and self._has_state and isinstance(self._state, Restorable):
                 self._state.save_as_ordered()
-            raise SystemExit(self._orders.end or 0)
+            end_process(self._orders.end or 0)
 
     def _notify(self) -> None:
         with self._changed:

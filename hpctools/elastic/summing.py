@@ -66,7 +66,7 @@ class ExactSum:
 
     def begin(self, step: Step, group: Group) -> None:
         """Find the tree's nodes that are ours."""
-        if group is self._group:
+        if self._group is None or group is self._group or self._group.is_sound:
             self._spare.extend(self._sums.values())
         else:
             self._spare = []  # the group that was given up may still use them

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic import replicas
+from hpctools.elastic import replicas, yielding
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
@@ -117,6 +117,32 @@ def test_replica_that_served_and_was_preempted_is_submitted_again_at_once(scene:
         scene.replicas.gone(first, "a")
 
     scene.act(scene.submitted(2), preempt, scene.submitted(3))
+
+
+def test_nodes_of_a_wave_of_preemptions_are_not_asked_for_until_whoever_wants_them_could_have_them_all(
+    scene: Scene,
+) -> None:
+    async def first_leaves() -> None:
+        for job, agent in zip(scene.slurm.submitted, "ab", strict=True):
+            scene.replicas.serves(job.job_id, agent)
+            scene.replicas.yields(job.job_id, agent)
+        await ends(0)
+        await asyncio.sleep(0.05)
+        assert len(scene.slurm.submitted) == 2, "the other one still holds its node"
+
+    async def second_leaves() -> None:
+        await ends(1)
+        scene.now += yielding.START_SECONDS - 0.1
+        await asyncio.sleep(0.05)
+        assert len(scene.slurm.submitted) == 2, "Slurm has not yet given the nodes away"
+        scene.now += 0.2
+
+    async def ends(place: int) -> None:
+        job = scene.slurm.submitted[place].job_id
+        scene.slurm.change(job, state="COMPLETED")
+        scene.replicas.gone(job, "ab"[place])
+
+    scene.act(scene.submitted(2), first_leaves, second_leaves, scene.submitted(4))
 
 
 def test_slot_is_not_reused_while_its_job_still_runs(scene: Scene) -> None:
