@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ class FolderSlurm:
         """Jobs of the folder get nodes that were never there before."""
         self._answer()
 
+    def ended_as(self, job_id: int) -> str:
+        """What the job's file says of it."""
+        self._answer()
+        return str(json.loads((self.folder / f"{job_id}.json").read_text()).get("ended", ""))
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:
@@ -77,7 +83,7 @@ class FolderSlurm:
 
     def write(self, job_id: int, values: Mapping[str, Any]) -> None:
         """Replace a job's file as a whole."""
-        temporary = self.folder / f".{job_id}.{os.getpid()}"
+        temporary = self.folder / f".{job_id}.{os.getpid()}.{threading.get_ident()}"
         temporary.write_text(json.dumps(values))
         temporary.rename(self.folder / f"{job_id}.json")
 
@@ -95,7 +101,6 @@ class FolderSlurm:
             partition=values.get("partition", "gpu"),
             qos=values.get("qos", "elastic"),
             state=values["state"],
-            reason=values.get("reason", "None"),
             nodes=tuple(values.get("nodes", ())),
             comment=values.get("comment", ""),
         )
