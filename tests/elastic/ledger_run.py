@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class LedgerRun(LocalRun):
         super().__init__(base, command, nodes, **more)
         self.out = base / "out"
         self.out.mkdir()
+        self._ledger = Ledger(self.out)
 
     def pid_of(self, prefix: str) -> int:
         """The process of a worker whose name begins so, once it was fed something."""
@@ -66,7 +67,7 @@ class LedgerRun(LocalRun):
 
     def ledger(self) -> list[dict[str, Any]]:
         """Everything that the workers have written."""
-        return [line for path in sorted(self.out.glob("*.jsonl")) for line in _lines(path)]
+        return self._ledger.lines()
 
     def committed(self) -> list[dict[str, Any]]:
         """One line a committed step, in order; workers that tell of the same step must agree."""
@@ -85,10 +86,27 @@ class LedgerRun(LocalRun):
         return f"{events}\n--- agents\n{self.log.read_text(errors='replace')[-6000:]}"
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text().splitlines():
-        if line.endswith("}"):
-            yield json.loads(line)
+class Ledger:
+    """The `*.jsonl` files of a folder while they grow; what was read once is not read again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All whole lines so far, by file."""
+        for path in self._folder.glob("*.jsonl"):
+            self._read_on(path)
+        return [line for path in sorted(self._files) for line in self._files[path][1]]
+
+    def _read_on(self, path: Path) -> None:
+        place, known = self._files.setdefault(path, (0, []))
+        with path.open("rb") as file:
+            file.seek(place)
+            new, _, _ = file.read().rpartition(b"\n")
+        if new:
+            known += [json.loads(line) for line in new.splitlines()]
+            self._files[path] = (place + len(new) + 1, known)
 
 
 def training(out: Path, *options: str) -> list[str]:

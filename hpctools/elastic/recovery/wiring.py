@@ -61,15 +61,16 @@ def entries_of(events: Iterable[Event], now: float, utc: datetime) -> list[Entry
         Entry(now - age, *_parts(event.detail))
         for event in events
         if event.event == "finding" and event.detail.get("counts")
-        if (age := _age(event.time, utc)) is not None
+        if (age := age_of(event.time, utc)) is not None
     ]
 
 
-def _age(time: str, utc: datetime) -> float | None:
+def age_of(time: str, utc: datetime) -> float | None:
+    """How many seconds ago an event's time was; None: its line is damaged."""
     try:
         return (utc - datetime.fromisoformat(time)).total_seconds()
     except (ValueError, TypeError):
-        return None  # a damaged line
+        return None
 
 
 def _parts(detail: dict[str, Any]) -> tuple[str, str, str, str, str]:

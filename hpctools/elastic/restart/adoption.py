@@ -17,6 +17,7 @@ class Adoption:
     Args:
         running: the first agent's report (`NodeRanks.report`).
         now: since when its members are awaited.
+        counted: whether that coordinator has counted the generation's end as a crash already.
 
     Attributes:
         record: the generation.
@@ -25,7 +26,7 @@ class Adoption:
         ending: whether its ranks were being ended.
     """
 
-    def __init__(self, running: Mapping[str, Any], per_node: int, now: float) -> None:
+    def __init__(self, running: Mapping[str, Any], per_node: int, now: float, *, counted: bool) -> None:
         self.record = Record(int(running["generation"]), tuple(running["members"]), per_node)
         self.record.times = {"formed": now, "began": now, "measured": now}
         self.record.began = set(self.record.members)
@@ -33,6 +34,7 @@ class Adoption:
         self.committed = 0
         self.ending = False
         self.until = now + ADOPT_SECONDS
+        self._counted = counted
         self._reported: set[str] = set()
 
     def add(self, agent: str, running: Mapping[str, Any]) -> bool:
@@ -44,7 +46,8 @@ class Adoption:
             if code and not told and self.record.crash is None:
                 number = self.record.number_of(agent, int(local))
                 self.record.crash = Crashed(agent, int(local), number, code, (said,))
-                self.record.charged = f"rank {number} ended with exit code {code}: {said}"
+                why = f"rank {number} ended with exit code {code}: {said}"
+                self.record.charged = "" if self._counted else why
         self.committed = max(self.committed, int(running["committed"]))
         self.ending |= bool(running["ending"])
         self._reported.add(agent)

@@ -80,6 +80,18 @@ class Crashed:
 
 
 @dataclass(frozen=True)
+class Charged:
+    """The end of a generation counts as a crash; a later coordinator goes on from it.
+
+    Attributes:
+        reason: what it is put down to.
+    """
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """All ranks have ended well and nobody had told them to."""
 
@@ -96,4 +108,4 @@ class Broken:
     code: int | None = None
 
 
-Effect = Tell | Release | Formed | Resized | Crashed | Decided | Waiting | Finished | Broken
+Effect = Tell | Release | Formed | Resized | Crashed | Charged | Decided | Waiting | Finished | Broken

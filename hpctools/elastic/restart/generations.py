@@ -14,7 +14,7 @@ here waits, reads a clock or talks: methods take what happened and leave effects
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpctools.elastic.effects import Waiting
@@ -22,14 +22,12 @@ from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.adoption import Adoption
 from hpctools.elastic.restart.agreement import Agreement
-from hpctools.elastic.restart.budget import Budget, exhausted
-from hpctools.elastic.restart.effects import Crashed, Effect, Finished, Formed, Release, Tell
+from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
+from hpctools.elastic.restart.effects import Charged, Crashed, Effect, Finished, Formed, Release, Tell
 from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits, term_within
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.roster import Roster
-
-BACKOFF_SECONDS = 30.0
 
 
 class Generations:
@@ -38,6 +36,7 @@ class Generations:
     Args:
         not_before: no generation begins earlier; a new coordinator gives those that run the time to report.
         history: how long replicas stayed, on the clock of the methods' `now`; None: not known.
+        charges: restarts after crashes that earlier coordinators counted, on the same clock.
 
     Attributes:
         effects: what has to be done, oldest first; the caller takes them out.
@@ -49,15 +48,19 @@ class Generations:
     """
 
     def __init__(
-        self, limits: Limits, not_before: float = NEVER, history: GrowthHistory | None = None
+        self,
+        limits: Limits,
+        not_before: float = NEVER,
+        history: GrowthHistory | None = None,
+        charges: Iterable[Charge] = (),
     ) -> None:
         self.effects: list[Effect] = []
         self.phase = "waiting"
         self.generation = 0
-        self.restarts = 0
         self._limits = limits
         self._growing = Growing(limits, history)
-        self._budget = Budget(limits.period)
+        self._budget = Budget(limits.period, charges)
+        self.restarts = self._budget.ever
         self._roster = Roster(limits)
         self._record: Record | None = None  # the generation that is on
         self._last: Record | None = None  # the one before it
@@ -320,15 +323,14 @@ class Generations:
 
     def _charge(self, record: Record, now: float) -> None:
         self.restarts += 1
-        if record.crash is not None:
-            self._do(record.crash)
-        used = self._budget.charge(now)
+        self.effects += [record.crash] if record.crash is not None else []
+        self._do(Charged(record.number, record.charged))
+        used = self._budget.charge(now, record.number)
+        self._not_before = max(self._not_before, now + backoff(used))
         broken = exhausted(self._limits, record.charged, used, self.restarts)
         if broken is not None:
             self.phase = "over"
             self._do(broken)
-        elif used > 1:
-            self._not_before = now + min(BACKOFF_SECONDS, 2.0 ** (used - 2))
 
     def _measure(self, now: float) -> None:
         """When the first step after a change is done, or cannot be seen, the pause is known."""
@@ -357,9 +359,10 @@ class Generations:
         """An agent tells what a coordinator that is gone had begun there."""
         number, runs = int(running["generation"]), bool(running["ranks"])
         if runs and self._record is None and self.phase == "waiting" and number > self.generation:
-            self._adoption = Adoption(running, self._limits.per_node, now)
-            self._record, self.phase = self._adoption.record, "adopting"
-            self.restarts = self._adoption.restarts
+            told = self._budget.last == number
+            self._adoption = adoption = Adoption(running, self._limits.per_node, now, counted=told)
+            self._record, self.phase = adoption.record, "adopting"
+            self.restarts = max(self.restarts, adoption.restarts)
         self.generation = max(self.generation, number)
         if runs and not (self._adoption is not None and self._adoption.add(agent, running)):
             self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))

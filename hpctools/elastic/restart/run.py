@@ -11,8 +11,10 @@ from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
+from hpctools.elastic.restart.budget import read_charges
 from hpctools.elastic.restart.effects import (
     Broken,
+    Charged,
     Crashed,
     Finished,
     Formed,
@@ -46,8 +48,9 @@ class RestartRun:
     def __init__(self, run: RunContext, *, takes_over: bool) -> None:
         self._run = run
         self._spec = run.spec
-        wait = time.monotonic() + TAKEOVER_SECONDS if takes_over else 0.0
-        self._generations = Generations(Limits.of(run.spec), wait, run.payback.history)
+        now = time.monotonic()
+        wait, charges = (now + TAKEOVER_SECONDS, read_charges(run.folder, now)) if takes_over else (0.0, [])
+        self._generations = Generations(Limits.of(run.spec), wait, run.payback.history, charges)
         self._nodes: tuple[str, ...] = ()
 
     # What happens
@@ -162,7 +165,7 @@ class RestartRun:
             else:
                 self._record(effect)
 
-    def _record(self, effect: Formed | Resized | Crashed | Decided | Waiting) -> None:
+    def _record(self, effect: Formed | Resized | Crashed | Charged | Decided | Waiting) -> None:
         journal = self._run.journal
         if isinstance(effect, Formed):
             self._formed(effect)
@@ -174,6 +177,8 @@ class RestartRun:
             worker, node = f"{effect.agent}.{effect.local}", self._node_of(effect.agent)
             detail: dict[str, Any] = {"worker": worker, "rank": effect.rank, "node": node}
             journal.event("crashed", **detail, code=effect.code, stderr=list(effect.said))
+        elif isinstance(effect, Charged):
+            journal.event("charged", generation=effect.generation, reason=effect.reason)
         elif isinstance(effect, Waiting):
             journal.waits(effect.have, effect.need)
         else:

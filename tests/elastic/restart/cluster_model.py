@@ -12,8 +12,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.elastic.restart.budget import Charge
 from hpctools.elastic.restart.effects import (
     Broken,
+    Charged,
     Crashed,
     Finished,
     Formed,
@@ -79,6 +81,7 @@ class Cluster:
     Attributes:
         saved: the step that the script's checkpoint is of.
         stubborn: ranks that neither end when they are told nor when they get SIGTERM.
+        charges: what the run's folder tells of restarts that were counted.
     """
 
     def __init__(self, seed: int, limits: Limits, *, asks: bool = True) -> None:
@@ -92,6 +95,7 @@ class Cluster:
         self.saved = 0
         self.stubborn = False
         self.effects: list[Any] = []
+        self.charges: list[Charge] = []
         self.finished = False
         self.broken, self.code = "", None
 
@@ -124,7 +128,7 @@ class Cluster:
 
     def take_over(self) -> None:
         """The coordinator is gone: what was under way to and from it is lost; a new one asks who runs."""
-        self.machine = Generations(self.limits, not_before=self.now + 5)
+        self.machine = Generations(self.limits, not_before=self.now + 5, charges=self.charges)
         for node in self.living():
             node.inbox.clear()
             node.outbox.clear()
@@ -267,6 +271,8 @@ class Cluster:
             else:
                 self.effects.append(effect)
                 self.finished |= isinstance(effect, Finished)
+                if isinstance(effect, Charged):
+                    self.charges.append(Charge(self.now, effect.generation))
                 if isinstance(effect, Broken):
                     self.broken, self.code = effect.reason, effect.code
 

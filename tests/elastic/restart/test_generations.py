@@ -166,6 +166,23 @@ def test_crashes_of_long_ago_are_forgiven() -> None:
     assert not model.broken
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_new_coordinator_goes_on_counting_crashes(seed: int) -> None:
+    """It comes at any moment after each of them; none is forgotten, and none is counted twice."""
+    model = cluster(seed, 2)
+    for count in range(1, LIMITS.restarts + 1):
+        model.until(lambda: begun(model))
+        model.crash(model.nodes["a1"])
+        for _ in range(model.random.randrange(80)):
+            model.step()
+        model.take_over()
+        model.until(lambda: begun(model), 60)
+        assert model.machine.restarts == len(model.charges) == len(model.of(Crashed)) == count
+    model.crash(model.nodes["a1"])
+    model.until(lambda: model.broken)
+    assert f"(after {LIMITS.restarts} restarts in 3600 s)" in model.broken
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_lost_node_is_nobodys_crash(seed: int) -> None:
     """Ranks of other nodes that break because of it are not counted either, whoever reports first."""

@@ -15,6 +15,7 @@ import pytest
 from ledger_run import LedgerRun
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "ranks.py"
+STEPS = 1500
 QUICK: dict[str, Any] = {"sizes": [], "scaling_timeout_s": 0.2, "graceful_shutdown_s": 20.0}
 
 
@@ -23,7 +24,8 @@ class RanksRun(LedgerRun):
 
     def __init__(self, base: Path, nodes: tuple[int, int], *options: str, **more: Any) -> None:
         out, self.hurry = base / "out", base / "hurry"
-        command = [sys.executable, str(PROGRAM), "--out", str(out), "--hurry", str(self.hurry), *options]
+        slowly = ("--delay", "0.02", "--hurry", str(self.hurry))
+        command = [sys.executable, str(PROGRAM), "--out", str(out), *slowly, *options]
         super().__init__(base, command, nodes, **{"mode": "restart", "policy": QUICK, **more})
 
     def diary(self) -> list[dict[str, Any]]:
@@ -101,7 +103,7 @@ def test_torchruns_variables_and_hyperpods_import(make_run: MakeRun) -> None:
 
 def test_it_grows_and_shrinks_from_checkpoints_of_the_same_step(make_run: MakeRun) -> None:
     """1 -> 3 nodes; one is preempted within its grace time; each change loses no step."""
-    with make_run((1, 3), "--steps", "4000", "--every", "1000000", "--delay", "0.005") as run:
+    with make_run((1, 3), "--steps", str(STEPS), "--every", "1000000") as run:
         run.wait_for_ranks(1)
         run.capacity = 2
         run.wait_for_ranks(3)
@@ -110,7 +112,7 @@ def test_it_grows_and_shrinks_from_checkpoints_of_the_same_step(make_run: MakeRu
         run.wait_for_ranks(2)
         run.hurry.touch()
         assert run.end() == 0
-    assert_whole(run, 4000)
+    assert_whole(run, STEPS)
     told = run.told()
     by_generation = {
         line["world"]: {each["told"] for each in told if each["world"] == line["world"]} for line in told
@@ -130,7 +132,7 @@ def test_it_grows_and_shrinks_from_checkpoints_of_the_same_step(make_run: MakeRu
 
 def test_a_killed_rank_an_agent_that_dies_and_a_frozen_rank(make_run: MakeRun) -> None:
     """Each time all begin again from the last checkpoint; only what the script did itself is counted."""
-    with make_run((1, 2), "--steps", "4000", "--every", "20") as run:
+    with make_run((1, 2), "--steps", str(STEPS), "--every", "20") as run:
         run.capacity = 1
         run.wait_for_ranks(2)
         os.kill(run.pid(1, 2), signal.SIGKILL)
@@ -145,16 +147,19 @@ def test_a_killed_rank_an_agent_that_dies_and_a_frozen_rank(make_run: MakeRun) -
         run.wait_for_ranks(2)
         run.hurry.touch()
         assert run.end() == 0
-    assert_whole(run, 4000)
+    assert_whole(run, STEPS)
     (first, *_) = run.events("crashed")
     assert (first.detail["code"], first.detail["rank"]) == (-9, 1)
+    reasons = [each.detail["reason"] for each in run.events("charged")]
+    assert reasons[0].startswith("rank 1 ended with exit code -9")
+    assert len(reasons) == 2, "a later coordinator counts the frozen rank, too, and not the agent"
     counts = [line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in run.diary() if "begins" in line]
     assert sorted(set(counts)) == ["0", "1", "2"], "the agent's death is not the script's fault"
 
 
 def test_a_script_that_never_asks_is_ended_and_begins_again_from_what_it_saved(make_run: MakeRun) -> None:
     policy = {**QUICK, "scale_up_snooze_s": 0.5}
-    with make_run((1, 2), "--steps", "4000", "--blind", "--every", "20", policy=policy) as run:
+    with make_run((1, 2), "--steps", str(STEPS), "--blind", "--every", "20", policy=policy) as run:
         run.capacity = 1
         run.wait_for_ranks(2)
         (job,) = run.preempt(1)
@@ -162,7 +167,7 @@ def test_a_script_that_never_asks_is_ended_and_begins_again_from_what_it_saved(m
         run.wait_for_ranks(1)
         run.hurry.touch()
         assert run.end() == 0
-    assert_whole(run, 4000)
+    assert_whole(run, STEPS)
     assert run.events("crashed") == []
     assert all(line["begins"] % 20 == 0 for line in run.diary() if "begins" in line)
 
@@ -193,7 +198,7 @@ def test_a_run_whose_steps_do_not_come_is_started_again_by_the_rules(
         "logMonitoringConfiguration": [{"name": "lines", "logPattern": "saved", "do": ["restartAll"]}],
     }
     slow = tmp_path / "slow"
-    with make_run((1, 1), "--steps", "4000", "--slow", str(slow), recovery=recovery) as run:
+    with make_run((1, 1), "--steps", str(STEPS), "--slow", str(slow), recovery=recovery) as run:
         run.wait_for_ranks(1)
         slow.touch()
         run.wait(lambda: run.events("finding"))
@@ -201,12 +206,14 @@ def test_a_run_whose_steps_do_not_come_is_started_again_by_the_rules(
         run.wait_for_ranks(1)
         run.hurry.touch()
         assert run.end() == 0
-    assert_whole(run, 4000)
+    assert_whole(run, STEPS)
     (finding,) = run.events("finding")
     assert finding.detail["cause"] == "hang"
     (resize,) = run.events("resize")
     assert resize.detail["recovered"]
     assert run.events("crashed") == []
+    (charged,) = run.events("charged")
+    assert charged.detail["reason"].startswith("hang")
 
 
 def test_a_script_that_always_raises_fails_the_run_with_its_last_words(make_run: MakeRun) -> None:
@@ -223,7 +230,7 @@ def test_a_script_that_always_raises_fails_the_run_with_its_last_words(make_run:
 
 def test_a_new_coordinator_disturbs_no_rank(make_run: MakeRun) -> None:
     """The agent with the coordinator dies; another one takes over, and all begin again without that node."""
-    with make_run((2, 3), "--steps", "4000", "--every", "20") as run:
+    with make_run((2, 3), "--steps", str(STEPS), "--every", "20") as run:
         run.capacity = 1
         run.wait_for_ranks(3)
         run.baseline[0].kill()
@@ -231,4 +238,4 @@ def test_a_new_coordinator_disturbs_no_rank(make_run: MakeRun) -> None:
         run.wait_for_ranks(2)
         run.hurry.touch()
         run.wait(lambda: (status := run.status()) is not None and status.state == "finished")
-    assert (run.out / "checkpoint").read_text() == "4000"
+    assert (run.out / "checkpoint").read_text() == str(STEPS)
