@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -26,11 +27,13 @@ Gloo = Any
 Store = Any
 Work = Any
 
+_LIBUV_TAKES_LISTENER = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)  # pytorch/pytorch#150215
 _SUM = _c10d.ReduceOp.SUM
 
 ABANDON_TAG = 1 << 30
 ABANDON_TIMEOUT = timedelta(milliseconds=1)
 LINK_TIMEOUT = timedelta(seconds=20)
+LINK_BACKLOG = 1024  # members that connect at once
 # A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
 OPERATION_TIMEOUT = timedelta(days=7)
 
@@ -156,11 +159,28 @@ def await_all(works: list[Work]) -> None:
         work.wait(OPERATION_TIMEOUT)
 
 
-def open_store(host: str) -> Store:
-    """The store through which the members of a generation find each other, on a free port of ours."""
-    return _c10d.TCPStore(
-        host, 0, is_master=True, wait_for_workers=False, timeout=LINK_TIMEOUT, multi_tenant=False
-    )
+def open_store(host: str, listen: str | None = None) -> Store:
+    """The store through which the members of a generation find each other, on a free port of ours.
+
+    It admits whoever connects, so it listens on one network only; by itself torch listens on all of them
+    (pytorch/pytorch#173909).
+
+    Args:
+        host: our address, as the others are told.
+        listen: the address to listen on; None: `host`.
+    """
+    listener = socket.create_server((listen or host, 0), backlog=LINK_BACKLOG)
+    with listener:
+        return _c10d.TCPStore(
+            host,
+            listener.getsockname()[1],
+            is_master=True,
+            wait_for_workers=False,
+            timeout=LINK_TIMEOUT,
+            multi_tenant=False,
+            master_listen_fd=os.dup(listener.fileno()),  # the store's from now on
+            use_libuv=_LIBUV_TAKES_LISTENER,
+        )
 
 
 def join_store(host: str, port: int) -> Store:

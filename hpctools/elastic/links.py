@@ -13,7 +13,7 @@ class Links:
     """A worker's groups that are linked, or on their way.
 
     Args:
-        host: our own address, which the others connect to.
+        listen, host: our own address, to listen on and as the others connect to it.
         changed: held while a group is added, and notified.
         say: sends a message to the coordinator.
 
@@ -22,7 +22,10 @@ class Links:
         seconds: how long linking took, by generation.
     """
 
-    def __init__(self, host: str, changed: threading.Condition, say: Callable[..., None]) -> None:
+    def __init__(
+        self, listen: str, host: str, changed: threading.Condition, say: Callable[..., None]
+    ) -> None:
+        self._listen = listen
         self._host = host
         self._changed = changed
         self._say = say
@@ -48,9 +51,13 @@ class Links:
         """A generation is in force: it and those before it are on their way no more."""
         for older in [each for each in self.groups if each <= generation]:
             del self.groups[older]
+        # list(): others add to them meanwhile. How long it took is asked once the generation is in force.
+        for known in (self._places, self.seconds):
+            for older in [each for each in list(known) if each < generation]:
+                known.pop(older)
 
     def _offer_store(self, generation: int) -> Store:
-        store = open_store(self._host)
+        store = open_store(self._host, self._listen)
         self._say("store", generation=generation, host=self._host, port=store.port)
         return store
 
@@ -61,10 +68,13 @@ class Links:
 
     def _link(self, generation: int, store: Callable[[], Store]) -> None:
         begun = time.monotonic()
-        rank, world = self._places[generation]
+        place = self._places.get(generation)
+        if place is None:
+            return  # a later one is in force
+        rank, world = place
         try:
             group = link(generation, rank, world, store(), self._host)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             self._say("link_failed", generation=generation, reason=str(error)[:500])
             return
         with self._changed:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from pathlib import Path
 
 import pytest
 import torch
-from test_exchange import on_ranks
+from test_exchange import HOST, on_ranks
 
-from hpctools.elastic.group import Group, await_all
+from hpctools.elastic.group import Group, await_all, join_store, open_store
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -37,3 +39,41 @@ def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(world: int) -
 
 def test_a_lone_group_has_nothing_to_give_up() -> None:
     Group(0, 0, 1, None).abandon()
+
+
+def listening() -> set[str]:
+    """Addresses on which this process listens, as the kernel writes them (proc_pid_net(5))."""
+    ours = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            ours.add(str(each.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            _, address, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in ours:
+                found.add(address)
+    return found
+
+
+def test_a_linked_group_listens_on_our_own_address_only() -> None:
+    """Whoever reaches torch's store may change what is in it: it has no password."""
+    before, both_linked = listening(), threading.Barrier(2)
+    new: list[set[str]] = []
+
+    def work(group: Group) -> None:
+        both_linked.wait(30)
+        if group.rank == 0:
+            new.append(listening() - before)
+        both_linked.wait(30)
+
+    on_ranks(2, work)
+    assert len(new[0]) >= 3, "the store, and gloo for each of the two ranks"
+    assert {address.split(":")[0] for address in new[0]} == {"0100007F"}
+
+
+def test_a_store_is_joined_where_it_says_that_it_listens() -> None:
+    """A node whose name is not a numeric address listens everywhere, and is found by its name."""
+    store = open_store("localhost", "0.0.0.0")
+    join_store(HOST, store.port).set("key", "value")
+    assert store.get("key") == b"value"
