@@ -122,6 +122,7 @@ class Loader(Held):
         self._fed_at = 0.0
         self._entered = False
         self._passes = 0
+        self._epoch = 0
         self._metrics = Metrics()
         self.indices: list[int] = []
         self._spec = folder.spec() if folder is not None else None
@@ -139,6 +140,15 @@ class Loader(Held):
     def total_steps(self) -> int | None:
         """Steps of the whole training; None when the data set has no length."""
         return self._sampling.total_steps
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, from 0, of the batch that the loop has, or had last.
+
+        That of the data, where a loop's own number counts passes: after a roll back over an epoch's end the
+        rest of the earlier epoch is fed in the same pass.
+        """
+        return self._epoch
 
     @property
     def world_size(self) -> int:
@@ -288,6 +298,7 @@ class Loader(Held):
         if not self._batches.is_over:
             group = self._session.group
             step = self._batches.plan(group)
+            self._epoch = self._batches.cursor.epoch
             self._todo.extend(step.pieces)
             self._sum.begin(step, group)
             self._pass_unfed()

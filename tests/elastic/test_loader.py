@@ -88,6 +88,29 @@ def test_epochs_come_in_turn_with_new_orders() -> None:
     assert orders[0] != orders[1]
 
 
+def test_the_epoch_is_that_of_the_data_also_after_going_back_over_its_end() -> None:
+    """Three steps an epoch: after the fourth the run goes back to the second, in the loop's second pass."""
+    model = linear()
+    loader = loader_for(model, epochs=2)
+    saved: list[Any] = []
+    seen = []
+
+    def boundary() -> None:
+        if loader.step == 4 and saved:
+            loader.load(saved.pop())
+
+    loader._session.boundary = boundary  # type: ignore[method-assign]
+    assert loader.epoch == 0
+    for turn in range(2):
+        for _, inputs in loader:
+            if loader.backward(model(inputs).square().mean()):
+                seen.append((turn, loader.step, loader.epoch))
+                if len(seen) == 2:
+                    saved.append(loader.capture())
+    first, second = [(0, 1, 0), (0, 2, 0), (0, 3, 0)], [(1, 4, 1), (1, 5, 1), (1, 6, 1)]
+    assert seen == [*first, (1, 4, 1), (1, 3, 0), *second]
+
+
 def test_batch_norm_moves_by_the_mean_of_the_shards() -> None:
     """Every shard begins with the statistics of before the step; integers move as one forward pass does."""
     model = nn.Sequential(nn.BatchNorm1d(6, momentum=0.5)).double()

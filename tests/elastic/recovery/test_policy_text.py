@@ -243,7 +243,7 @@ def test_the_example_policy_fits_the_example_training() -> None:
     rules.feed("b0.0.0", "epoch 0 step 12 loss 3.141593 world 4")
     assert rules.take()[0]["metrics"]["value"] == 3.141593
     assert (
-        'print(f"epoch {epoch} step {loader.step} loss {loader.loss:.6f} world'
+        'print(f"epoch {loader.epoch} step {loader.step} loss {loader.loss:.6f} world'
         in (folder / "train.py").read_text()
     )
 

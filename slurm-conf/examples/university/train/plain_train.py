@@ -16,14 +16,14 @@ def main() -> None:
     model = CharTransformer(args.size, args.layers, args.context, args.dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     loader = torch.utils.data.DataLoader(data, args.batch, shuffle=True)
-    for epoch in range(args.epochs):
+    for _ in range(args.epochs):
         for inputs, targets in loader:
             time.sleep(args.delay * len(inputs))
             loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            print(f"epoch {epoch} loss {loss:.6f}")
+            print(f"loss {loss:.6f}")
     if args.save:
         save(model, args.save)
 

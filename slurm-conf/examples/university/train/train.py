@@ -18,7 +18,7 @@ def main() -> None:
     model = CharTransformer(args.size, args.layers, args.context, args.dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     loader = elastic.Loader(model, optimizer, data, batch_size=args.batch, epochs=args.epochs, seed=args.seed)
-    for epoch in range(args.epochs):
+    for _ in range(args.epochs):
         for inputs, targets in loader:
             time.sleep(args.delay * len(inputs))
             loss = cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
@@ -26,7 +26,7 @@ def main() -> None:
                 continue
             optimizer.step()
             optimizer.zero_grad()
-            print(f"epoch {epoch} step {loader.step} loss {loader.loss:.6f} world {loader.world_size}")
+            print(f"epoch {loader.epoch} step {loader.step} loss {loader.loss:.6f} world {loader.world_size}")
     if args.save:
         save(model, args.save)
 
