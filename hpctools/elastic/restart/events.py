@@ -27,7 +27,8 @@ HOLD_SECONDS = 0.0005
 LOCK_SECONDS = 0.05
 
 _WORKER = struct.Struct("<qqq")
-_AGENT = struct.Struct("<qqq")
+_AGENT = struct.Struct("<qq")
+_TERM = _WORKER.size + _AGENT.size  # where the worker's flag for a SIGTERM is
 _PENDING, _COMMITTED = 1, 2
 
 
@@ -53,12 +54,10 @@ class Order:
     Attributes:
         call: the call at which all ranks shall see the event; 0: none.
         committed: whether all ranks have agreed; before that, who comes to the call waits there.
-        ending: whether the agent is about to end the worker.
     """
 
     call: int = 0
     committed: bool = False
-    ending: bool = False
 
 
 class Slot:
@@ -75,7 +74,7 @@ class Slot:
     def create(cls, path: Path) -> Slot:
         """Make a new slot, readable for nobody else."""
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.write(file, bytes(_WORKER.size + _AGENT.size))
+        os.write(file, bytes(_TERM + 1))
         os.close(file)
         return cls(path)
 
@@ -106,6 +105,10 @@ class Slot:
             if not count.told:
                 self._write(Count(count.calls, call, count.owner))
 
+    def note_term(self, *_: object) -> None:
+        """A handler for SIGTERM: it has come, and is left to the agent."""
+        os.pwrite(self._file, b"\1", _TERM)
+
     # The agent's side
 
     def propose(self, call: int) -> bool:
@@ -117,30 +120,31 @@ class Slot:
         """
         try:
             with self._locked(LOCK_SECONDS):
-                order = self.order()
-                if self.count().calls >= call or order.committed:
+                if self.count().calls >= call or self.order().committed:
                     return False
-                self._write(Order(call, False, order.ending))
+                self._write(Order(call))
                 return True
         except TimeoutError:
             return False
 
     def commit(self, call: int) -> None:
         """All ranks wait at this call or come to it: they are told there."""
-        order = self.order()
-        if order.call == call:
-            self._write(Order(call, True, order.ending))
+        if self.order().call == call:
+            self._write(Order(call, committed=True))
 
     def withdraw(self) -> None:
         """There is no event: who waits goes on."""
-        order = self.order()
-        if not order.committed:
-            self._write(Order(0, False, order.ending))
+        if not self.order().committed:
+            self._write(Order())
 
-    def end(self) -> None:
-        """The next SIGTERM is ours."""
-        order = self.order()
-        self._write(Order(order.call, order.committed, True))
+    def forget_term(self) -> None:
+        """Before a SIGTERM of ours: those before it do not count."""
+        os.pwrite(self._file, b"\0", _TERM)
+
+    @property
+    def only_notes_term(self) -> bool:
+        """Whether SIGTERM has come since, and was left to us: the script has no handler of its own."""
+        return os.pread(self._file, 1, _TERM) == b"\1"
 
     # Both
 
@@ -150,15 +154,15 @@ class Slot:
 
     def order(self) -> Order:
         """What the agent has written."""
-        call, state, ending = _AGENT.unpack(os.pread(self._file, _AGENT.size, _WORKER.size))
-        return Order(call, state == _COMMITTED, bool(ending))
+        call, state = _AGENT.unpack(os.pread(self._file, _AGENT.size, _WORKER.size))
+        return Order(call, state == _COMMITTED)
 
     def _write(self, values: Count | Order) -> None:
         if isinstance(values, Count):
             os.pwrite(self._file, _WORKER.pack(values.calls, values.told, values.owner), 0)
         else:
             state = (_COMMITTED if values.committed else _PENDING) if values.call else 0
-            os.pwrite(self._file, _AGENT.pack(values.call, state, values.ending), _WORKER.size)
+            os.pwrite(self._file, _AGENT.pack(values.call, state), _WORKER.size)
 
     @contextlib.contextmanager
     def _locked(self, seconds: float | None = None) -> Iterator[None]:
@@ -195,7 +199,7 @@ class _Listener:
         if self._slot is not None and not self._is_free():
             self._slot = None
         if self._slot is not None:
-            self._outlive_slurm()
+            self._outlive_slurm(self._slot)
 
     def detected(self) -> bool:
         """Count the call, and say whether it is at or behind the event."""
@@ -213,20 +217,35 @@ class _Listener:
         # A launcher of the user's and the process it starts share the variable; who asked first has it.
         return self._slot is not None and self._slot.count().owner in (0, self._pid)
 
-    def _outlive_slurm(self) -> None:
+    def _outlive_slurm(self, slot: Slot) -> None:
         """A script that can be told need not die of the SIGTERM that Slurm sends to all of a preempted job.
 
-        Only where the script left the signal's default action; the agent's own SIGTERM ends us all the same.
+        Only where the script left the signal's default action; the agent, whose own SIGTERM is only noted,
+        too, then ends us by SIGKILL.
         """
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_terminate)
+            signal.signal(signal.SIGTERM, slot.note_term)
+            _let_forked_die(slot)
 
-    def _on_terminate(self, number: int, frame: object) -> None:
-        if os.getpid() != self._pid or self._slot is None or self._slot.order().ending:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+
+def _let_forked_die(slot: Slot) -> None:
+    """Processes that we fork die of SIGTERM as they always did, also of one that comes at once."""
+    forking = threading.local()
+
+    def hold() -> None:
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+
+    def give_back() -> None:
+        if signal.getsignal(signal.SIGTERM) == slot.note_term:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=give_back)
 
 
 _listener = _Listener()

@@ -23,6 +23,7 @@ from hpctools.errors import CommandError
 from hpctools.slurm import run
 
 LAST_WORDS_SECONDS = 1.0
+NOTED_SECONDS = 0.02
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
@@ -134,14 +135,20 @@ class Ranks:
             rank.slot.withdraw()
 
     async def end(self, seconds: float) -> None:
-        """SIGTERM; SIGKILL after so many seconds, or at once to a process that has no handler for it."""
+        """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it."""
         self.ending = True
         for rank in self.alive:
-            rank.slot.end()
+            rank.slot.forget_term()
             rank.signal(signal.SIGTERM)
             if not _handles_term(rank.pid):
                 rank.signal(signal.SIGKILL)
-        await self._ended_within(seconds)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while self.alive and (left := deadline - loop.time()) > 0:
+            await self._ended_within(min(left, NOTED_SECONDS))
+            for rank in self.alive:
+                if rank.slot.only_notes_term:  # as if it had no handler at all
+                    rank.signal(signal.SIGKILL)
         for rank in self.alive:
             rank.signal(signal.SIGKILL)
         await self._ended_within(None)

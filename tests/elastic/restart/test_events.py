@@ -113,31 +113,58 @@ def test_only_the_training_process_counts(slot: Slot, tmp_path: Path) -> None:
     assert slot.count().calls == 2
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_slurms_sigterm_leaves_the_script_time_and_ours_ends_it(
-    ours: bool, slot: Slot, tmp_path: Path
-) -> None:
-    code = (
-        ASKS + "import time\nprint('ready', flush=True)\nfor _ in range(1000):\n    asks(); time.sleep(0.01)"
-    )
-    process = start(code, tmp_path)
+def asking(tmp_path: Path, first: str = "") -> subprocess.Popen[str]:
+    """A process that asks and asks."""
+    loop = "print('ready', flush=True)\nfor _ in range(1000):\n    asks(); time.sleep(0.01)"
+    process = start(f"{ASKS}import os, signal, time\n{first}\n{loop}", tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    if ours:
-        slot.end()
-    process.send_signal(signal.SIGTERM)
-    before = slot.count().calls
-    if ours:
-        assert process.wait(10) == -signal.SIGTERM
-        return
-    deadline = time.monotonic() + 10
+    return process
+
+
+def goes_on(process: subprocess.Popen[str], slot: Slot) -> None:
+    """Until it has asked for a while."""
+    before, deadline = slot.count().calls, time.monotonic() + 10
     while slot.count().calls < before + 20:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    slot.end()
+
+
+def test_sigterm_is_noted_for_the_agent_and_leaves_the_script_time(slot: Slot, tmp_path: Path) -> None:
+    """The handler sets a flag, whoever sent the signal: what follows is the agent's to say."""
+    process = asking(tmp_path)
+    assert not slot.only_notes_term
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == -signal.SIGTERM
+    goes_on(process, slot)
+    assert slot.only_notes_term
+    slot.forget_term()
+    assert not slot.only_notes_term
+    assert slot.propose(slot.count().calls + 1_000_000), "the flag and the order are not in each other's way"
+    slot.withdraw()
+    goes_on(process, slot)
+
+
+def test_a_handler_of_the_script_s_own_stays(slot: Slot, tmp_path: Path) -> None:
+    process = asking(tmp_path, "signal.signal(signal.SIGTERM, lambda *_: os._exit(7))")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 7
+    assert not slot.only_notes_term
+
+
+def test_a_forked_process_dies_of_sigterm_as_ever(slot: Slot, tmp_path: Path) -> None:
+    """Loader workers are ended by it (`multiprocessing.Process.terminate`)."""
+    code = (
+        f"{ASKS}import multiprocessing, time\n"
+        "def ends():\n"
+        "    fork = multiprocessing.get_context('fork')\n"
+        "    child = fork.Process(target=time.sleep, args=(60,), daemon=True)\n"
+        "    child.start(); child.terminate(); child.join(5); return child.exitcode\n"
+        "print({ends() for _ in range(20)})"
+    )
+    process = start(code, tmp_path)
+    assert process.communicate(timeout=30)[0] == f"{{{-signal.SIGTERM}}}\n"
+    assert not slot.only_notes_term
 
 
 def test_a_stopped_process_does_not_stop_its_agent(slot: Slot, tmp_path: Path) -> None:
