@@ -24,7 +24,7 @@ from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.job_fate import Fate, fate_of
 from hpctools.elastic.notices import Lookout
-from hpctools.elastic.processes import Workers
+from hpctools.elastic.processes import Post, Workers
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import log_rules_of
 from hpctools.elastic.recovery.listening import Listener
@@ -112,13 +112,13 @@ class Agent:
         shows = place.is_baseline and place.index == 0
         rules = log_rules_of(self._spec)
         self._listener = Listener(rules, self._line.say) if rules else None
-        say = self._line.say
-        kind = NodeRanks if self._spec.mode == "restart" else Workers
-        self._workers: NodeRanks | Workers = kind(
-            folder, self._spec, place.name, say, shows_output=shows, listener=self._listener
+        post = Post(folder, self._spec, place.name, self._line.say, shows, self._listener)
+        self._workers: NodeRanks | Workers = (
+            NodeRanks(post) if self._spec.mode == "restart" else Workers(post)
         )
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._leaving = ""
+        self._departs: float | None = None  # when our node is gone, as the coordinator has told
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -242,6 +242,7 @@ class Agent:
             "running": self._workers.running,
             "ended": self._workers.ended,
             **({"ranks": self._workers.report()} if isinstance(self._workers, NodeRanks) else {}),
+            "departs": None if self._departs is None else max(0.0, self._departs - _now()),
         }
 
     def _obey(self, message: Message) -> None:
@@ -259,6 +260,8 @@ class Agent:
         elif kind == "heir":
             self._succession.heir = int(message["place"])
 
+        elif kind == "departs":
+            self._departs = _now() + float(message["seconds"])
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -267,6 +270,10 @@ class Agent:
 
 async def serve(folder: RunFolder, place: Place, client: RunClient) -> int:
     """Run the agent, and where it belongs the coordinator; returns the exit code.
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
 
     Raises:
         ElasticError: the run's folder cannot be used, or nobody coordinates the run.

@@ -147,7 +147,7 @@ class Baseline:
         script = Path(spec.baseline_script)
         try:
             left = await asyncio.to_thread(self._left_behind)
-            job_id = left or await asyncio.to_thread(self._client.submit, options, script)
+            job_id = left if left else await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:
             self._complain(f"cannot submit a new baseline job: {error}")
             return

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 
+from hpctools.elastic.actions import Depart
 from hpctools.elastic.assembly import Returned
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
@@ -23,7 +24,6 @@ from hpctools.elastic.protocol import (
 from hpctools.errors import ElasticError
 
 HELLO_SECONDS = 10.0
-EXIT_LOST = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Connections:
@@ -101,6 +101,8 @@ class Connections:
         self._catch_up(agent, hello)
         if run.restart is not None:
             run.restart.joined(agent, hello)
+        if (seconds := hello.get("departs")) is not None and not agent.leaving:
+            run.act(Depart(agent.node, float(seconds), "it was told to depart before"))
         return agent
 
     def _catch_up(self, agent: Agent, hello: Message) -> None:
@@ -109,8 +111,9 @@ class Connections:
             self._hearing.leaves(agent, str(hello["leaving"]), time.monotonic())
         for ended in hello.get("ended", ()):
             self._hearing.hear(agent, {"kind": "exited", **ended})
-        for worker in agent.running & self._run.roster.expelled:
-            write(agent.writer, "kill", worker=worker)
+        for worker in agent.running:
+            if worker in self._run.roster.expelled:
+                write(agent.writer, "kill", worker=worker)
 
     def _name_heirs(self) -> None:
         """Tell the agents in which order they are to take over when we vanish."""

@@ -60,6 +60,7 @@ class RunContext:
 
     Attributes:
         carry_out: does what the membership has decided; to be called after everything that tells it.
+        act: carries out what somebody asks for.
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
         answered: set when an order to save was carried out, or could not be.
@@ -92,6 +93,7 @@ class RunContext:
         self.finishing = False
         self.completed = False
         self.carry_out: Callable[[], None] = lambda: None
+        self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = False
         self.answered = asyncio.Event()
         self.payback = payback
@@ -108,9 +110,9 @@ class RunContext:
         return self.finishing or self.ended.done()
 
     def end(self, outcome: Outcome) -> None:
-        """End the run so, unless it has ended; for us it ends at once when others have taken it over."""
+        """End the run so, unless it has ended; the coordinator first looks whether it is still in office."""
         if not self.ended.done():
-            self.ended.set_result(outcome if self.fence.holds() else Outcome("superseded"))
+            self.ended.set_result(outcome)
 
     def fail(self, reason: str, code: int | None = None) -> None:
         """End the run because it cannot go on."""

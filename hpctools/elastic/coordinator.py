@@ -1,7 +1,7 @@
 """The run's coordinator: listens to agents and workers, and carries out what `Membership` decides.
 
 It lives in an agent: in that of the baseline's first node, and after its end in another one, with a term of
-its own. It never blocks: Slurm is asked in threads.
+its own. It never blocks: Slurm is asked in threads, and the run's folder is the scribe's, once it has begun.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpctools.elastic.effects import Adopted, Broken, Completed, Decided, Effect
 from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence, FencedClient
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder
 from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.growth_past import read_past
 from hpctools.elastic.hearing import Hearing
@@ -34,6 +34,7 @@ from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
 from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import watchers_of
 from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.elastic.watchers import Watcher
@@ -63,7 +64,8 @@ class Coordinator:
         spec = folder.spec()
         fence = Fence(folder, term)
         fenced = FencedClient(client, fence)
-        journal = FolderJournal(folder, spec, fence)
+        self._scribe = Scribe()
+        journal = FolderJournal(folder, spec, fence, self._scribe)
         payback = Payback(spec.elastic_policy)
         baseline_job = _baseline_job(folder) or job_id
         replicas = Replicas(fenced, spec, journal, limit=_time_limit(folder, spec, baseline_job, term))
@@ -83,8 +85,9 @@ class Coordinator:
         self._acting = Acting(run, hearing, exits, self._connections)
         self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0
+        self._wish: Ending | None = None
         self._saved_at_end = False
-        run.carry_out = self._carry_out
+        run.carry_out, run.act = self._carry_out, self.act
         if spec.mode == "restart":
             run.restart = _restart_mode(run, takes_over=term > 1)
 
@@ -102,18 +105,19 @@ class Coordinator:
         address = CoordinatorAddress(
             publish, port, self._connections.token, os.getpid(), run.job_id, self._term
         )
-        run.folder.write_coordinator(address)
+        await asyncio.to_thread(run.folder.write_coordinator, address)
         keeping = [asyncio.ensure_future(work) for work in (run.replicas.keep(), self._baseline.keep())]
         ticking = asyncio.ensure_future(self._tick())
         try:
             outcome = await self._first_outcome(*keeping, ticking)
         finally:
             run.replicas.stop()
-        if outcome.state == "superseded":
+        if outcome.state == "superseded" or not await asyncio.to_thread(run.fence.holds):
             self._step_down(server, *keeping, ticking)
             return None
         await self._close(outcome, ticking, *keeping)
         server.close()
+        self._scribe.close()
         return exit_code(outcome)
 
     def cancel(self, reason: str) -> None:
@@ -165,6 +169,7 @@ class Coordinator:
     def _step_down(self, server: asyncio.Server, *tasks: asyncio.Future[None]) -> None:
         """Somebody else is in office: go without a word, and harm nothing."""
         server.close()
+        self._scribe.close()
         for task in tasks:
             task.cancel()
         self._run.give_up_background()
@@ -182,6 +187,7 @@ class Coordinator:
         run.journal.event(outcome.state, message=outcome.message, step=run.journal.status.step)
         run.journal.change(state=outcome.state, message=outcome.message)
         run.journal.flush(time.monotonic(), at_once=True)
+        await self._scribe.has_written(CLOSING_SECONDS)  # who is told to go looks there whether it is over
         run.roster.tell_workers("stop")
         run.roster.tell_agents("shutdown", code=exit_code(outcome))
         ticking, submitting, keeping = tasks
@@ -190,10 +196,12 @@ class Coordinator:
         await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(), self._agents_gone())
         ticking.cancel()
         run.give_up_background()
-        try:
-            run.folder.remove_coordinator()
-        except ElasticError:
-            return  # the disk is full or gone; the status, if it could be written, tells the same
+        self._scribe.put(self._withdraw)
+        await self._scribe.has_written(CLOSING_SECONDS)
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(ElasticError):  # the disk is gone; the status, if it was written, tells it
+            self._run.folder.remove_coordinators(self._term)
 
     async def _save_what_is_left(self, outcome: Outcome) -> None:
         """Who cancels a run, or lets its time run out, may want to go on with it later."""
@@ -229,6 +237,7 @@ class Coordinator:
     def _on_broken(self, broken: Broken) -> None:
         if self._run.ended.done():
             return  # the workers of a run that has ended leave one after the other
+        # May read the folder, and must be known at once: nobody is heard until all are told to begin again.
         if broken.state_is_lost and self._run.has_checkpoint and self._run.fence.holds():
             self._run.warn(f"{broken.reason}: it begins again with what was saved last")
             self._acting.restart_all()
@@ -262,16 +271,17 @@ class Coordinator:
         run, last = self._run, time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            now = time.monotonic()
-            if not run.fence.holds():
-                run.end(Outcome("superseded"))
-            self._connections.check_silence(now, late=now - last > LATE_SECONDS)
+            now, in_time = time.monotonic(), not self._scribe.is_behind
+            late, last = now - last > LATE_SECONDS, now
+            self._heed()
+            self._connections.check_silence(now, late=late)
             self._connections.show_life(now)
-            last = now
-            self._hear_wishes(now)
-            self._save_before_time_is_up()
-            self._decide(now)
-            run.journal.flush(now)
+            if not late:  # who slept first looks whether it is still in office
+                self._save_before_time_is_up()
+                self._decide(now)
+            if in_time:  # else the next time tells more
+                self._look(now)
+                run.journal.flush(now)
 
     def _save_before_time_is_up(self) -> None:
         """What is saved a minute before Slurm ends the baseline job, another run can resume from."""
@@ -294,17 +304,23 @@ class Coordinator:
         self._watching.tick(now)
         self._carry_out()
 
-    def _hear_wishes(self, now: float) -> None:
-        """Somebody may have noted that the run is to end."""
-        if now < self._next_wish:
-            return
-        self._next_wish = now + WISH_SECONDS
-        try:
-            ending = self._run.folder.ending()
-        except ElasticError:
-            return
-        if ending is not None:
-            self._run.end(Outcome(ending.state, ending.message))
+    def _look(self, now: float) -> None:
+        """Have it looked at who is in office, and whether somebody has noted that the run is to end."""
+        self._scribe.put(self._run.fence.holds)
+        if now >= self._next_wish:
+            self._next_wish = now + WISH_SECONDS
+            self._scribe.put(self._read_wish)
+
+    def _read_wish(self) -> None:
+        with contextlib.suppress(ElasticError):
+            self._wish = self._run.folder.ending()
+
+    def _heed(self) -> None:
+        """Do what was found."""
+        if self._run.fence.lost:
+            self._run.end(Outcome("superseded"))
+        elif self._wish is not None:
+            self._run.end(Outcome(self._wish.state, self._wish.message))
 
 
 def exit_code(outcome: Outcome) -> int:

@@ -6,7 +6,8 @@ from hpctools.elastic.actions import Action, Depart
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
-from hpctools.elastic.peers import Agent
+from hpctools.elastic.peers import Agent, write
+from hpctools.elastic.spec import GRACE_RESERVE
 
 UNSAID_SECONDS = 120.0  # as long as a spot instance has: who drains a node, say, names no time
 
@@ -15,7 +16,8 @@ class Deadlines:
     """Ends the part of an agent whose workers did not leave at a step boundary in time.
 
     Their step is done again by the others, in memory.
-    A node that alone has the state is left until it is gone.
+    A node that alone has the state is left until it is gone. The agents are told, too, and tell whoever takes
+    the coordination over.
     """
 
     def __init__(self, run: RunContext, connections: Connections, exits: Exits) -> None:
@@ -25,14 +27,17 @@ class Deadlines:
         self._until: dict[str, float] = {}
 
     def note(self, action: Action, now: float) -> None:
-        """An action was carried out; restart mode has deadlines of its own."""
+        """An action was carried out; restart mode keeps its deadlines itself."""
         run = self._run
-        if not isinstance(action, Depart) or run.restart is not None:
+        if not isinstance(action, Depart):
             return
-        left = UNSAID_SECONDS if action.seconds is None else action.seconds
-        until = now + run.spec.departure_seconds(left)
+        unsaid = UNSAID_SECONDS if run.restart is None else run.spec.grace_seconds
+        stays = run.spec.departure_seconds(unsaid if action.seconds is None else action.seconds)
         for agent in run.roster.agents_on(action.node):
-            self._until[agent.name] = min(until, self._until.get(agent.name, until))
+            until = min(now + stays, self._until.get(agent.name, now + stays))
+            if run.restart is None:
+                self._until[agent.name] = until
+            write(agent.writer, "departs", seconds=until - now + GRACE_RESERVE)
 
     def tick(self, now: float) -> None:
         """Some time has passed."""

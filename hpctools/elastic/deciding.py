@@ -22,20 +22,14 @@ class GrowthFacts:
         waiting_since: when there were first more workers than train; they have not been used since.
         last_ready: when a worker last became ready.
         starting: workers that have been started and are not ready yet.
-        pauses: of the resizes so far, in seconds, oldest first.
-        tenures: seconds for which workers of replica jobs that have left had trained, oldest first.
         rates: optimizer steps a second, by number of workers, as last measured with that many.
-        last_recovery: when the run last lost somebody; None: never.
         now_step, total_steps: completed and planned steps; total is None when unknown.
     """
 
     waiting_since: float
     last_ready: float
     starting: int = 0
-    pauses: tuple[float, ...] = ()
-    tenures: tuple[float, ...] = ()
     rates: Mapping[int, float] = field(default_factory=dict)
-    last_recovery: float | None = None
     now_step: int = 0
     total_steps: int | None = None
 

@@ -21,6 +21,9 @@ class Fence:
 
     Args:
         term: ours.
+
+    Attributes:
+        lost: whether it was found not to hold; once it is lost it stays so.
     """
 
     def __init__(self, folder: RunFolder, term: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,17 +31,23 @@ class Fence:
         self.term = term
         self._clock = clock
         self._asked = -FRESH_SECONDS
-        self._holds = True
+        self.lost = False
 
     def holds(self) -> bool:
-        """Whether we are in office; a folder that cannot be read has not heard of anybody else."""
-        if self._holds and self._clock() - self._asked >= FRESH_SECONDS:
+        """Whether we are in office; a folder that cannot be read has not heard of anybody else.
+
+        May read the folder, which takes as long as its storage does; from any thread.
+        """
+        now = self._clock()
+        if not self.lost and now - self._asked >= FRESH_SECONDS:
             try:
-                self._holds = self._folder.current_term() <= self.term
+                current = self._folder.current_term()
             except ElasticError:
                 return True
-            self._asked = self._clock()
-        return self._holds
+            if current > self.term:
+                self.lost = True  # and nothing else is ever set, so that threads may look at once
+            self._asked = now
+        return not self.lost
 
 
 class FencedClient:

@@ -2,8 +2,8 @@
 
     run.json          RunSpec, written once by hp-submit
     jobs.jsonl        one line a Slurm job of the run (appended by hp-submit and the coordinator)
-    coordinator.json  where the coordinator listens, and the run's secret (mode 0600)
-    terms/            a file for each coordinator that the run ever had; the highest number is in office
+    terms/            a file for each coordinator that the run ever had; the highest number is in office;
+                      beside it, as <number>.json (0600), where it listens and the secret that admits others
     time.json         how long Slurm lets the baseline job go on, as last known
     end.json          that somebody wants the run to end, and why
     events.jsonl      what happened, a line each
@@ -179,9 +179,14 @@ class RunFolder:
         return RunStatus(**known)
 
     def coordinator(self) -> CoordinatorAddress | None:
-        """Where the coordinator listens; None when it has not started yet."""
-        values = self._object_if_there("coordinator.json")
-        return None if values is None else CoordinatorAddress(**values)
+        """Where the newest coordinator listens that has published it; None: none has, or it has ended.
+
+        Each term has a file of its own: who was replaced and does not know it cannot hide who is in office.
+        """
+        for term in sorted(self._terms(".json"), reverse=True):
+            if (values := self._object_if_there(f"terms/{term}.json")) is not None:
+                return CoordinatorAddress(**values)
+        return None
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
@@ -217,24 +222,33 @@ class RunFolder:
 
     def write_coordinator(self, address: CoordinatorAddress) -> None:
         """Publish where the coordinator listens."""
-        self._replace("coordinator.json", asdict(address))
+        self._replace(f"terms/{address.term}.json", asdict(address))
 
-    def remove_coordinator(self) -> None:
-        """Withdraw the address, so that nobody waits for a coordinator that has ended."""
+    def remove_coordinators(self, last: int) -> None:
+        """Withdraw the addresses up to a term, so that nobody waits for a coordinator that has ended."""
+        terms = self.path / "terms"
         try:
-            (self.path / "coordinator.json").unlink(missing_ok=True)
+            for term in self._terms(".json"):
+                if term <= last:
+                    (terms / f"{term}.json").unlink(missing_ok=True)
         except OSError as error:
-            raise _unwritable(self.path, error) from None
+            raise _unwritable(terms, error) from None
 
     def current_term(self) -> int:
         """The highest term that anybody has claimed; 0 before the first coordinator."""
+        return max(self._terms(), default=0)
+
+    def _terms(self, suffix: str = "") -> list[int]:
+        """The numbers of the files `<number><suffix>`."""
+        terms = self.path / "terms"
         try:
-            names = [each.name for each in (self.path / "terms").iterdir()]  # opendir(3) asks an NFS server
+            names = [each.name for each in terms.iterdir()]  # opendir(3) asks an NFS server
         except FileNotFoundError:
-            return 0
+            return []
         except OSError as error:
-            raise ElasticError(f"cannot read {self.path / 'terms'}: {error}") from None
-        return max((int(name) for name in names if name.isdecimal()), default=0)
+            raise ElasticError(f"cannot read {terms}: {error}") from None
+        stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+        return [int(stem) for stem in stems if stem.isdecimal()]
 
     def claim_term(self, term: int, **claimant: Any) -> bool:
         """Become the coordinator of a term; False: somebody else was first.
@@ -327,16 +341,16 @@ class RunFolder:
         self._replace_text(name, json.dumps(values, indent=1) + "\n")
 
     def _replace_text(self, name: str, text: str) -> None:
-        temporary = ""
+        temporary, place = "", self.path / name
         try:
-            handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+            handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
-            Path(temporary).replace(self.path / name)
+            Path(temporary).replace(place)
         except OSError as error:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)
-            raise _unwritable(self.path / name, error) from None
+            raise _unwritable(place, error) from None
 
     def _append(self, name: str, values: Mapping[str, Any]) -> None:
         line = json.dumps(values).encode() + b"\n"

@@ -1,22 +1,25 @@
-"""What the coordinator writes into the run folder; a full disk there must not end a training."""
+"""What the coordinator writes into the run folder; a full or slow disk there must not hold up a training."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from hpctools.elastic.effects import Decided, Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
+from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import ElasticError
 
 STATUS_SECONDS = 0.5
 RATE_SECONDS = 5.0
+UNMEASURED = 16  # resizes whose pause nobody has told yet, at most
 NOWHERE = (0, -1)
 
 
@@ -32,15 +35,19 @@ class FolderJournal:
     """Events, jobs and the status of a run; what cannot be written is said once on standard error.
 
     Args:
-        fence: tells whether we may still write; None: nobody else could.
+        fence: tells whether we may still write, asked just before each line; None: nobody else could.
+        scribe: writes when it comes to it; None: everything is written at once.
 
     Attributes:
         status: how the run stands, as the next `flush` will write it.
     """
 
-    def __init__(self, folder: RunFolder, spec: RunSpec, fence: Office | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, spec: RunSpec, fence: Office | None = None, scribe: Scribe | None = None
+    ) -> None:
         self._folder = folder
         self._fence = fence
+        self._scribe = scribe
         self._history = History(folder)
         self._complained = False
         self._written: RunStatus | None = None
@@ -53,30 +60,15 @@ class FolderJournal:
 
     def event(self, event: str, **detail: Any) -> None:
         """Something happened."""
-        if self._superseded():
-            return
-        try:
-            self._folder.append_event(event, **detail)
-        except ElasticError as error:
-            self._complain(error)
+        self._write(partial(self._folder.append_event, event, time=utc_now(), **detail))
 
     def job(self, role: str, job_id: int) -> None:
         """A job was submitted."""
-        if self._superseded():
-            return
-        try:
-            self._folder.append_job(role, job_id)
-        except ElasticError as error:
-            self._complain(error)
+        self._write(partial(self._folder.append_job, role, job_id))
 
     def time_limit(self, limit: TimeLimit) -> None:
         """How long the baseline job may go on has changed."""
-        if self._superseded():
-            return
-        try:
-            self._folder.write_time_limit(limit)
-        except ElasticError as error:
-            self._complain(error)
+        self._write(partial(self._folder.write_time_limit, limit))
 
     def change(self, **values: Any) -> None:
         """Change the status; it is written by and by."""
@@ -98,6 +90,8 @@ class FolderJournal:
                 self.event("joined", worker=worker, node=node, generation=formed.generation)
         self.stepped(formed.generation, formed.step)
         if formed.world_before:
+            while len(self._resizes) >= UNMEASURED:
+                del self._resizes[next(iter(self._resizes))]
             self._resizes[formed.generation] = {
                 "from": formed.world_before,
                 "to": size,
@@ -188,17 +182,12 @@ class FolderJournal:
 
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Write the status when it has changed, not more often than twice a second unless `at_once`."""
-        if self._superseded():
-            return
         self._note(now, at_once)
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
         self._next_flush = now + STATUS_SECONDS
         self._written = self.status
-        try:
-            self._folder.write_status(replace(self.status, updated=utc_now()))
-        except ElasticError as error:
-            self._complain(error)
+        self._write(partial(self._folder.write_status, replace(self.status, updated=utc_now())))
 
     def _note(self, now: float, at_once: bool) -> None:
         """Keep the run's history, once its training has begun."""
@@ -207,13 +196,21 @@ class FolderJournal:
             return
         size, nodes = status.world_size, len(status.nodes)
         moment = Moment(utc_now(), status.step, size, nodes, status.loss, status.samples_per_second)
+        self._write(partial(self._history.note, now, moment, at_once=at_once))
+
+    def _write(self, work: Callable[[], None]) -> None:
+        if self._scribe is None:
+            self._attempt(work)
+        else:
+            self._scribe.put(partial(self._attempt, work))
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        if self._fence is not None and not self._fence.holds():
+            return
         try:
-            self._history.note(now, moment, at_once=at_once)
+            work()
         except ElasticError as error:
             self._complain(error)
-
-    def _superseded(self) -> bool:
-        return self._fence is not None and not self._fence.holds()
 
     def _complain(self, error: ElasticError) -> None:
         if not self._complained:

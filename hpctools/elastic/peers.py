@@ -9,6 +9,8 @@ from typing import Any
 
 from hpctools.elastic.protocol import encode, worker_place
 
+MOST_NAMES = 1 << 16  # more than a run has workers at a time
+
 
 @dataclass
 class Agent:
@@ -69,6 +71,25 @@ class Outcome:
     code: int | None = None
 
 
+class Names:
+    """Names of workers; of very many the oldest are forgotten, whose processes have ended long ago."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self._names: dict[str, None] = {}
+        self._most = most
+
+    def add(self, name: str) -> None:
+        """Take it in, as the newest."""
+        self._names.pop(name, None)
+        self._names[name] = None
+        if len(self._names) > self._most:
+            del self._names[next(iter(self._names))]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it was taken in."""
+        return name in self._names
+
+
 class Roster:
     """Agents and workers that are connected, and names that must not come back.
 
@@ -82,10 +103,7 @@ class Roster:
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.workers: dict[str, Worker] = {}
-        self.expelled: set[str] = set()
-        self.departed: set[str] = set()
-        self.judged: set[str] = set()
-        self.restarting: set[str] = set()
+        self.expelled, self.departed, self.judged, self.restarting = (Names() for _ in range(4))
 
     def workers_of(self, agent: Agent) -> list[Worker]:
         """An agent's workers that are connected."""

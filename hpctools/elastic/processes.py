@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,33 +79,32 @@ class LastWords:
         self.tail.extend(line.decode(errors="replace") for line in lines if line.strip())
 
 
-class Workers:
-    """The workers of one node.
+@dataclass(frozen=True)
+class Post:
+    """What an agent has to start on its node.
 
-    Args:
-        agent: the agent's name; a worker is `<agent>.<local>.<attempt>`.
-        say: sends a message to the coordinator.
-        shows_output: whether the first worker's standard output is the job's; the others' goes to the
-            run's logs.
+    Attributes:
+        agent: its name.
+        say: sends a message to the coordinator, if there is one.
+        shows_output: whether the first process's standard output is the job's; the others' goes to the run's
+            logs.
         listener: for the policy's log rules; None without any.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        spec: RunSpec,
-        agent: str,
-        say: Callable[..., None],
-        *,
-        shows_output: bool,
-        listener: Listener | None = None,
-    ) -> None:
-        self._listener = listener
-        self._folder = folder
-        self._spec = spec
-        self._agent = agent
-        self._say = say
-        self._shows_output = shows_output
+    folder: RunFolder
+    spec: RunSpec
+    agent: str
+    say: Callable[..., None]
+    shows_output: bool = False
+    listener: Listener | None = None
+
+
+class Workers:
+    """The workers of one node; each is called `<agent>.<local>.<attempt>`."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._say = post.say
         # A worker's name is never used twice, also not by an agent that was started again.
         self._first_attempt = 100 * int(os.environ.get(INCARNATION, "0"))
         self._attempts: dict[int, int] = {}
@@ -127,13 +127,14 @@ class Workers:
     def spawn(self, local: int) -> None:
         """Start the user's command as the node's worker number `local`."""
         attempt = self._attempts[local] = self._attempts.get(local, self._first_attempt - 1) + 1
-        name = worker_name(self._agent, local, attempt)
+        name = worker_name(self._post.agent, local, attempt)
         self._ended.pop(local, None)
         self._none_left.clear()
         self._say("spawned", worker=name)
-        words = LastWords(self._listener.reader(name, 2) if self._listener is not None else None)
+        listener = self._post.listener
+        words = LastWords(listener.reader(name, 2) if listener is not None else None)
         try:
-            pid, wait = self._start(name, words, shown=self._shows_output and local == 0)
+            pid, wait = self._start(name, words, shown=self._post.shows_output and local == 0)
         except (CommandError, OSError) as error:
             words.close()
             self._tell_end(name, NOT_STARTED, [str(error)])
@@ -179,18 +180,18 @@ class Workers:
                 await asyncio.wait(self._watching, timeout=grace)
 
     def _start(self, worker: str, words: LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
-        log = self._folder.logs / f"{worker}.out"
+        spec, log = self._post.spec, self._post.folder.logs / f"{worker}.out"
         with (
             words.writing() as stderr,
             open(os.devnull if shown else log, "ab", opener=_private) as output,
             self._heard(worker, None if shown else output) as stdout,
         ):
             popen = run.start(
-                self._spec.command,
+                spec.command,
                 stdout=stdout,
                 stderr=stderr,
                 env=self._environment(worker),
-                cwd=Path(self._spec.workdir),
+                cwd=Path(spec.workdir),
                 new_session=True,
             )
         return popen.pid, popen.wait
@@ -198,10 +199,10 @@ class Workers:
     @contextlib.contextmanager
     def _heard(self, worker: str, output: IO[bytes] | None) -> Iterator[IO[bytes] | int | None]:
         """What the worker prints to: the output itself, or a pipe to who copies it there and listens."""
-        if self._listener is None:
+        if self._post.listener is None:
             yield output
             return
-        pipe = self._listener.copying(worker, output)
+        pipe = self._post.listener.copying(worker, output)
         try:
             yield pipe
         finally:
@@ -226,7 +227,7 @@ class Workers:
             "OMP_NUM_THREADS": "1",
             **os.environ,
             "PYTHONUNBUFFERED": "1",
-            "HPCTOOLS_RUN_DIR": str(self._folder.path),
+            "HPCTOOLS_RUN_DIR": str(self._post.folder.path),
             "HPCTOOLS_WORKER": worker,
         }
 

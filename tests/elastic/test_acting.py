@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from hpctools.elastic.actions import (
     RestartWorker,
     RollBack,
 )
+from hpctools.elastic.agent import Agent as NodeAgent
+from hpctools.elastic.agent import Place
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
@@ -298,6 +301,35 @@ def test_the_coordinator_keeps_an_eye_on_departures(tmp_path: Path) -> None:
         coordinator._decide(128.0)
         assert made.agents["r7"].said("shutdown")
         assert made.workers["r7.0.0"].cut
+
+    asyncio.run(scene())
+
+
+def test_who_takes_over_knows_how_long_a_node_may_stay(tmp_path: Path) -> None:
+    """The node's agent keeps what it was told, and tells it in its hello."""
+
+    async def scene() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        made, first, second = Scene(folder), *(Coordinator(folder, FakeSlurm(), 1, term) for term in (1, 2))
+        for coordinator in (first, second):
+            coordinator._run.roster, coordinator._run.membership = made.run.roster, made.run.membership
+        first.act(Depart("n1", 30.0, "why"), now=100.0)
+        (told,) = made.agents["r7"].said("departs")
+        agent = NodeAgent(folder, Place("replica", 7, 0, "n1"), FakeSlurm())
+        assert agent._introduction()["departs"] is None
+        agent._obey(told)
+        hello = {**agent._introduction(), "running": ["r7.0.0"]}
+        assert 29.0 < hello["departs"] <= 30.0
+        made.run.roster.agents["r7"].leaving = False  # nobody has told the second one
+        wire, now = Wire(), time.monotonic()
+        second._connections._admit_agent({**hello, "departs": 10.0}, wire)  # type: ignore[arg-type]
+        assert made.run.roster.agents["r7"].leaving
+        second._decide(now + 7.9)
+        assert wire.said("shutdown") == []
+        second._decide(now + 8.5)
+        assert wire.said("shutdown")
+        assert made.workers["r7.0.0"].cut
+        assert [round(each["seconds"]) for each in wire.said("departs")] == [10]
 
     asyncio.run(scene())
 

@@ -63,9 +63,9 @@ def test_spec_refuses_what_is_no_run(change: dict[str, object], message: str) ->
 
 
 def test_folder_is_the_owners_alone(folder: RunFolder) -> None:
-    folder.write_coordinator(CoordinatorAddress("node1", 4711, "s3cret", 12, 34))
+    folder.write_coordinator(CoordinatorAddress("node1", 4711, "s3cret", 12, 34, 1))
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
-    for name in ("run.json", "coordinator.json"):
+    for name in ("run.json", "terms/1.json"):
         assert stat.S_IMODE((folder.path / name).stat().st_mode) == 0o600
 
 
@@ -77,12 +77,29 @@ def test_status_is_none_then_what_was_written(folder: RunFolder) -> None:
 
 
 def test_coordinator_comes_and_goes_and_keeps_its_secret(folder: RunFolder) -> None:
-    address = CoordinatorAddress("node1", 4711, "s3cret", 12, 34)
+    address = CoordinatorAddress("node1", 4711, "s3cret", 12, 34, 1)
     folder.write_coordinator(address)
     assert folder.coordinator() == address
     assert "s3cret" not in repr(address)
-    folder.remove_coordinator()
+    folder.remove_coordinators(1)
     assert folder.coordinator() is None
+
+
+def test_who_was_replaced_neither_hides_nor_withdraws_the_address_of_who_is_in_office(
+    folder: RunFolder,
+) -> None:
+    old, new = (CoordinatorAddress("node1", 4711, "s3cret", 12, 34, term) for term in (9, 10))
+    folder.claim_term(10, agent="r7")
+    folder.write_coordinator(new)
+    folder.write_coordinator(old)
+    assert folder.coordinator() == new
+    folder.remove_coordinators(9)
+    assert folder.coordinator() == new
+    assert folder.current_term() == 10
+    folder.write_coordinator(old)
+    folder.remove_coordinators(10)
+    assert folder.coordinator() is None
+    assert folder.current_term() == 10
 
 
 def test_events_and_jobs_keep_their_order(folder: RunFolder) -> None:

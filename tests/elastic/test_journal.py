@@ -10,7 +10,7 @@ import pytest
 
 from hpctools.elastic.effects import Formed
 from hpctools.elastic.folder import RunFolder, RunStatus
-from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.journal import UNMEASURED, FolderJournal
 from hpctools.elastic.spec import RunSpec
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
@@ -53,6 +53,16 @@ def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: R
         max_nodes=3,
         last_resize={**resize, "time": when},
     )
+
+
+def test_resizes_that_nobody_measures_are_forgotten(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    for number in range(1, 100):
+        journal.formed(Formed(number, ("a",), ("a",), 0, recovered=False, world_before=1), ["n1"])
+    for number in (1, 99 - UNMEASURED, 100 - UNMEASURED, 99):
+        journal.resized({"generation": number, "pause_s": 0.1})
+    resizes = [event.detail["generation"] for event in folder.events() if event.event == "resize"]
+    assert resizes == [100 - UNMEASURED, 99]
 
 
 def test_status_is_written_at_most_twice_a_second_and_the_last_at_once(folder: RunFolder) -> None:

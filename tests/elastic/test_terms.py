@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hpctools.elastic import baseline
+from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.fence import FRESH_SECONDS, Fence, FencedClient
-from hpctools.elastic.folder import Ending, RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.succession import CLAIMED_SECONDS, HEIR_SECONDS, VACANT_SECONDS, Succession
 from hpctools.errors import ElasticError
+from hpctools.slurm.types import Job
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
@@ -132,3 +140,86 @@ def test_who_was_answered_begins_to_wait_anew_and_who_goes_does_not_take_over(fo
     agent.succession.resign()
     agent.look(99.0, 1)
     assert agent.terms == []
+
+
+class SlowToPublish(RunFolder):
+    """Seen by a coordinator that is stopped just before it publishes where it listens."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.arrived, self.goes_on = threading.Event(), threading.Event()
+
+    def write_coordinator(self, address: CoordinatorAddress) -> None:
+        self.arrived.set()
+        assert self.goes_on.wait(20)
+        super().write_coordinator(address)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(look(), 20)
+
+
+def test_a_coordinator_that_wakes_before_it_publishes_hides_nobody(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, max_nodes=1))
+
+    async def act() -> None:
+        slow = SlowToPublish(folder.path)
+        folder.claim_term(1, agent="b0")
+        old = asyncio.ensure_future(Coordinator(slow, FakeSlurm(), 1, 1).run())
+        await until(slow.arrived.is_set)
+        folder.claim_term(2, agent="r7")
+        new = Coordinator(folder, FakeSlurm(), 7, 2)
+        running = asyncio.ensure_future(new.run())
+        await until(folder.coordinator)
+        published = folder.coordinator()
+        slow.goes_on.set()
+        assert await asyncio.wait_for(old, 20) is None
+        assert published is not None
+        assert published.term == 2
+        assert folder.coordinator() == published
+        new.cancel("enough")
+        assert await asyncio.wait_for(running, 20) == 143
+        assert folder.coordinator() is None
+
+    asyncio.run(act())
+
+
+def test_a_baseline_job_that_was_submitted_as_the_term_ended_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who submitted it may not write it down any more; two of them would keep nodes for nothing."""
+    monkeypatch.setattr(baseline, "RETURN_SECONDS", 0.05)
+    script = tmp_path / "baseline.sh"
+    script.touch()
+    options = ("--comment=hp-run:t-1", "--qos=normal")
+    spec = replace(SPEC, max_nodes=1, baseline_script=str(script), baseline_options=options)
+    folder = RunFolder.create(tmp_path / "run", spec)
+    folder.append_job("baseline", 50)
+    slurm = FakeSlurm()
+    slurm.queue[50] = Job(50, "t", "nlp1", "nlp", "gpu", "normal", "NODE_FAIL", comment="hp-run:t-1")
+
+    def another_takes_over(job: Job) -> None:
+        folder.claim_term(2, agent="r7")
+        time.sleep(2 * FRESH_SECONDS)  # sbatch has not returned yet
+
+    slurm.on_submit = another_takes_over
+
+    async def act() -> None:
+        folder.claim_term(1, agent="b0")
+        old = Coordinator(folder, slurm, 50, 1)
+        assert await asyncio.wait_for(old.run(), 20) is None
+        assert [(job.role, job.job_id) for job in folder.jobs()] == [("baseline", 50)]
+        new = Coordinator(folder, slurm, 7, 2)
+        running = asyncio.ensure_future(new.run())
+        await until(lambda: len(folder.jobs()) == 2)
+        new.cancel("enough")
+        assert await asyncio.wait_for(running, 20) == 143
+
+    asyncio.run(act())
+    (submitted,) = slurm.submitted
+    assert folder.jobs()[1].job_id == submitted.job_id
+    assert slurm.cancelled == [submitted.job_id], "it is ours, and ends with the run"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.processes import NOT_STARTED
+from hpctools.elastic.processes import NOT_STARTED, Post
 from hpctools.elastic.protocol import own_address
-from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.environment import Begin
 from hpctools.elastic.restart.limits import term_within
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.restart.ranks import Ended, Ranks
-from hpctools.elastic.spec import RunSpec
 
 COUNT_SECONDS = 0.2
 FROZEN_SECONDS = 2.0
@@ -24,28 +21,12 @@ TERM_NEWS_SECONDS = 0.3
 
 
 class NodeRanks:
-    """What restart mode runs on one node; to its agent it is what `Workers` is in live mode.
+    """What restart mode runs on one node; to its agent it is what `Workers` is in live mode."""
 
-    Args:
-        agent: the agent's name.
-        say: sends a message to the coordinator, if there is one.
-        shows_output: whether this node's first rank's standard output is the job's.
-        listener: for the policy's log rules; None without any.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        spec: RunSpec,
-        agent: str,
-        say: Callable[..., None],
-        *,
-        shows_output: bool,
-        listener: Listener | None = None,
-    ) -> None:
-        self._spec = spec
-        self._say_to = say
-        self._output = Output(folder, agent, shows_output, listener)
+    def __init__(self, post: Post) -> None:
+        self._spec = post.spec
+        self._say_to = post.say
+        self._output = Output(post.folder, post.agent, post.shows_output, post.listener)
         self._ranks: Ranks | None = None
         self._generation = 0
         self._port: socket.socket | None = None  # kept, so that nobody else gets it

@@ -1,16 +1,21 @@
-"""The agent's part, on its own: what it refuses."""
+"""The agent's part, on its own: what it refuses, and how it ends its ranks."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.processes import Post
 from hpctools.elastic.restart import ranks
 from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.spec import RunSpec
@@ -25,9 +30,7 @@ def obeyed(tmp_path: Path, *, leaves: bool) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
 
     async def run() -> None:
-        node = NodeRanks(
-            RunFolder(tmp_path), SPEC, "b0", lambda kind, **fields: said.append(fields), shows_output=False
-        )
+        node = NodeRanks(Post(RunFolder(tmp_path), SPEC, "b0", lambda kind, **fields: said.append(fields)))
         if leaves:
             node.expect_no_restart()
         node.obey({**BEGIN, **COUNTS})
@@ -53,3 +56,61 @@ def test_a_node_whose_memory_is_full_says_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ranks, "SlotFolder", full)
     words = "no room for the ranks' slots: [Errno 28] No space left on device"
     assert obeyed(tmp_path, leaves=False) == ends(127, words)
+
+
+ASKS = """
+import os, signal, time
+from hpctools.elastic.restart.events import elastic_event_detected
+{first}
+while True:
+    elastic_event_detected()
+    time.sleep(0.01)
+"""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(look(), 20)
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        ("", -signal.SIGKILL),
+        ("signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), os._exit(7)))", 7),
+    ],
+)
+def test_a_script_that_asks_is_ended_as_its_own_handler_wants_or_at_once(
+    first: str, code: int, tmp_path: Path
+) -> None:
+    """Slurm may have sent it SIGTERM before; that is no reason to end it sooner."""
+    said: list[dict[str, Any]] = []
+    spec = replace(SPEC, command=(sys.executable, "-c", ASKS.format(first=first)), workdir=str(tmp_path))
+    (tmp_path / "logs").mkdir()
+
+    def ask(what: str) -> list[dict[str, Any]]:
+        return [each for each in said if each["of"] == what]
+
+    async def act() -> float:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        await until(
+            lambda: any(all(calls for calls, _ in each["counts"].values()) for each in ask("counted"))
+        )
+        if not first:
+            assert node._ranks is not None
+            for rank in node._ranks.ranks:
+                rank.signal(signal.SIGTERM)
+            await until(lambda: all(rank.slot.only_notes_term for rank in node._ranks.ranks))
+            assert len(node._ranks.alive) == 2
+        began = time.monotonic()
+        await node.stop(10.0)
+        took = time.monotonic() - began
+        await until(lambda: len(ask("ended")) == 2)
+        return took
+
+    assert asyncio.run(act()) < 5.0
+    assert [each["code"] for each in ask("ended")] == [code, code]

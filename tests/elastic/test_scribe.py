@@ -1,0 +1,143 @@
+"""Storage that hangs: what is to be written waits, and the coordinator goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.protocol import SILENCE_SECONDS, decode, encode
+from hpctools.elastic.scribe import Scribe
+from hpctools.elastic.spec import RunSpec
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 1, 1, ("true",), "/", (), "/r.sh", "now")
+HANGS = SILENCE_SECONDS + 1.0
+
+
+class HangingFolder(RunFolder):
+    """A folder whose storage answers only while `answers` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def _wait(self) -> None:
+        assert self.answers.wait(60)
+
+    def _terms(self, suffix: str = "") -> list[int]:
+        self._wait()
+        return super()._terms(suffix)
+
+    def _text(self, name: str) -> str | None:
+        self._wait()
+        return super()._text(name)
+
+    def _replace_text(self, name: str, text: str) -> None:
+        self._wait()
+        super()._replace_text(name, text)
+
+    def _append(self, name: str, values: Mapping[str, Any]) -> None:
+        self._wait()
+        super()._append(name, values)
+
+
+def test_work_is_done_in_order_and_waited_for() -> None:
+    async def act() -> list[int]:
+        scribe, done, may = Scribe(), list[int](), threading.Event()
+        scribe.put(lambda: may.wait(20))
+        for number in range(100):
+            scribe.put(lambda number=number: done.append(number))
+        assert scribe.is_behind
+        assert not await scribe.has_written(0.05)
+        assert done == []
+        may.set()
+        assert await scribe.has_written(20)
+        scribe.close()
+        return done
+
+    assert asyncio.run(act()) == list(range(100))
+
+
+def test_a_fault_of_what_was_to_be_done_is_not_hidden() -> None:
+    async def act() -> None:
+        scribe = Scribe()
+        scribe.put(lambda: 1 // 0)
+        assert not await scribe.has_written(0.2)
+        with pytest.raises(ZeroDivisionError):
+            scribe.put(lambda: None)
+
+    asyncio.run(act())
+
+
+class Line:
+    """An agent's end of a connection with a coordinator."""
+
+    def __init__(self, address: CoordinatorAddress) -> None:
+        self._address = address
+
+    async def __aenter__(self) -> Line:
+        self.reader, self.writer = await asyncio.open_connection(self._address.host, self._address.port)
+        about = {"agent": "b0", "baseline": True, "place": 0, "node": "n1", "job_id": 1}
+        self.say("hello", role="agent", token=self._address.token, **about)
+        await self.until("welcome")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+
+    def say(self, kind: str, **fields: object) -> None:
+        self.writer.write(encode(kind, **fields))
+
+    async def until(self, kind: str) -> None:
+        while decode(await asyncio.wait_for(self.reader.readline(), 20))["kind"] != kind:
+            pass
+
+    async def longest_silence(self, seconds: float) -> float:
+        """Between two signs of life, while we show signs of our own."""
+        loop = asyncio.get_running_loop()
+        began = last = loop.time()
+        longest = 0.0
+        while last < began + seconds:
+            await self.until("beat")
+            self.say("beat")
+            longest, last = max(longest, loop.time() - last), loop.time()
+        return longest
+
+
+def test_agents_hear_the_coordinator_while_storage_hangs(tmp_path: Path) -> None:
+    """Else another one takes over, for nothing; what happened meanwhile is written afterwards, in order."""
+    made = RunFolder.create(tmp_path / "run", SPEC)
+    folder = HangingFolder(made.path)
+    folder.claim_term(1, agent="b0")
+    notices: Sequence[str] = ("rebalance", "spot", "rebalance")
+
+    async def act() -> None:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while (address := made.coordinator()) is None:
+            await asyncio.sleep(0.01)
+        async with Line(address) as line:
+            folder.answers.clear()
+            threading.Timer(HANGS, folder.answers.set).start()
+            for what in notices:
+                line.say("notice", what=what)
+            assert await line.longest_silence(HANGS) < SILENCE_SECONDS / 2
+            coordinator.cancel("enough")
+            await line.until("shutdown")
+            status = made.status()
+            assert status is not None
+            assert status.state == "cancelled", "before anybody is told to go"
+        assert await asyncio.wait_for(running, 20) == 143
+
+    asyncio.run(act())
+    events = made.events()
+    assert [event.detail["what"] for event in events if event.event == "notice"] == list(notices)
+    assert events[-1].event == "cancelled"
