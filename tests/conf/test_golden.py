@@ -48,8 +48,8 @@ CASES = {
             extra_parameters={"SlurmdParameters": "config_overrides", "SlurmdTimeout": "20"},
         ),
     ),
-    "own-nodes-without-gpus": (
-        GOLDEN / "own-nodes-without-gpus/site.yaml",
+    "nodes-without-gpus": (
+        GOLDEN / "nodes-without-gpus/site.yaml",
         Facts(slurm_version=(26, 5), cgroup="none", storage_password="s3cret"),
     ),
     "shared-gpus": (GOLDEN / "shared-gpus/site.yaml", Facts(slurm_version=(25, 11))),
@@ -118,7 +118,7 @@ def test_only_the_database_file_is_kept_from_others() -> None:
 
 
 def test_a_password_is_in_one_file_and_in_no_repr() -> None:
-    site, facts = CASES["own-nodes-without-gpus"]
+    site, facts = CASES["nodes-without-gpus"]
     bundle = compile(load(site), facts)
     assert "s3cret" not in "".join(file.text for file in bundle.files)
     (daemon,) = bundle.elsewhere["books.example.org"]

@@ -111,7 +111,7 @@ def room(tight: Tight) -> None:
     tight.box.apply(tight.box.base, "--yes", "--prune", "--discard-edits")
 
 
-@pytest.mark.parametrize("folder", [ETC, STATE])
+@pytest.mark.parametrize("folder", [ETC, pytest.param(STATE, marks=pytest.mark.long)])
 def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder: str, tight: Tight) -> None:
     """The least room that is enough is looked for, so that a page less fails as late as can be."""
     assert not tight.tries(folder, 0)
@@ -129,7 +129,7 @@ def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder:
 
 
 @pytest.mark.releases
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_disks_that_fill_while_slurmctld_loads_do_not_keep_the_old_files_from_coming_back(
     again: bool, tight: Tight
 ) -> None:
@@ -183,6 +183,7 @@ fallocate -l $(($(stat -f -c %f {DATABASE}) * {PAGE})) {DATABASE}/ballast
 """
 
 
+@pytest.mark.long
 @pytest.mark.releases
 def test_a_full_disk_under_the_database_takes_everybody_back(tight: Tight) -> None:
     box = tight.box

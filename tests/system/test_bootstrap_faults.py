@@ -19,6 +19,8 @@ from hpctools.slurm.run import Completed, Process
 from tests.system.bootstrap_rig import ADMINISTRATOR, STEP_SECONDS, Bootstrap, bootstrap
 from tests.system.harness import until
 
+pytestmark = pytest.mark.long
+
 CONTROLLER, LOGIN, WORKER = "controller-1", "login-1", "worker-1"
 QUICK = ("--backoff", "0.05")
 # What each role has to do on an empty node of this site; all else is there already.

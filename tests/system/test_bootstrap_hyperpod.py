@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import boto3
+import pytest
 
 from hpctools.sandbox.hosts import Fleet, hosts
 from hpctools.slurm.run import run
@@ -52,6 +53,7 @@ def download(cluster: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_every_command_of_the_page(server: Server, tmp_path: Path) -> None:
     need_cgroups()
     computer, page = Computer(tmp_path), blocks(PAGE)

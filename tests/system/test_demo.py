@@ -6,11 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from hpctools.slurm import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_the_quick_story_makes_every_observation_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "HPCTOOLS_SANDBOX": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     told = run.run(
