@@ -81,13 +81,11 @@ def compared(
     from dataclasses import replace
 
     from hpctools.conf.apply import Generations, History, unfinished_warnings
-    from hpctools.conf.plan.compare import make_plan
-    from hpctools.conf.plan.read import read
+    from hpctools.conf.plan.read import read_for
+    from hpctools.conf.plan.settle import settled_plan
 
-    paths = [file.path for file in wanted.files]
-    groups = any("allowgroups=" in file.text.lower() for file in wanted.files)
-    live = read(folder, wanted.accounts.clusters[0], paths=paths, wanted=wanted.accounts, groups=groups)
-    made = make_plan(wanted, live, folder=folder, release=release, prune=prune)
+    live = read_for(wanted, folder)
+    made = settled_plan(wanted, live, folder=folder, release=release, prune=prune)
     owed = unfinished_warnings(History(state), Generations(folder))
     return replace(made, warnings=(*made.warnings, *owed))
 

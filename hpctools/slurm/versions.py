@@ -188,16 +188,14 @@ def gives_whole_nodes(partition: Mapping[str, str]) -> bool:
     return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE"
 
 
-def column_of_whole_nodes(release: Release) -> tuple[str, str] | None:
+def column_of_whole_nodes(release: Release) -> tuple[str, str]:
     """Name the column of `squeue --Format` that shows a job that asked for whole nodes, and its word there.
 
     22.05.8 and 24.11.5 print `NO` as OverSubscribe; 26.05.5 prints that for every job and has `NODE` as
-    Exclusive, which the others do not know (measured). For releases in between, of which that is not known,
-    there is none.
+    Exclusive, which the others do not know (measured). 25.05 and 25.11 do as 24.11: what makes and prints the
+    word is the same source from 24.11.5 to 25.11.7, and the new column came with 26.05.0 (docs/decisions/0079).
     """
-    if release >= (26, 5):
-        return "Exclusive", "NODE"
-    return ("OverSubscribe", "NO") if release < (25, 5) else None
+    return ("Exclusive", "NODE") if release >= (26, 5) else ("OverSubscribe", "NO")
 
 
 def keeps_whole_gpus_from_shards(release: Release) -> bool:

@@ -158,6 +158,8 @@ def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Appli
         plan = box.plan(narrower(box.base))
         assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
         assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
+        unseen = box.apply(narrower(box.base), check=False)
+        assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
         box.apply(narrower(box.base), "--yes")
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
         for job, user in fits.items():
@@ -167,3 +169,58 @@ def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Appli
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
         cancel(cluster, "nlp1", "cv1", "cv2", "dl1", "dl2")
+
+
+def tighter(text: str) -> str:
+    """A limit on a department's memory, and one on a job's memory on a node."""
+    for before, after in (
+        (CV_LIMITS, f"{CV_LIMITS}, memory_mib: 150"),
+        (
+            "      default_time: 04:00:00\n",
+            "      default_time: 04:00:00\n      parameters: {MaxMemPerNode: '500'}\n",
+        ),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(box: Applied) -> None:
+    """Cores have two CPUs: squeue shows a job of one alike, whether it takes 100 MiB there or 200."""
+    cluster = box.cluster
+    nodes = ",".join(f"reserved-{number}" for number in (1, 2))
+    cluster.inside("scontrol", "update", f"node={nodes}", "state=drain", "reason=test")
+
+    def waiting(user: str, *words: str) -> int:
+        partition = "cv" if user.startswith("cv") else "nlp"
+        options = (f"--partition={partition}", "--qos=medium", "--time=10", *words)
+        return cluster.submit(user, *options, "--wrap=sleep 600")
+
+    never = {
+        waiting("cv2", "-n1", "--mem-per-cpu=100"): ("cv2", "AssocGrpMemLimit"),
+        waiting("cv2", "-n1", "--mem-per-cpu=10", "--exclusive"): ("cv2", "AssocGrpMemLimit"),
+        waiting("cv2", "--gpus=1", "--cpus-per-gpu=12", "--mem-per-cpu=20"): ("cv2", "AssocGrpMemLimit"),
+        waiting("cv2", "--gpus=1", "--mem-per-gpu=20", "--exclusive"): ("cv2", "AssocGrpMemLimit"),
+        waiting("cv2", "-n2", "--mem=200"): ("cv2", "AssocGrpMemLimit"),
+        waiting("nlp1", "-n1", "--mem=501"): ("nlp1", "MaxMemPerLimit"),
+    }
+    fits = {
+        waiting("cv1", "-n1", "--mem=100"): "cv1",
+        waiting("cv1", "-n1", "--mem-per-cpu=50", "--hint=nomultithread"): "cv1",
+        waiting("nlp2", "-n1", "--mem=500"): "nlp2",
+    }
+    try:
+        plan = box.plan(tighter(box.base))
+        assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
+        assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
+        unseen = box.apply(tighter(box.base), check=False)
+        assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
+        box.apply(tighter(box.base), "--yes")
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
+        for job, user in fits.items():
+            until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
+        for job, (user, reason) in never.items():
+            until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+    finally:
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
+        cancel(cluster, "nlp1", "nlp2", "cv1", "cv2")

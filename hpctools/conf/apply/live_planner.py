@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.cluster import Boot
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
-from hpctools.conf.plan.read import Ask, read
+from hpctools.conf.plan.read import Ask, read_for
+from hpctools.conf.plan.settle import settled_plan
 from hpctools.errors import UnreachableError
 from hpctools.slurm import munge
 from hpctools.slurm.versions import Release
@@ -44,10 +44,15 @@ class LivePlanner:
 
     def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
         """See Planner."""
-        cluster = wanted.accounts.clusters[0]
-        paths = [file.path for file in wanted.files]
-        self._live = read(self._folder, cluster, paths=paths, wanted=wanted.accounts, ask=self._ask)
-        return make_plan(wanted, self._live, folder=self._folder, release=self._release, prune=prune)
+        self._live = read_for(wanted, self._folder, self._ask)
+        return settled_plan(
+            wanted,
+            self._live,
+            folder=self._folder,
+            release=self._release,
+            prune=prune,
+            ask=self._ask,
+        )
 
     def preflight(self, wanted: Bundle) -> Boot:
         """See Planner."""

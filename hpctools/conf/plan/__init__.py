@@ -4,6 +4,7 @@ from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.model import Change, DisturbedJob, FileChange, Need, Plan, Step
 from hpctools.conf.plan.read import read
+from hpctools.conf.plan.settle import settled_plan
 
 __all__ = [
     "Change",
@@ -16,4 +17,5 @@ __all__ = [
     "Step",
     "make_plan",
     "read",
+    "settled_plan",
 ]

@@ -16,7 +16,7 @@ class Capacity:
 
     Attributes:
         nodes: how many nodes.
-        total: CPUs and generic resources of all nodes.
+        total: CPUs, memory (MiB) and generic resources of all nodes.
         most: those of the largest node, each for itself.
     """
 
@@ -41,8 +41,8 @@ def capacity(meaning: Meaning, nodes: str) -> Capacity:
     return Capacity(len(names), total, most)
 
 
-def least(meaning: Meaning, lists: Iterable[str], demand: Demand) -> Tres:
-    """Count what the smallest node has, each TRES for itself, of those on which a job fits; {} of none.
+def fitting(meaning: Meaning, lists: Iterable[str], demand: Demand) -> tuple[Raw, ...]:
+    """Return the shapes of nodes on which a job fits, each once.
 
     Args:
         lists: folded lists of nodes.
@@ -53,17 +53,40 @@ def least(meaning: Meaning, lists: Iterable[str], demand: Demand) -> Tres:
         for name in (expand(nodes) if nodes else ())
         if name in meaning.nodes
     }
-    fitting = [node for node in map(_of_node, shapes.values()) if _fits(demand, node)]
-    return {name: min(node.get(name, 0) for node in fitting) for name in {*()}.union(*fitting)}
+    return tuple(shape for shape in shapes.values() if _fits(demand, _of_node(shape)))
 
 
 def _fits(demand: Demand, node: Tres) -> bool:
     return all(count <= node.get(name, 0) for name, count in demand.per_node.items())
 
 
+def least(shapes: Iterable[Raw]) -> Tres:
+    """Count what the smallest node has, each TRES but memory for itself; {} of none."""
+    nodes = [_of_node(shape) for shape in shapes]
+    names = {*()}.union(*nodes) - {"mem"}
+    return {name: min(node.get(name, 0) for node in nodes) for name in names}
+
+
+def fewest_threads(shapes: Iterable[Raw]) -> int:
+    """Count the CPUs of a core, on the nodes where it has the fewest; 1 of none."""
+    return min((_threads(shape) for shape in shapes), default=1)
+
+
+def _threads(shape: Raw) -> int:
+    """A node of as many CPUs as cores gives them out one by one (slurm.conf(5), CPUs)."""
+    cores = _number(shape, "sockets", 1) * _number(shape, "corespersocket", 1)
+    return max(1, _number(shape, "cpus", 1) // max(1, cores))
+
+
 def _of_node(shape: Raw) -> Mapping[str, int]:
-    cpus = shape.get("cpus", "1")
-    return {"cpu": int(cpus) if cpus.isdecimal() else 1, **generic(values.gres(shape.get("gres") or ""))}
+    memory = max(0, _number(shape, "realmemory", 1) - _number(shape, "memspeclimit", 0))
+    plain = {"cpu": _number(shape, "cpus", 1), "mem": memory}
+    return {**plain, **generic(values.gres(shape.get("gres") or ""))}
+
+
+def _number(shape: Raw, key: str, default: int) -> int:
+    text = shape.get(key) or ""
+    return int(text) if text.isdecimal() else default
 
 
 def reshapes(there: Meaning, then: Meaning) -> bool:
@@ -83,13 +106,19 @@ def misfit(demand: Demand, there: Capacity) -> str:
         return f"it asks for {effects.amount('node', fewest)}, of which there {_are(there.nodes)} then"
     for tres, count in demand.tres.items():
         total = there.total.get(tres.lower(), 0)
-        if (tres == "cpu" or tres.startswith("gres/")) and count > total:
+        if (tres in ("cpu", "mem") or tres.startswith("gres/")) and count > total:
             return f"it asks for {effects.amount(tres, count)}, of which there {_are(total)} then"
-    for tres, count in demand.per_node.items():
+    for tres, count in {**demand.per_node, "mem": memory_on_a_node(demand)}.items():
         if count > there.most.get(tres, 0):
             most = there.most.get(tres, 0)
             return f"it asks for {effects.amount(tres, count)} on a node, and none has more than {most} then"
     return ""
+
+
+def memory_on_a_node(demand: Demand) -> int:
+    """How much memory a job takes at least on one of its nodes; MiB."""
+    spread = -(-demand.tres.get("mem", 0) // max(demand.nodes, demand.tres.get("node", 1), 1))
+    return max(demand.memory, spread)
 
 
 def _are(number: int) -> str:

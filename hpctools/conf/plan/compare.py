@@ -30,7 +30,7 @@ from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_
 _SLURM_CONF = "slurm.conf"
 _MOST_NAMED = 5
 # What of a node jobs ask for, and a partition has as much of as its nodes.
-_SIZES = {"CPUs", "Gres"}
+_SIZES = {"CPUs", "Gres", "RealMemory", "MemSpecLimit"}
 # What of a partition puts its jobs under other limits: its QoS, and whether they get whole nodes.
 _UNDER_LIMITS = {"QOS", "OverSubscribe"}
 

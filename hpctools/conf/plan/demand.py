@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpctools.slurm import parse
 from hpctools.slurm.versions import Release, column_of_whole_nodes
 
 # squeue(1), --Format; no field holds words of people. For a job that waits tres-alloc is what it asks for.
-_FIELDS = ("JobID", "tres-alloc", "cpus-per-tres", "MinMemory", "tres-per-node", "NumNodes", "TimeLeft")
+_FIELDS = (
+    *("JobID", "tres-alloc", "cpus-per-tres", "mem-per-tres", "MinMemory", "tres-per-node", "NumNodes"),
+    *("TimeLeft", "Threads"),
+)
 
 _COUNT = re.compile(r"([\d.]+)([KMGTP]?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -29,7 +32,12 @@ class Demand:
         nodes: how many nodes it wants, the most when it says a range.
         left: minutes that it may still run; None when unlimited or not known.
         whole: whether it asks for whole nodes.
+        memory: MiB that it states, for each node or with each CPU; 0 when it does with each GPU.
         per_cpu: MiB that come with each CPU; 0 when that is not how it asks for memory, or not known.
+        unclear: MiB of which squeue does not tell whether they are for each CPU or for each node; they are
+            taken for the latter. 0 when that is clear.
+        per_gpu: MiB that come with each GPU; 0 when that is not how it asks for memory.
+        threads: how many CPUs of a core it uses; None when all.
     """
 
     tres: Tres = field(default_factory=dict)
@@ -37,13 +45,17 @@ class Demand:
     nodes: int = 1
     left: int | None = None
     whole: bool = False
+    memory: int = 0
     per_cpu: int = 0
+    unclear: int = 0
+    per_gpu: int = 0
+    threads: int | None = None
 
 
 def demand_format(release: Release) -> str:
     """Return what `squeue --Format` is given, for `read_demands`."""
     column = column_of_whole_nodes(release)
-    return ",".join(f"{name}:|" for name in (*_FIELDS, *(column[:1] if column else ())))
+    return ",".join(f"{name}:|" for name in (*_FIELDS, column[0]))
 
 
 def read_demands(text: str, release: Release) -> dict[int, Demand]:
@@ -51,23 +63,28 @@ def read_demands(text: str, release: Release) -> dict[int, Demand]:
     column = column_of_whole_nodes(release)
     rows = (line.strip().split("|") for line in text.splitlines())
     return {
-        int(row[0]): _demand(row, whole=column is not None and row[len(_FIELDS)] == column[1])
+        int(row[0]): _demand(row, whole=row[len(_FIELDS)] == column[1])
         for row in rows
         if len(row) > len(_FIELDS) and row[0].isdecimal()
     }
 
 
 def _demand(row: list[str], *, whole: bool) -> Demand:
-    _, shown, cpus_per_tres, memory, per_node, nodes, left = row[: len(_FIELDS)]
-    tres, stated = _tres(shown), _count("mem", memory)
-    per_cpu = stated if _is_per_cpu(tres, stated) else 0
+    _, shown, cpus_per_tres, mem_per_tres, memory, per_node, nodes, left, threads = row[: len(_FIELDS)]
+    tres, per_gpu = _tres(shown), generic(mem_per_tres).get("gres/gpu", 0)
+    stated = 0 if per_gpu else _count("mem", memory)  # a partition's default is shown besides
+    per_cpu, unclear = _per_cpu(tres, stated)
     return Demand(
         _with_cpus(tres, generic(cpus_per_tres), per_cpu),
         generic(per_node),
         int(nodes) if nodes.isdecimal() else 1,
         parse.minutes(left),
         whole,
+        stated,
         per_cpu,
+        unclear,
+        per_gpu,
+        int(threads) if threads.isdecimal() else None,
     )
 
 
@@ -98,10 +115,12 @@ def generic(text: str) -> dict[str, int]:
     return found
 
 
-def _is_per_cpu(tres: Tres, memory: int) -> bool:
-    """Whether memory is for each CPU. A job of as many CPUs as nodes may mean either: it counts as told."""
+def _per_cpu(tres: Tres, memory: int) -> tuple[int, int]:
+    """MiB that come with each CPU, and MiB that come with each CPU or each node: one of them is 0."""
     cpus = tres.get("cpu", 0)
-    return bool(memory) and tres.get("mem") == memory * cpus and cpus > tres.get("node", 1)
+    if tres.get("mem") != memory * cpus:
+        return 0, 0
+    return (0, memory) if cpus == tres.get("node", 1) else (memory, 0)
 
 
 def _with_cpus(tres: dict[str, int], per_tres: Tres, per_cpu: int) -> dict[str, int]:
@@ -113,6 +132,25 @@ def _with_cpus(tres: dict[str, int], per_tres: Tres, per_cpu: int) -> dict[str, 
     if cpus <= tres.get("cpu", 0):
         return tres
     return {**tres, "cpu": cpus, **({"mem": per_cpu * cpus} if per_cpu else {})}
+
+
+def by_cpu(demand: Demand) -> Demand:
+    """What a job takes whose memory, which is not clear, comes with each CPU."""
+    taken = {"mem": demand.unclear * demand.tres["cpu"]} if demand.unclear else {}
+    return replace(demand, tres={**demand.tres, **taken}, per_cpu=demand.per_cpu or demand.unclear, unclear=0)
+
+
+def read_memory_by_cpu(text: str) -> dict[int, bool]:
+    """Read `scontrol --oneliner show job`: whether each job asks for memory by CPU, or by node.
+
+    A name or comment may look like the answer, and like another job: who is told of in two ways is left out.
+    """
+    found: dict[int, set[str]] = {}
+    for line in text.splitlines():
+        job = re.match(r"JobId=(\d+) ", line)
+        if job is not None:
+            found.setdefault(int(job[1]), set()).update(re.findall(r" MinMemory(CPU|Node)=", line))
+    return {job: kinds == {"CPU"} for job, kinds in found.items() if len(kinds) == 1}
 
 
 Holder = tuple[str, str, str]

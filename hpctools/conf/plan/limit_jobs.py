@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hpctools.conf.plan import effects
+from hpctools.conf.plan.capacity import memory_on_a_node
 from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.rules import Limit, Place, Rules
@@ -171,6 +172,8 @@ def _asked(limit: Limit, job: Job, demand: Demand, rules: Rules) -> int:
 
 def _per_node(demand: Demand, tres: str) -> int:
     """As many as it wants on every node, or at least has on one of them."""
+    if tres == "mem":
+        return memory_on_a_node(demand)
     spread = -(-demand.tres.get(tres, 0) // max(demand.nodes, demand.tres.get("node", 1), 1))
     return demand.per_node.get(tres, spread)
 

@@ -117,6 +117,7 @@ def _reason(sides: Sides, key: str, before: str, after: str) -> Why | None:
         "maxtime": _too_long,
         "maxnodes": _too_many,
         "minnodes": _too_few,
+        "maxmempernode": _too_much_memory,
         "allowgroups": lambda before, after: _not_in_groups(sides.groups, before, after),
         "allowaccounts": lambda _, after: _not_among("account", after),
         "allowqos": lambda _, after: _not_among("qos", after),
@@ -169,6 +170,21 @@ def _too_few(before: str, after: str) -> Why | None:
         if wanted >= fewest or wanted < old:
             return ""
         return f"it asks for {effects.amount('node', wanted)}, and {fewest} are the fewest then"
+
+    return why
+
+
+def _too_much_memory(before: str, after: str) -> Why | None:
+    """What a job states for a node, or for each CPU, which is the least that it takes of a node."""
+    most, old = (int(text) if text.isdecimal() else 0 for text in (after, before))
+    if not most:
+        return None
+
+    def why(_: Job, demand: Demand) -> str:
+        if demand.memory <= most or (old and demand.memory > old):
+            return ""
+        told = effects.amount("mem", demand.memory)
+        return f"it asks for {told} on a node, and at most {most} are allowed then"
 
     return why
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hpctools.conf.accounts import AccountTree, Settings
+from hpctools.conf.bundle import Bundle
 from hpctools.conf.live import live_queries, parse_live
 from hpctools.conf.plan.demand import Demand, Holder, Used, demand_format, read_demands, read_used
 from hpctools.conf.plan.live import Live, OnDisk
@@ -39,7 +40,8 @@ KNOWN_FILES = (
 )
 _DEEPEST = 8
 _VERSION = ("scontrol", "--version")
-_SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
+# All there is, also what is hidden from people; a record a line.
+SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
 
 
 def ask_commands(argv: Sequence[str]) -> str:
@@ -92,7 +94,7 @@ def read(
         known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
         queue = _controller(pool, ask, wanted)
         disk = read_folder(folder, cluster, paths)
-        accounts, no_accounts = _answer(
+        accounts, no_accounts = answer(
             lambda: parse_live(*(each.result() for each in known), cluster=cluster),
             "accounts and QoS are not compared",
         )
@@ -111,6 +113,13 @@ def read(
         queue.used,
         groups_of(people),
     )
+
+
+def read_for(wanted: Bundle, folder: Path, ask: Ask | None = None) -> Live:
+    """Read what there is of all that a bundle is compared with; see `read`."""
+    cluster, paths = wanted.accounts.clusters[0], [file.path for file in wanted.files]
+    groups = any("allowgroups=" in file.text.lower() for file in wanted.files)
+    return read(folder, cluster, paths=paths, wanted=wanted.accounts, groups=groups, ask=ask)
 
 
 class _Controller(NamedTuple):
@@ -133,20 +142,20 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
         return _Controller(None, (f"what slurmctld runs and its jobs are not compared: {down}",))
     config = pool.submit(ask, ("scontrol", "show", "config"))
     release = _release(None, ask) or OLDEST
-    nodes = pool.submit(ask, (*_SHOW, "node"))
-    partitions = pool.submit(ask, (*_SHOW, "partition"))
+    nodes = pool.submit(ask, (*SHOW, "node"))
+    partitions = pool.submit(ask, (*SHOW, "partition"))
     queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"))
     asked = pool.submit(ask, ("squeue", "--all", "--noheader", f"--Format={demand_format(release)}"))
     spent = [pool.submit(ask, argv) for argv in _usage_queries(wanted)]
-    shown, silence = _answer(
+    shown, silence = answer(
         lambda: read_shown(config.result(), nodes.result(), partitions.result()),
         "what slurmctld runs is not compared",
     )
-    jobs, no_jobs = _answer(lambda: tuple(parse.jobs(queue.result())), "jobs are not looked at")
-    demands, no_demands = _answer(
+    jobs, no_jobs = answer(lambda: tuple(parse.jobs(queue.result())), "jobs are not looked at")
+    demands, no_demands = answer(
         lambda: read_demands(asked.result(), release), "what jobs ask for is not compared with limits"
     )
-    used, no_used = _answer(
+    used, no_used = answer(
         lambda: {holder: use for each in spent for holder, use in read_used(each.result()).items()},
         "what is used of limits is not looked at",
     )
@@ -201,8 +210,8 @@ def read_folder(folder: Path, cluster: str, paths: Sequence[str] = ()) -> OnDisk
     return OnDisk(files, written, tuple(unreadable))
 
 
-def _answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, tuple[str, ...]]:
-    """An answer, or why there is none."""
+def answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, tuple[str, ...]]:
+    """Return an answer, or None and a line that begins with `without` and says why there is none."""
     try:
         return asked(), ()
     except HpctoolsError as error:

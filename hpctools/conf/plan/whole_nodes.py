@@ -1,58 +1,82 @@
-"""What jobs take that get nodes for themselves alone: pure.
+"""What jobs take of nodes, which may be more than they ask for: pure.
 
-Such a job gets all CPUs and generic resources of its nodes and, of memory, what it asks for (a node, or each
-CPU); limits count what it gets (tried on 22.05.8, 24.11.5 and 26.05.5, docs/decisions/0079).
+A job that gets nodes for itself alone gets all CPUs and generic resources of them, any other one whole cores.
+Of memory it gets what it asks for: of each node, with each GPU, or with each CPU, of which those count not
+that its threads leave alone. Limits count what it gets (tried on 22.05.8, 24.11.5 and 26.05.5,
+docs/decisions/0079).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
-from hpctools.conf.plan.capacity import least
+from hpctools.conf.plan import keys
+from hpctools.conf.plan.capacity import fewest_threads, fitting, least
 from hpctools.conf.plan.demand import Demand, Tres
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.slurm.types import Job
 
 
+class _Share(NamedTuple):
+    """What a job gets of each node at least: all that is there (`node`), or else cores of some threads."""
+
+    node: Tres
+    threads: int
+
+
 def demands_in(meaning: Meaning, jobs: Iterable[Job], demands: Mapping[int, Demand]) -> dict[int, Demand]:
     """Return what jobs take under a configuration; of those that run what they hold is known.
 
-    A job takes at least as much as the smallest nodes on which it fits have.
+    A job takes at least as much as the smallest nodes on which it fits make it take.
     """
     found = dict(demands)
-    known: dict[object, Tres] = {}  # many jobs ask for the same
+    known: dict[object, _Share] = {}  # many jobs ask for the same
     for job in jobs:
         demand = demands.get(job.id)
         if demand is None or job.state != "PENDING":
             continue
         place = job.partition, demand.whole, tuple(demand.per_node.items())
         if place not in known:
-            known[place] = _node_alone(meaning, job.partition.split(","), demand)
-        found[job.id] = _with_nodes(demand, known[place])
+            known[place] = _share(meaning, job.partition.split(","), demand)
+        found[job.id] = _taken(demand, known[place])
     return found
 
 
-def _node_alone(meaning: Meaning, partitions: list[str], demand: Demand) -> Tres:
-    """What each node brings that a job has for itself; {} when it shares them."""
+def _share(meaning: Meaning, partitions: list[str], demand: Demand) -> _Share:
     there = [meaning.partitions[name] for name in partitions if name in meaning.partitions]
+    shapes = fitting(meaning, [nodes_of(meaning, raw) for raw in there], demand)
     alone = demand.whole or (there and all(_gives_nodes(raw) for raw in there))
-    return least(meaning, [nodes_of(meaning, raw) for raw in there], demand) if alone else {}
+    cores = all(_gives_cores(meaning, raw) for raw in there)
+    return _Share(least(shapes) if alone else {}, fewest_threads(shapes) if cores else 1)
 
 
 def _gives_nodes(partition: Raw) -> bool:
     return partition.get("oversubscribe", "").upper() == "EXCLUSIVE"
 
 
-def _with_nodes(demand: Demand, node: Tres) -> Demand:
-    if not node:
+def _gives_cores(meaning: Meaning, partition: Raw) -> bool:
+    """Whether CPUs go by cores or sockets, as far as that is stated (slurm.conf(5), SelectTypeParameters)."""
+    key = "selecttypeparameters"
+    own = keys.partition(key, partition.get(key))  # slurmctld prints NONE where nothing is stated
+    stated = meaning.settings.get(key)
+    words = (own or (stated.value if stated else "")).lower()
+    return "core" in words or "socket" in words
+
+
+def _taken(demand: Demand, share: _Share) -> Demand:
+    nodes, asked = demand.tres.get("node", 1), demand.tres
+    used = min(demand.threads or share.threads, share.threads)
+    cores = max(-(-asked.get("cpu", 0) // used), nodes)
+    least = {"cpu": cores * share.threads, **{name: count * nodes for name, count in share.node.items()}}
+    more = {name: count for name, count in least.items() if count > asked.get(name, 0)}
+    if not more:
         return demand
-    number = demand.tres.get("node", 1)
-    tres = {
-        **demand.tres,
-        **{name: max(demand.tres.get(name, 0), count * number) for name, count in node.items()},
-    }
-    if demand.per_cpu:
-        tres["mem"] = max(tres.get("mem", 0), demand.per_cpu * tres["cpu"])
-    return replace(demand, tres=tres)
+    tres = {**asked, **more}
+    memory = max(
+        demand.per_cpu * tres["cpu"] // share.threads * used,
+        demand.per_gpu * tres.get("gres/gpu", 0),
+    )
+    return replace(demand, tres=tres if memory <= tres.get("mem", 0) else {**tres, "mem": memory})

@@ -126,6 +126,7 @@ def _partitions(meaning: Meaning) -> Iterator[str]:
             "allowaccounts": "ALL",
             "maxnodes": "UNLIMITED",
             "qos": "N/A",
+            "selecttypeparameters": "NONE",
             "state": "UP",
             "totalnodes": "4",
         }

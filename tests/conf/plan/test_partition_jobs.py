@@ -118,6 +118,49 @@ def test_the_worst_that_happens_to_a_job_is_told() -> None:
     assert named(plan) == [(1, True, "account nlp may have 1 GPU then, with 1 GPU in use")]
 
 
+MEMORY = (
+    "    capacity: reserved\n",
+    "    capacity: reserved\n    parameters: {RealMemory: '2000'}\n",
+)
+
+
+def test_nodes_with_less_memory() -> None:
+    """What a job states it wants on each of its nodes; by CPU it may be more."""
+    demands = {
+        1: Demand({"cpu": 2, "mem": 4002, "node": 2}, {}, 2, memory=2001),
+        2: Demand({"cpu": 2, "mem": 4000, "node": 2}, {}, 2, memory=2000),
+        3: Demand({"cpu": 4, "mem": 2400, "node": 1}, {}, 1, memory=600, per_cpu=600),
+        4: Demand({"cpu": 4, "mem": 8400, "node": 4}, {}, 4, per_gpu=2100),
+        5: Demand({"cpu": 1, "mem": 2**40, "node": 1}, {}, 1, memory=2**40),  # it never could
+    }
+    there = [("node_groups: [reserved, shared], max_time: 1-00", "node_groups: [reserved], max_time: 1-00")]
+    plan = plan_of(
+        there, [*there, MEMORY], *(job(number, "dl1", "dl") for number in demands), demands=demands
+    )
+    why = "it asks for {} MiB on a node, and none has more than 2000 then"
+    assert named(plan) == [
+        (1, False, why.format(2001)),
+        (3, False, why.format(2400)),
+        (4, False, "it asks for 8400 MiB, of which there are 8000 then"),
+    ]
+    (memory,) = [change for change in plan.changes if change.key == "RealMemory"]
+    assert memory.jobs == (1, 3, 4)
+
+
+def test_a_most_of_memory_on_a_node() -> None:
+    less, more = dl_with("MaxMemPerNode: '500'"), dl_with("MaxMemPerNode: '600'")
+    demands = {number: Demand({"mem": number}, memory=number) for number in (500, 501, 601)}
+    jobs = tuple(job(number, "dl1", "dl") for number in demands)
+    why = "it asks for {} MiB on a node, and at most {} are allowed then"
+    assert named(plan_of([], [less], *jobs, demands=demands)) == [
+        (501, False, why.format(501, 500)),
+        (601, False, why.format(601, 500)),
+    ]
+    assert named(plan_of([more], [less], *jobs, demands=demands)) == [(501, False, why.format(501, 500))]
+    assert named(plan_of([less], [more], *jobs, demands=demands)) == []
+    assert named(plan_of([less], [], *jobs, demands=demands)) == []
+
+
 DL = "partition: {node_groups: [reserved, shared], max_time: 1-00:00:00"
 
 
