@@ -18,6 +18,7 @@ from hpctools.elastic.checkpoint.store import (
     decode_part,
     encode_part,
     name_of,
+    part_remedy,
     step_of,
 )
 from hpctools.errors import ElasticError
@@ -113,7 +114,9 @@ class FolderStore:
         for part in range(parts):
             path = stage.folder / _part(part)
             if not path.exists():
-                raise ElasticError(f"writer {part} of {parts} has not added its part of {stage.folder}")
+                raise ElasticError(
+                    f"writer {part} of {parts} has not added its part of {stage.folder}", part_remedy(part)
+                )
             files |= decode_part(path.read_bytes())
         for part in range(parts):  # only now: who commits may wait for a part and try again
             (stage.folder / _part(part)).unlink()

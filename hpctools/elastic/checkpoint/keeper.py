@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
-from hpctools.elastic.checkpoint.place import meant_by
+from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
 from hpctools.elastic.checkpoint.settings import Checkpoint
@@ -108,9 +108,10 @@ class Keeper:
 
         Raises:
             ElasticError: the place cannot be read (to begin from the beginning then would lose what is
-                there), or nothing is left from before a roll back.
+                there), what the training should begin from holds nothing whole, or nothing is left from
+                before a roll back.
         """
-        for place in filter(None, (self._place, *meant_by(self._settings.resume_from))):
+        for place in sources(self._place, self._settings):
             restored = newest_state(place, self._warn, self._most_steps)
             if restored is not None:
                 self._known_step = restored.found.manifest.step
@@ -122,6 +123,8 @@ class Keeper:
                 f"cannot go back to step {self._most_steps}: no worker and no checkpoint has its state",
                 "give snapshots, or a shorter interval (checkpoint: snapshots, intervalInSeconds)",
             )
+        if self._settings.resume_from:
+            raise nothing_whole(self._settings.resume_from)
         return None
 
     def boundary(self, step: int, *, sound: bool = True) -> None:

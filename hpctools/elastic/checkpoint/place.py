@@ -39,6 +39,37 @@ def meant_by(place: str) -> list[str]:
     return [place] if place else []
 
 
+def sources(own: str, settings: Checkpoint) -> list[str]:
+    """Where a training looks for a checkpoint to begin from, its own place first.
+
+    Args:
+        own: where it saves; empty: nowhere.
+
+    Raises:
+        ElasticError: what `resume_from` names cannot be read.
+    """
+    try:
+        return [each for each in (own, *meant_by(settings.resume_from)) if each]
+    except OSError as error:
+        raise ElasticError(
+            f"cannot read {settings.resume_from}, from which the training should begin: "
+            f"{error.strerror or error}",
+            "make it readable on every node, or name another run or folder (checkpoint: resumeFrom)",
+        ) from None
+
+
+def nothing_whole(source: str, addition: str = "") -> ElasticError:
+    """Why a training that was told what to go on from does not begin at step 0.
+
+    Args:
+        addition: what kind of checkpoint was looked for.
+    """
+    return ElasticError(
+        f"the training should begin from a checkpoint in {source}, and there is no whole one{addition}",
+        "name a run that has saved one (hp-submit --resume, checkpoint: resumeFrom), or none",
+    )
+
+
 def resume_source(text: str, runs: Path) -> str:
     """The folder or address that a user means: of checkpoints, of a run, a run's id, or one checkpoint.
 

@@ -22,6 +22,7 @@ from hpctools.elastic.checkpoint.store import (
     decode_part,
     encode_part,
     name_of,
+    part_remedy,
     step_of,
 )
 from hpctools.errors import ElasticError
@@ -178,7 +179,8 @@ class S3Store:
             data = self.read(f"{name}/{_part(part)}")
             if data is None:
                 raise ElasticError(
-                    f"writer {part} of {parts} has not written its part of {self.where}/{name}"
+                    f"writer {part} of {parts} has not added its part of {self.where}/{name}",
+                    part_remedy(part),
                 )
             files |= decode_part(data)
         return files

@@ -25,7 +25,8 @@ from hpctools.elastic.checkpoint.settings import S3
 from hpctools.errors import ElasticError
 
 MANIFEST, MARKER, ABANDONED = "manifest.json", "COMMITTED", "abandoned.json"
-_NAME = re.compile(r"step-(\d{9,})(?:\.[\w-]+)?")
+# A run's name, which labels begin with, may have dots.
+_NAME = re.compile(r"step-(\d{9,})(?:\.[\w.-]+)?")
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,11 @@ def encode_part(files: Mapping[str, FileRecord]) -> bytes:
 def decode_part(data: bytes) -> dict[str, FileRecord]:
     """The inverse of `encode_part`."""
     return {name: FileRecord(**record) for name, record in json.loads(data).items()}
+
+
+def part_remedy(part: int) -> str:
+    """Where to look when a writer's part does not come."""
+    return f"the output of rank {part} says why (logs/ in the run's folder)"
 
 
 def abandoned(store: Store) -> list[Abandoned]:

@@ -8,10 +8,13 @@ checkpoint (`hpctools.elastic.checkpoint`).
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ import torch
 from hpctools.elastic.checkpoint.keeper import Desk, Order
 from hpctools.elastic.checkpoint.manifest import Manifest, damage
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
-from hpctools.elastic.checkpoint.place import meant_by
+from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import Found, candidates
@@ -35,7 +38,7 @@ from hpctools.errors import ElasticError
 
 COMMIT_SECONDS = 60.0
 LOST_SECONDS = 1.0
-POLL_SECONDS = 0.02
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
 TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
@@ -91,7 +94,7 @@ class ShardKeeper:
         self._moment = moment
         self._order: Order | None = None
         self._order_until = 0.0
-        self._attempts = Attempts(self._warn)
+        self._attempts = Attempts(self._warn_as_one)
         self._saves_told = SavesTold(desk.tell)
         self._saved_step: int | None = None
         self._begun = time.monotonic()
@@ -202,14 +205,15 @@ class ShardKeeper:
 
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
-        found = self._checkpoint(step)
-        with found.store.fetched(found.name, found.manifest) as folder:
+        with _fetched(self._checkpoint(step), part_files.is_index) as folder:
             return part_files.examples_in(folder)
 
     def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
         """Fill our parts; returns the unsharded state."""
         found = self._checkpoint(step)
-        with found.store.fetched(found.name, found.manifest) as folder:
+        with _fetched(found, part_files.is_index) as folder:
+            needed = part_files.needed(folder, wanted)
+        with _fetched(found, needed.__contains__) as folder:
             part_files.read_parts(folder, wanted)
             plain: Mapping[str, Any] = part_files.read_plain(folder)
         if self._looked:
@@ -262,12 +266,15 @@ class ShardKeeper:
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
         try:
-            stage = self._add(moment, copied)
-            if moment.rank == 0:
-                where, size = self._commit(stage, moment)
-                self._on_saved(Saved(moment.step, time.monotonic() - begun, held, size, where, why))
-            elif self._place.startswith(S3):
-                shutil.rmtree(stage.folder, ignore_errors=True)  # it was this machine's own, and is uploaded
+            stage = self._store.begin(moment.step, moment.label)
+            try:
+                self._add(stage, moment, copied)
+                if moment.rank == 0:
+                    where, size = self._commit(stage, moment)
+                    self._on_saved(Saved(moment.step, time.monotonic() - begun, held, size, where, why))
+            finally:
+                if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
+                    shutil.rmtree(stage.folder, ignore_errors=True)
         except (ElasticError, OSError, RuntimeError) as error:
             self._attempts.failed(
                 f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
@@ -290,14 +297,12 @@ class ShardKeeper:
         except (ElasticError, OSError) as error:
             self._attempts.trouble("prune", f"old checkpoints stay: {error}")
 
-    def _add(self, moment: Moment, copied: PartSet) -> Stage:
-        stage = self._store.begin(moment.step, moment.label)
+    def _add(self, stage: Stage, moment: Moment, copied: PartSet) -> None:
         folder = stage.folder
         files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
         if moment.rank == 0 and copied.plain is not None:
             files |= part_files.write_plain(folder, copied.plain)
         self._store.add(stage, moment.rank, files)
-        return stage
 
     def _commit(self, stage: Stage, moment: Moment) -> tuple[str, int]:
         """Make it valid as soon as everybody's part is there."""
@@ -310,7 +315,7 @@ class ShardKeeper:
             torch.__version__,
             training={**moment.training, "sharded_over": moment.world},
         )
-        self._deadline = time.monotonic() + COMMIT_SECONDS
+        self._deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
         while True:
             if (reason := self._desk.fence(moment.origin)) is not None:
                 self._store.discard(stage)
@@ -321,7 +326,8 @@ class ShardKeeper:
                 if time.monotonic() > self._deadline:
                     self._store.discard(stage)
                     raise
-                time.sleep(POLL_SECONDS)
+                time.sleep(pause)
+                pause = min(pause * 1.5, LAST_POLL_SECONDS)
                 continue
             return f"{self._store.where}/{name}", sum(self._store.sizes(name).values())
 
@@ -329,21 +335,13 @@ class ShardKeeper:
 
     def _places(self) -> list[str]:
         """Where to look for checkpoints, our own first."""
-        source = self._settings.resume_from
-        try:
-            return [each for each in (self._place, *meant_by(source)) if each]
-        except OSError as error:
-            raise ElasticError(f"cannot read {source}: {error.strerror or error}") from None
+        return sources(self._place, self._settings)
 
     def _check_begins_anew(self) -> None:
         source = self._settings.resume_from
         if source:
             most = "" if self.limit is None else f" of at most step {self.limit}"
-            raise ElasticError(
-                f"the training should begin from a checkpoint in {source}, and there is no whole one of a "
-                f"sharded model{most}",
-                "name a run that has saved one (hp-submit --resume, checkpoint: resumeFrom), or none",
-            )
+            raise nothing_whole(source, f" of a sharded model{most}")
 
     def _usable(self, place: str) -> tuple[Found, ...]:
         seen = candidates(place)
@@ -378,6 +376,13 @@ class ShardKeeper:
     def _warn(self, message: str) -> None:
         self._desk.tell("warning", message=message)
 
+    def _warn_as_one(self, message: str) -> None:
+        """What stops one rank stops all: only rank 0 tells the run, the others' own logs have the reason."""
+        if self._desk.saves:
+            self._warn(message)
+        else:
+            print(f"elastic: {message}", file=sys.stderr, flush=True)
+
     @property
     def _is_busy(self) -> bool:
         return self._writer is not None and self._writer.is_alive()
@@ -387,3 +392,9 @@ class ShardKeeper:
         if self._store_ is None:
             self._store_ = open_store(self._place)
         return self._store_
+
+
+def _fetched(found: Found, wants: Callable[[str], bool]) -> AbstractContextManager[Path]:
+    """Some of a checkpoint's files in a folder."""
+    files = {name: record for name, record in found.manifest.files.items() if wants(name)}
+    return found.store.fetched(found.name, replace(found.manifest, files=files))

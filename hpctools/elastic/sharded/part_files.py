@@ -18,7 +18,7 @@ import torch
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, digest_of, new_digest
 from hpctools.elastic.sharded import layout
-from hpctools.elastic.sharded.layout import Part, Survey, Version
+from hpctools.elastic.sharded.layout import Part, Piece, Survey, Version
 from hpctools.elastic.sharded.moving import Wanted
 from hpctools.elastic.sharded.transfer import copy_pieces
 from hpctools.errors import ElasticError
@@ -73,18 +73,34 @@ def examples_in(folder: Path) -> dict[str, Part]:
     return layout.holders_of(_ANY, _surveys(_indices(folder))).examples
 
 
+def is_index(name: str) -> bool:
+    """Whether a file tells what lies where; these suffice for `examples_in` and `needed`."""
+    return name.endswith(".json")
+
+
+def needed(folder: Path, wanted: Wanted) -> set[str]:
+    """The files that `read_parts` and `read_plain` read.
+
+    Raises:
+        ElasticError: the files do not hold all of the wanted parts.
+    """
+    indices, plan = _plan(folder, wanted)
+    names = {f"{name}.json" for name, _, _ in indices}
+    return names | {f"{indices[each.source][0]}.bin" for each in plan} | {PLAIN}
+
+
 def read_parts(folder: Path, wanted: Wanted) -> None:
     """Fill the wanted parts.
 
     Raises:
         ElasticError: the files do not hold all of them.
     """
-    indices = _indices(folder)
-    holders = layout.holders_of(_ANY, _surveys(indices))
-    if not holders.is_whole:
-        raise ElasticError(f"{folder} does not hold all shards")
-    files = [_mapped(folder / f"{name}.bin", parts, places) for name, parts, places in indices]
-    plan = layout.pieces(holders, [wanted.parts])
+    indices, plan = _plan(folder, wanted)
+    files = {
+        source: _mapped(folder / f"{name}.bin", parts, places)
+        for source in {each.source for each in plan}
+        for name, parts, places in [indices[source]]
+    }
     copy_pieces(plan, lambda piece: files[piece.source][piece.name], wanted.tensors)
 
 
@@ -94,6 +110,15 @@ def read_plain(folder: Path) -> Any:
 
 
 _Index = tuple[str, dict[str, Part], dict[str, int]]
+
+
+def _plan(folder: Path, wanted: Wanted) -> tuple[list[_Index], list[Piece]]:
+    """What lies where, and which pieces of it are wanted; a piece's source is its place among the indices."""
+    indices = _indices(folder)
+    holders = layout.holders_of(_ANY, _surveys(indices))
+    if not holders.is_whole:
+        raise ElasticError(f"{folder} does not hold all shards")
+    return indices, layout.pieces(holders, [wanted.parts])
 
 
 def _indices(folder: Path) -> list[_Index]:

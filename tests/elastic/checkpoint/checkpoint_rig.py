@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.keeper import Keeper, Order
 from hpctools.elastic.checkpoint.measure import Saved
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
+from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.store import Store, open_store
 
 RUN = Origin("train-1", 1, 1)
@@ -90,3 +92,27 @@ class FakeDesk:
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [fields for each, fields in self.told if each == kind]
+
+
+SAMPLING = {"samples": 100, "batch_size": 10, "shards": 2, "seed": 1}
+
+
+class Training:
+    """A state that a keeper looks after."""
+
+    def __init__(
+        self, place: Path | str, settings: Checkpoint, sampling: Mapping[str, Any] = SAMPLING
+    ) -> None:
+        self.step = 0
+        self.desk = FakeDesk()
+        self.state = state_after(0)
+        self.keeper = Keeper(settings, str(place), self.desk, lambda: self.state, lambda: sampling)
+
+    def go_to(self, *steps: int) -> None:
+        for step in steps:
+            self.step, self.state = step, state_after(step)
+            self.keeper.boundary(step)
+
+    def saved(self) -> list[int]:
+        self.keeper._saver.wait(30)
+        return [each["step"] for each in self.desk.of("saved")]

@@ -4,44 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checkpoint_rig import RUN, FakeDesk, assert_is_of, read, state_after, write
+from checkpoint_rig import RUN, Training, assert_is_of, read, state_after, write
 
 from hpctools.elastic.checkpoint import grace_warning, newest
 from hpctools.elastic.checkpoint import keeper as keeper_module
 from hpctools.elastic.checkpoint import saver as saver_module
-from hpctools.elastic.checkpoint.keeper import Keeper, Order
+from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.errors import ElasticError
-
-SAMPLING = {"samples": 100, "batch_size": 10, "shards": 2, "seed": 1}
-
-
-class Training:
-    """A state that a keeper looks after."""
-
-    def __init__(
-        self, place: Path | str, settings: Checkpoint, sampling: Mapping[str, Any] = SAMPLING
-    ) -> None:
-        self.step = 0
-        self.desk = FakeDesk()
-        self.state = state_after(0)
-        self.keeper = Keeper(settings, str(place), self.desk, lambda: self.state, lambda: sampling)
-
-    def go_to(self, *steps: int) -> None:
-        for step in steps:
-            self.step, self.state = step, state_after(step)
-            self.keeper.boundary(step)
-
-    def saved(self) -> list[int]:
-        self.keeper._saver.wait(30)
-        return [each["step"] for each in self.desk.of("saved")]
 
 
 class Held:
@@ -252,49 +229,6 @@ def test_grace_warning_has_numbers_and_a_remedy() -> None:
         "(GraceTime 8 s less 1.5 s); ask for a GraceTime of 14 s or more in the QoS, or save to "
         "faster storage"
     )
-
-
-def test_begins_from_its_own_place_and_else_from_another(tmp_path: Path) -> None:
-    write(tmp_path / "old", 100)
-    settings = Checkpoint(every_seconds=0, resume_from=str(tmp_path / "old"))
-    training = Training(tmp_path / "own", settings)
-    assert_is_of(training.keeper.begin(), 100)
-    assert training.desk.of("resumed") == [{"step": 100, "where": str(tmp_path / "old" / "step-000000100")}]
-    write(tmp_path / "own", 7)
-    assert_is_of(training.keeper.begin(), 7)
-    assert Training(tmp_path / "none", Checkpoint()).keeper.begin() is None
-
-
-def test_a_damaged_one_is_said_and_the_one_before_it_used(tmp_path: Path) -> None:
-    write(tmp_path, 10, 20)
-    data = tmp_path / "step-000000020" / "__0_0.distcp"
-    data.write_bytes(data.read_bytes()[:-7] + b"damaged")
-    training = Training(tmp_path, Checkpoint())
-    assert_is_of(training.keeper.begin(), 10)
-    assert training.desk.of("warning")[0]["message"] == (
-        f"checkpoint {tmp_path}/step-000000020 is not used: "
-        "__0_0.distcp has another checksum than when it was written"
-    )
-
-
-def test_another_training_s_checkpoint_is_said(tmp_path: Path) -> None:
-    first = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
-    first.go_to(1)
-    assert first.saved() == [1]
-    training = Training(tmp_path, Checkpoint(), {**SAMPLING, "batch_size": 20})
-    training.keeper.begin()
-    assert training.desk.of("warning") == [
-        {
-            "message": "the checkpoint is of another training: batch_size was 10 and is 20; "
-            "samples may be seen twice or not"
-        }
-    ]
-
-
-def test_an_unreadable_place_is_no_reason_to_begin_from_the_beginning(tmp_path: Path) -> None:
-    (tmp_path / "place").write_text("")
-    with pytest.raises(ElasticError, match="cannot read the checkpoints"):
-        Training(tmp_path / "place", Checkpoint()).keeper.begin()
 
 
 def test_roll_back_in_memory_and_what_was_saved_later_is_void(tmp_path: Path) -> None:

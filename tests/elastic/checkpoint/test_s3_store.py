@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import pytest
 from checkpoint_rig import RUN, Heard, read, state_after, write
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import boto3
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
+from s3_rig import Server, bucket_of, serving
 
 from hpctools.elastic.checkpoint import newest
 from hpctools.elastic.checkpoint import s3_store as module
@@ -26,62 +19,21 @@ from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_st
 from hpctools.errors import ElasticError
 
 ROOT = "s3://training/runs/one"
-Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Any]
-
-
-class Server:
-    """S3 with a list of what was asked, and a rule which requests fail."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.fails: Callable[[str, str, int], bool] = lambda method, path, number: False
-        self._s3: Wsgi = DomainDispatcherApplication(create_backend_app)
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        self._http = make_server("127.0.0.1", 0, self, threaded=True)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
-        self._thread.start()
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
-        self.asked.append((method, path))
-        if self.fails(method, path, len(self.asked)):
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start_response("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
-            return [b""]
-        return self._s3(environ, start_response)
-
-    def stop(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join(10)
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.stop()
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
 def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An empty bucket `training`."""
-    for name, value in {
-        "AWS_ENDPOINT_URL_S3": running.url,
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "ATTEMPTS", 3)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    bucket = boto3.resource("s3").create_bucket(Bucket="training")
-    running.asked.clear()
-    yield running
-    running.fails = lambda method, path, number: False
-    bucket.objects.all().delete()
-    bucket.delete()
+    with bucket_of(running, monkeypatch):
+        yield running
 
 
 def keys() -> list[str]:

@@ -20,14 +20,20 @@ BY_ORDER = elastic.Checkpoint(every_seconds=0)
 class RankOfOne:
     """The only rank of a training, between its steps.
 
+    Args:
+        rank, world: which of how many ranks with four elements each; only rank 0 is asked and commits.
+
     Attributes:
         step: completed steps; the state tells it.
-        world: how many ranks have to add their part to a checkpoint.
     """
 
-    def __init__(self, place: str, settings: elastic.Checkpoint = BY_ORDER) -> None:
-        self.step, self.world = 0, 1
+    def __init__(
+        self, place: str, settings: elastic.Checkpoint = BY_ORDER, rank: int = 0, world: int = 1
+    ) -> None:
+        self.step, self.rank, self.world = 0, rank, world
+        self.parts = {"weight": Part((4 * world,), "float32", (4 * rank,), (4,))}
         self.desk = FakeDesk()
+        self.desk.saves = rank == 0
         self.keeper = ShardKeeper(settings, place, self.desk, self._living, self._moment)
 
     def go_to(self, step: int, *, sound: bool = True) -> None:
@@ -52,7 +58,7 @@ class RankOfOne:
 
     def _living(self) -> PartSet:
         tensor = torch.full((4,), float(self.step))
-        return PartSet(Version(self.step, 1), PARTS, {"weight": tensor}, {"step": self.step})
+        return PartSet(Version(self.step, 1), self.parts, {"weight": tensor}, {"step": self.step})
 
     def _moment(self, origin: Origin) -> Moment:
-        return Moment(self.step, 0, self.world, origin, {})
+        return Moment(self.step, self.rank, self.world, origin, {})

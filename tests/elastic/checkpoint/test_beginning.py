@@ -1,0 +1,74 @@
+"""What a training begins from: the newest whole checkpoint of its own place, or of the one it was told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkpoint_rig import SAMPLING, Training, assert_is_of, write
+
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.errors import ElasticError
+
+
+def test_begins_from_its_own_place_and_else_from_another(tmp_path: Path) -> None:
+    write(tmp_path / "old", 100)
+    settings = Checkpoint(every_seconds=0, resume_from=str(tmp_path / "old"))
+    training = Training(tmp_path / "own", settings)
+    assert_is_of(training.keeper.begin(), 100)
+    assert training.desk.of("resumed") == [{"step": 100, "where": str(tmp_path / "old" / "step-000000100")}]
+    write(tmp_path / "own", 7)
+    assert_is_of(training.keeper.begin(), 7)
+    assert Training(tmp_path / "none", Checkpoint()).keeper.begin() is None
+
+
+def test_a_source_without_a_whole_checkpoint_is_no_beginning(tmp_path: Path) -> None:
+    """Who says what to go on from does not want step 0: nothing there, only damaged ones, or unreadable."""
+    write(tmp_path / "torn", 3)
+    (tmp_path / "torn" / "step-000000003" / "COMMITTED").unlink()
+    for source in (tmp_path / "nothing", tmp_path / "torn"):
+        training = Training(tmp_path / "own", Checkpoint(resume_from=str(source)))
+        with pytest.raises(ElasticError) as caught:
+            training.keeper.begin()
+        assert str(caught.value) == (
+            f"the training should begin from a checkpoint in {source}, and there is no whole one; name a run "
+            "that has saved one (hp-submit --resume, checkpoint: resumeFrom), or none"
+        )
+    (warning,) = training.desk.of("warning")
+    assert warning["message"].startswith(
+        f"checkpoint {tmp_path}/torn/step-000000003 is not used: it was never"
+    )
+    with pytest.raises(ElasticError, match=r"cannot read .*/xxx.*name too long"):
+        Training("", Checkpoint(resume_from=str(tmp_path / ("x" * 300)))).keeper.begin()
+
+
+def test_a_damaged_one_is_said_and_the_one_before_it_used(tmp_path: Path) -> None:
+    write(tmp_path, 10, 20)
+    data = tmp_path / "step-000000020" / "__0_0.distcp"
+    data.write_bytes(data.read_bytes()[:-7] + b"damaged")
+    training = Training(tmp_path, Checkpoint())
+    assert_is_of(training.keeper.begin(), 10)
+    assert training.desk.of("warning")[0]["message"] == (
+        f"checkpoint {tmp_path}/step-000000020 is not used: "
+        "__0_0.distcp has another checksum than when it was written"
+    )
+
+
+def test_another_training_s_checkpoint_is_said(tmp_path: Path) -> None:
+    first = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
+    first.go_to(1)
+    assert first.saved() == [1]
+    training = Training(tmp_path, Checkpoint(), {**SAMPLING, "batch_size": 20})
+    training.keeper.begin()
+    assert training.desk.of("warning") == [
+        {
+            "message": "the checkpoint is of another training: batch_size was 10 and is 20; "
+            "samples may be seen twice or not"
+        }
+    ]
+
+
+def test_an_unreadable_place_is_no_reason_to_begin_from_the_beginning(tmp_path: Path) -> None:
+    (tmp_path / "place").write_text("")
+    with pytest.raises(ElasticError, match="cannot read the checkpoints"):
+        Training(tmp_path / "place", Checkpoint()).keeper.begin()
