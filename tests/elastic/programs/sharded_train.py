@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import torch
+from sines import Sines
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -31,6 +32,8 @@ parser.add_argument("--shards", type=int, default=6)
 parser.add_argument("--save-every", type=int, default=0, help="steps")
 parser.add_argument("--copy-every", type=int, default=0, help="steps")
 parser.add_argument("--folder", default="", help="of the checkpoints")
+parser.add_argument("--poison", type=int, help="the loss of this step is no number")
+parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--no-room", action="store_true", help="old and new shards do not fit into memory")
 args = parser.parse_args()
 if args.no_room:
@@ -38,15 +41,6 @@ if args.no_room:
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
-
-
-class Samples:
-    def __len__(self) -> int:
-        return args.samples
-
-    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
-        inputs = torch.sin(torch.arange(16) * (index + 1.0))
-        return index, inputs, inputs[:4].sum().reshape(1)
 
 
 class Layer(nn.Module):
@@ -113,7 +107,7 @@ reached: set[int] = set()
 checkpoint = elastic.Checkpoint(folder=args.folder, every_seconds=0, every_steps=args.save_every)
 loader = elastic.ShardedLoader(
     build,
-    Samples(),
+    Sines(args.samples),
     batch_size=48,
     epochs=args.epochs,
     seed=7,
@@ -123,11 +117,15 @@ loader = elastic.ShardedLoader(
 )
 scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
 loader.track("scheduler", scheduler)
+if args.without:
+    loader.roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
         pause(len(inputs))
         loss = nn.functional.mse_loss(loader.model(inputs), targets)
+        if args.poison == loader.step + 1:
+            loss = loss * float("nan")
         if not loader.backward(loss):
             continue
         if args.clip:

@@ -35,6 +35,7 @@ if args.raise_at_import or (args.replica_raises and is_replica):
     raise ValueError("no such corpus")
 
 import torch  # noqa: E402
+from sines import Sines  # noqa: E402
 from torch import nn  # noqa: E402
 
 from hpctools import elastic  # noqa: E402
@@ -46,15 +47,6 @@ if args.die_linking and is_replica and not args.die_linking.exists():
 
     args.die_linking.touch()
     links.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Samples:
-    def __len__(self) -> int:
-        return args.samples
-
-    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
-        inputs = torch.sin(torch.arange(16) * (index + 1.0))
-        return index, inputs, inputs[:4].sum().reshape(1)
 
 
 class Model(nn.Module):
@@ -98,7 +90,7 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 loader = elastic.Loader(
     model,
     optimizer,
-    Samples(),
+    Sines(args.samples),
     batch_size=48,
     epochs=args.epochs,
     seed=7,
