@@ -192,8 +192,9 @@ def column_of_whole_nodes(release: Release) -> tuple[str, str]:
     """Name the column of `squeue --Format` that shows a job that asked for whole nodes, and its word there.
 
     22.05.8 and 24.11.5 print `NO` as OverSubscribe; 26.05.5 prints that for every job and has `NODE` as
-    Exclusive, which the others do not know (measured). 25.05 and 25.11 do as 24.11: what makes and prints the
-    word is the same source from 24.11.5 to 25.11.7, and the new column came with 26.05.0 (docs/decisions/0079).
+    Exclusive, which the others do not know (measured). 25.05 and 25.11 do as 24.11: what makes and prints
+    the word is the same source from 24.11.5 to 25.11.7 and the new column came with 26.05.0 (read there,
+    docs/decisions/0079).
     """
     return ("Exclusive", "NODE") if release >= (26, 5) else ("OverSubscribe", "NO")
 

@@ -334,6 +334,57 @@ def test_a_partition_that_gives_whole_nodes_from_now_on() -> None:
         assert change.effect == "1 pending job would not start any more"
 
 
+@pytest.mark.parametrize(
+    ("demand", "cpus", "memory"),
+    [  # as it was measured, docs/decisions/0079; nodes of reserved: 96 CPUs on 48 cores, 8 GPUs
+        (Demand({"cpu": 1, "mem": 100, "node": 1}, per_cpu=100), 2, 200),
+        (Demand({"cpu": 3, "mem": 300, "node": 1}, per_cpu=100), 4, 400),
+        (Demand({"cpu": 2, "mem": 200, "node": 2}, {}, 2, per_cpu=100), 4, 400),
+        (Demand({"cpu": 1, "mem": 100, "node": 1}, per_cpu=100, threads=1), 2, 100),
+        (Demand({"cpu": 12, "mem": 1200, "node": 1}, per_cpu=100, threads=1), 24, 1200),
+        (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True, per_cpu=100), 96, 9600),
+        (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True, per_cpu=100, threads=1), 96, 4800),
+        (Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, per_gpu=100), 12, 100),
+        (Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, whole=True, per_gpu=100), 96, 800),
+        (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True), 96, 100),
+    ],
+)
+def test_jobs_take_whole_cores_and_the_memory_that_comes_with_them(
+    demand: Demand, cpus: int, memory: int
+) -> None:
+    large = CV_NODES.replace("shared, ", "")
+    found = replace(
+        live(bundle((CV_NODES, large)), job(1, "cv1", "cv", account="cv-lab-a")), demands={1: demand}
+    )
+
+    def whys(limit: str) -> list[str]:
+        wanted = bundle((CV_NODES, large), (CV_LIMITS, CV_LIMITS.replace("}", f", {limit}}}")))
+        return [row.why for row in make_plan(wanted, found, folder=FOLDER).jobs]
+
+    assert whys(f"cpus_per_job: {cpus}, memory_mib: {memory}") == []
+    (why,) = whys(f"cpus_per_job: {cpus - 1}")
+    assert (
+        why == f"it asks for {cpus} CPUs, and a job of account cv may have {cpus - 1} {_cpu(cpus - 1)} then"
+    )
+    (why,) = whys(f"memory_mib: {memory - 1}")
+    assert why == f"it asks for {memory} MiB, and account cv may have {memory - 1} MiB then"
+
+
+def _cpu(number: int) -> str:
+    return "CPU" if number == 1 else "CPUs"
+
+
+def test_where_cpus_are_given_one_by_one_no_core_is_counted() -> None:
+    """SelectTypeParameters says so for the cluster, or for a partition."""
+    demand = Demand({"cpu": 1, "mem": 100, "node": 1}, per_cpu=100)
+    tight = (CV_LIMITS, CV_LIMITS.replace("}", ", cpus_per_job: 1}"))
+    single = (CV_NODES, f"{CV_NODES}\n      parameters: {{SelectTypeParameters: CR_CPU}}")
+    waiting = job(1, "cv1", "cv", account="cv-lab-a")
+    for nodes, ids in ((single, []), ((CV_NODES, CV_NODES), [1])):
+        found = replace(live(bundle(nodes), waiting), demands={1: demand})
+        assert [row.id for row in make_plan(bundle(nodes, tight), found, folder=FOLDER).jobs] == ids
+
+
 def test_a_partition_that_gets_a_qos_names_the_jobs_at_that_change() -> None:
     door = ("  high:\n", "  door: {priority: 1, cpus_per_user: 4}\n  high:\n")
     bound = (CV_NODES, f"{CV_NODES}\n      parameters: {{QOS: door}}")
