@@ -22,7 +22,7 @@ from typing import Any
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
-from hpctools.elastic.job_fate import Fate, fate_of
+from hpctools.elastic.job_fate import Fate, fate_of, known_better
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.processes import Post, Workers
 from hpctools.elastic.protocol import Message
@@ -34,7 +34,7 @@ from hpctools.errors import ElasticError, HpctoolsError
 from hpctools.slurm.client import RunClient
 
 LOOK_SECONDS = 0.5
-ASK_SECONDS = 2.0
+ASK_SECONDS = 4.0
 STOP_SECONDS = 3.0
 
 
@@ -207,8 +207,7 @@ class Agent:
         """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost."""
         job_id = self._place.job_id
         try:
-            ask = asyncio.to_thread(self._client.jobs, ids=[job_id])
-            fate = fate_of(job_id, await asyncio.wait_for(ask, ASK_SECONDS))
+            fate = await asyncio.wait_for(asyncio.to_thread(self._ask_fate, job_id), ASK_SECONDS)
         except (HpctoolsError, asyncio.TimeoutError):
             fate = Fate("was ended (SIGTERM), and Slurm does not say why")
         if not fate.wanted:
@@ -219,6 +218,10 @@ class Agent:
             self._folder.ask_to_end(Ending("cancelled", message))
         if self._succession.coordinator is not None:
             self._succession.coordinator.cancel(message)
+
+    def _ask_fate(self, job_id: int) -> Fate:
+        fate = fate_of(job_id, self._client.jobs(ids=[job_id]))
+        return known_better(job_id, fate, self._client.ended_as)
 
     def _leave(self, reason: str) -> None:
         """The workers leave at the end of a step, within the grace time."""
@@ -239,10 +242,10 @@ class Agent:
             "node": place.node,
             "job_id": place.job_id,
             "leaving": self._leaving,
+            "departs": None if self._departs is None else max(0.0, self._departs - _now()),
             "running": self._workers.running,
             "ended": self._workers.ended,
             **({"ranks": self._workers.report()} if isinstance(self._workers, NodeRanks) else {}),
-            "departs": None if self._departs is None else max(0.0, self._departs - _now()),
         }
 
     def _obey(self, message: Message) -> None:
@@ -257,23 +260,23 @@ class Agent:
             self._workers.kill(str(message["worker"]))
         elif kind == "ranks" and isinstance(self._workers, NodeRanks):
             self._workers.obey(message)
+        elif kind == "departs":
+            self._departs = _now() + float(message["seconds"])
         elif kind == "heir":
             self._succession.heir = int(message["place"])
 
-        elif kind == "departs":
-            self._departs = _now() + float(message["seconds"])
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def serve(folder: RunFolder, place: Place, client: RunClient) -> int:
-    """Run the agent, and where it belongs the coordinator; returns the exit code.
-
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
+
+async def serve(folder: RunFolder, place: Place, client: RunClient) -> int:
+    """Run the agent, and where it belongs the coordinator; returns the exit code.
 
     Raises:
         ElasticError: the run's folder cannot be used, or nobody coordinates the run.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.job_fate import fate_of
+from hpctools.elastic.job_fate import fate_of, known_better
 from hpctools.elastic.peers import Agent, Outcome
 from hpctools.elastic.replica_jobs import another_baseline, is_replica, kept_off
 from hpctools.errors import HpctoolsError
@@ -113,7 +113,9 @@ class Baseline:
         except HpctoolsError as error:
             self._complain(f"cannot see the baseline job: {error}")
             return
-        fate = fate_of(self._job_id, jobs)
+        job_id = self._job_id
+        fate = fate_of(job_id, jobs)
+        fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as)
         if fate.lost:
             if not self._is_there():
                 await self._submit(fate.words)

@@ -80,6 +80,10 @@ class FencedClient:
         self._check()
         self._client.exclude(job_id, nodes)
 
+    def ended_as(self, job_id: int) -> str:
+        """As RunClient.ended_as."""
+        return self._client.ended_as(job_id)
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

@@ -139,6 +139,20 @@ def read_ids(
     return found
 
 
+def ended_as(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -> str:
+    """The state of a job as slurmdbd knows it, for example `NODE_FAIL` or `RUNNING`; "" when it knows none.
+
+    Of a job whose processes are still being ended it is the one with which it will have ended.
+
+    Raises:
+        UnreachableError: slurmdbd does not answer.
+        CommandError: sacct failed otherwise.
+    """
+    words = ["--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}"]
+    states = _answer([str(sacct), *words], timeout).splitlines()
+    return states[-1].split()[0] if states and states[-1] else ""
+
+
 def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:
     """The command line that asks for all jobs of some UTC days; `end` is exclusive."""
     return [

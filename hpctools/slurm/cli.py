@@ -70,6 +70,10 @@ class CommandClient:
             if not re.search(rf"no longer pending execution|{_JOB_HAS_ENDED}", error.stderr_tail):
                 raise
 
+    def ended_as(self, job_id: int) -> str:
+        """The state of a job as slurmdbd knows it; see RunClient."""
+        return accounting.ended_as(job_id, timeout=ASK_SECONDS)
+
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:

@@ -60,6 +60,13 @@ class RunClient(SlurmClient, Protocol):
         """
         ...
 
+    def ended_as(self, job_id: int) -> str:
+        """The state of a job as slurmdbd knows it, which it does while slurmctld still says COMPLETING.
+
+        "" when it does not know the job. Slurmdbd's silence is an UnreachableError.
+        """
+        ...
+
 
 class SlurmAdministration(SlurmClient, Protocol):
     """The cluster, seen by who runs it: controller and slurmdbd.

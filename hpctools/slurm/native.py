@@ -50,6 +50,10 @@ class NativeClient:
         """Have a job that waits not get some nodes, with scontrol; see RunClient."""
         self._commands.exclude(job_id, nodes)
 
+    def ended_as(self, job_id: int) -> str:
+        """The state of a job as slurmdbd knows it, with sacct; see RunClient."""
+        return self._commands.ended_as(job_id)
+
     def config(self) -> Mapping[str, str]:
         """What slurmctld runs with, from scontrol: pyslurm has four of its settings."""
         return self._commands.config()

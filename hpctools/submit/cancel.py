@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
-from hpctools.elastic.job_fate import ALIVE, Fate, fate_of
+from hpctools.elastic.job_fate import ALIVE, Fate, fate_of, known_better
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
+from hpctools.slurm import accounting
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import JobView, overview
@@ -92,7 +93,11 @@ def cancel_runs(
 
 
 def cancel_replicas(
-    folder: RunFolder, client: SlurmClient, sleep: Callable[[float], None], own: int | None = None
+    folder: RunFolder,
+    client: SlurmClient,
+    sleep: Callable[[float], None],
+    own: int | None = None,
+    ended_as: Callable[[int], str] = accounting.ended_as,
 ) -> Cancelled:
     """Cancel what replicas are left when the baseline job ends; for its batch script.
 
@@ -102,12 +107,13 @@ def cancel_replicas(
 
     Args:
         own: the baseline job that ends; when it is none of the run's, the last one is taken for it.
+        ended_as: asks slurmdbd for the state of a job that is being ended.
     """
     run = _Run(folder, folder.spec())
     jobs = run.active(_queue([run], client))
     baselines = [job.id for job in jobs if job.role == "baseline"]
     own = own if own in baselines else max(baselines, default=0)
-    fate = fate_of(own, jobs)
+    fate = known_better(own, fate_of(own, jobs), ended_as, sleep)
     if _goes_on(run, jobs, own, fate):
         return run.done
     _cancel_jobs([run], client, sleep, ("replica",))

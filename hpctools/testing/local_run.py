@@ -112,7 +112,7 @@ class LocalRun:
     def lose_node(self) -> None:
         """The last node of the present baseline job dies, and Slurm ends the rest of the job for that."""
         self.baseline[-1].kill()
-        self._write(self._baseline_job, "COMPLETING", "baseline", reason="NodeDown")
+        self._write(self._baseline_job, "COMPLETING", "baseline", ended="NODE_FAIL")
         for agent in self.baseline[:-1]:
             agent.send_signal(signal.SIGTERM)
 
@@ -153,15 +153,13 @@ class LocalRun:
         self._nodes += 1
         return f"n{self._nodes}"
 
-    def _write(
-        self, job_id: int, state: str, role: str, nodes: Sequence[str] = (), reason: str = "None"
-    ) -> None:
+    def _write(self, job_id: int, state: str, role: str, nodes: Sequence[str] = (), ended: str = "") -> None:
         comment = f"hp-run:{self.spec.id}"
         self._slurm.write(
             job_id,
             {
                 "state": state,
-                "reason": reason,
+                "ended": ended,
                 "nodes": list(nodes),
                 "comment": comment,
                 "user": self.spec.user,

@@ -43,6 +43,7 @@ class FakeSlurm:
         submitted: every accepted script, in order.
         cancelled: every id that was ever cancelled, in order.
         excluded: what waiting jobs were told not to get, by id.
+        accounted: what slurmdbd says of jobs, by id.
         failure: raised by every method when set: the controller is down, or refuses.
         on_submit: called with each job after it was accepted, for example to interrupt there.
     """
@@ -56,6 +57,7 @@ class FakeSlurm:
     submitted: list[Submitted] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     excluded: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    accounted: dict[int, str] = field(default_factory=dict)
     failure: HpctoolsError | None = None
     on_submit: Callable[[Job], None] | None = None
 
@@ -88,6 +90,11 @@ class FakeSlurm:
         """Note what a job that waits must not get."""
         self._answer()
         self.excluded[job_id] = tuple(nodes)
+
+    def ended_as(self, job_id: int) -> str:
+        """What slurmdbd would say."""
+        self._answer()
+        return self.accounted.get(job_id, "")
 
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()

@@ -1,15 +1,16 @@
-"""What became of a baseline job, by the words of squeue."""
+"""What became of a baseline job, by the words of squeue and sacct."""
 
 from __future__ import annotations
 
 import pytest
 
-from hpctools.elastic.job_fate import fate_of
+from hpctools.elastic.job_fate import ATTEMPTS, fate_of, known_better
+from hpctools.errors import UnreachableError
 from hpctools.slurm.types import Job
 
 
-def job(state: str, reason: str = "None", job_id: int = 12) -> Job:
-    return Job(job_id, "train", "nlp1", "nlp", "gpu", "high", state, reason)
+def job(state: str, job_id: int = 12) -> Job:
+    return Job(job_id, "train", "nlp1", "nlp", "gpu", "high", state)
 
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED"])
@@ -19,35 +20,62 @@ def test_what_waits_or_runs_is_alive(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "reason", "words"),
+    ("state", "words"),
     [
-        ("CANCELLED", "None", "was cancelled (scancel)"),
-        ("COMPLETING", "None", "was cancelled (scancel)"),
-        ("TIMEOUT", "TimeLimit", "ran out of time (--time)"),
-        ("COMPLETING", "TimeLimit", "ran out of time (--time)"),
-        ("DEADLINE", "DeadLine", "came to its deadline (--deadline)"),
-        ("COMPLETING", "DeadLine", "came to its deadline (--deadline)"),
+        ("CANCELLED", "was cancelled (scancel)"),
+        ("TIMEOUT", "ran out of time (--time)"),
+        ("DEADLINE", "came to its deadline (--deadline)"),
+        ("COMPLETING", "was ended (cancelled, or out of time)"),
     ],
 )
-def test_an_end_that_somebody_wanted_is_named(state: str, reason: str, words: str) -> None:
-    fate = fate_of(12, [job(state, reason)])
+def test_an_end_that_somebody_wanted_is_named(state: str, words: str) -> None:
+    fate = fate_of(12, [job(state)])
     assert (fate.wanted, fate.words, fate.ending) == (True, words, state == "COMPLETING")
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "words"),
-    [
-        ("NODE_FAIL", "NodeDown", "is lost (NODE_FAIL)"),
-        ("COMPLETING", "NodeDown", "is lost (NodeDown)"),
-        ("PREEMPTED", "None", "is lost (PREEMPTED)"),
-        ("COMPLETED", "None", "is lost (COMPLETED)"),
-        ("FAILED", "NonZeroExitCode", "is lost (FAILED)"),
-    ],
-)
-def test_what_nobody_wanted_is_lost(state: str, reason: str, words: str) -> None:
-    fate = fate_of(12, [job(state, reason)])
-    assert (fate.lost, fate.wanted, fate.words) == (True, False, words)
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "COMPLETED", "FAILED"])
+def test_what_nobody_wanted_is_lost(state: str) -> None:
+    fate = fate_of(12, [job(state)])
+    assert (fate.lost, fate.wanted, fate.words) == (True, False, f"is lost ({state})")
 
 
 def test_what_slurm_has_forgotten_is_lost() -> None:
     assert fate_of(12, [job("RUNNING", job_id=11)]).words == "is lost (unknown to Slurm)"
+
+
+@pytest.mark.parametrize(
+    ("accounted", "wanted", "words"),
+    [
+        ("NODE_FAIL", False, "is lost (NODE_FAIL)"),
+        ("PREEMPTED", False, "is lost (PREEMPTED)"),
+        ("CANCELLED", True, "was cancelled (scancel)"),
+        ("TIMEOUT", True, "ran out of time (--time)"),
+    ],
+)
+def test_of_a_job_that_is_being_ended_slurmdbd_knows_how(accounted: str, wanted: bool, words: str) -> None:
+    """It may be a little late, or away for a moment."""
+    answers = iter(["RUNNING", "", UnreachableError("away"), accounted])
+
+    def ended_as(job_id: int) -> str:
+        assert job_id == 12
+        answer = next(answers)
+        if isinstance(answer, UnreachableError):
+            raise answer
+        return answer
+
+    slept: list[float] = []
+    fate = known_better(12, fate_of(12, [job("COMPLETING")]), ended_as, slept.append)
+    assert (fate.wanted, fate.words, fate.ending) == (wanted, words, True)
+    assert slept == [0, 0.5, 0.5, 0.5]
+
+
+def test_a_slurmdbd_that_says_nothing_is_not_waited_for_long() -> None:
+    slept: list[float] = []
+    fate = known_better(12, fate_of(12, [job("COMPLETING")]), lambda job_id: "", slept.append)
+    assert (fate.wanted, fate.words) == (True, "was ended (cancelled, or out of time)")
+    assert (len(slept), sum(slept)) == (ATTEMPTS, 2.5)
+
+
+def test_what_slurmctld_knows_is_not_asked_for() -> None:
+    known = fate_of(12, [job("NODE_FAIL")])
+    assert known_better(12, known, lambda job_id: pytest.fail("asked")) is known

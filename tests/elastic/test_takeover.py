@@ -74,6 +74,29 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert status.state == "finished"
 
 
+@pytest.mark.parametrize("replicas", [1, 0])
+def test_one_of_the_baseline_s_nodes_fails(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, replicas: int
+) -> None:
+    """Slurm ends the other one, too; that is no wish to end the run, also when nobody else has the state.
+
+    Then the next job's workers get it from who still leaves, or from what that has saved.
+    """
+    with make_run((2, 2 + replicas)) as run:
+        run.capacity = replicas
+        run.wait_for_world(2 + replicas)
+        run.wait_for_steps(3)
+        before = run.committed()[-1]["generation"]
+        run.lose_node()
+        run.wait(lambda: run.committed()[-1]["generation"] > before)
+        run.wait(lambda: run.committed()[-1]["world"] >= 2)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert [event.event for event in run.events("finished", "failed", "cancelled")] == ["finished"]
+    assert len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2
+
+
 def test_the_coordinator_s_node_is_replaced(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -97,11 +120,15 @@ def test_the_coordinator_s_node_is_replaced(
 def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_there(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
-    """Both sizes are the same: it trains on until the next baseline job's workers are ready."""
+    """Both sizes are the same: it trains on until the next baseline job's workers are ready.
+
+    The other node of its job leaves, too: else Slurm would keep both to the end of the run.
+    """
     with make_run((2, 2)) as run:
         run.wait_for_world(2)
         (run.queue / "n2.drain").write_text("fan")
-        run.wait(lambda: any(event.detail["node"] == "n2" for event in run.events("left")))
+        run.wait(lambda: {"n1", "n2"} <= {event.detail["node"] for event in run.events("left")})
+        run.wait(lambda: all(agent.poll() == 0 for agent in run.agents[:2]))
         run.wait_for_steps(3)
         hurry.touch()
         assert run.end() == 0, run.story()

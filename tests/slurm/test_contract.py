@@ -22,6 +22,7 @@ from hpctools.slurm.choose import choose
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.client import SlurmAdministration
 from hpctools.slurm.native import NativeClient
+from hpctools.slurm.run import run
 from hpctools.slurm.types import Job, Node, Partition, PastJob
 from tests.slurm.private_cluster import PrivateCluster, private_cluster, until
 
@@ -149,6 +150,25 @@ def test_a_jobs_limit_is_lowered_and_one_that_has_ended_is_no_error(
         until(lambda: states(client, job_id) == ["CANCELLED"], "end of the job")
         client.shorten(job_id, 5)
     client.shorten(99_999, 5)
+
+
+def test_a_job_that_waits_is_kept_off_nodes_and_one_that_has_its_nodes_is_no_error(
+    client: SlurmAdministration, script: Path
+) -> None:
+    assert isinstance(client, CommandClient | NativeClient)
+    with queued(client, script, "--hold", "--exclude=n1") as job_id:
+        client.exclude(job_id, ["n2"])
+        client.exclude(job_id, ["n1", "n2"])
+        said = run(["scontrol", "--oneliner", "show", "job", str(job_id)], timeout=30).stdout
+        assert " ExcNodeList=n[1-2] " in said
+    client.exclude(job_id, ["n1"])
+    with queued(client, script, "--nodelist=n2") as job_id:
+        until_state(client, job_id, "RUNNING")
+        client.exclude(job_id, ["n2"])
+        assert states(client, job_id) == ["RUNNING"]
+    client.exclude(99_999, ["n1"])
+    with queued(client, script, "--hold") as job_id, pytest.raises(CommandError, match=r"(?i)invalid node"):
+        client.exclude(job_id, ["nowhere"])
 
 
 def test_partitions(client: SlurmAdministration) -> None:

@@ -116,7 +116,7 @@ def test_a_run_that_could_not_say_how_it_ended_gets_a_final_state(run, state, fi
     slurm.change(102, state="PENDING")
     slurm.change(103, state="PENDING")
     folder.write_status(RunStatus("running"))
-    cancel_replicas(folder, slurm, FakeClock().sleep)
+    cancel_replicas(folder, slurm, FakeClock().sleep, ended_as=lambda job_id: "CANCELLED")
     assert folder.status().state == final
     assert (folder.ending() is not None) == (final == "cancelled")
     said = "its agents ended before" if final == "failed" else "baseline job 101 was cancelled (scancel)"
@@ -137,9 +137,9 @@ def test_a_run_whose_baseline_agents_were_killed_goes_on_with_its_replicas(run):
 
 def test_a_run_that_ran_out_of_time_says_so(run):
     folder, slurm = run
-    slurm.change(101, state="COMPLETING", reason="TimeLimit")
+    slurm.change(101, state="COMPLETING")
     folder.write_status(RunStatus("running"))
-    cancel_replicas(folder, slurm, FakeClock().sleep, 101)
+    cancel_replicas(folder, slurm, FakeClock().sleep, 101, lambda job_id: "TIMEOUT")
     assert (folder.status().state, folder.status().message) == (
         "cancelled",
         "baseline job 101 ran out of time (--time)",
@@ -151,24 +151,26 @@ def test_a_run_that_ran_out_of_time_says_so(run):
 def test_a_run_that_lost_a_node_of_its_baseline_goes_on(run, another):
     """The batch script is on a node that is still there; Slurm ends the whole job."""
     folder, slurm = run
-    slurm.change(101, state="COMPLETING", reason="NodeDown")
+    slurm.change(101, state="COMPLETING")
     if another != "a replica":
         slurm.change(102, state="COMPLETED")
         add(folder, slurm, "baseline")
     folder.write_status(RunStatus("running"))
-    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101) == Cancelled("train-3fa9c1", (), (), ())
+    done = cancel_replicas(folder, slurm, FakeClock().sleep, 101, lambda job_id: "NODE_FAIL")
+    assert done == Cancelled("train-3fa9c1", (), (), ())
     assert (slurm.cancelled, folder.status().state, folder.ending()) == ([], "running", None)
 
 
 def test_a_run_that_lost_its_baseline_and_has_nothing_else_has_failed(run):
     folder, slurm = run
-    slurm.change(101, state="COMPLETING", reason="NodeDown")
+    slurm.change(101, state="COMPLETING")
     slurm.change(102, state="PENDING")
     folder.write_status(RunStatus("running"))
-    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101).replicas == (102, 103)
+    done = cancel_replicas(folder, slurm, FakeClock().sleep, 101, lambda job_id: "NODE_FAIL")
+    assert done.replicas == (102, 103)
     assert (folder.status().state, folder.status().message) == (
         "failed",
-        "baseline job 101 is lost (NodeDown); see the job's output",
+        "baseline job 101 is lost (NODE_FAIL); see the job's output",
     )
 
 
