@@ -45,7 +45,10 @@ class Connections:
         peer: Agent | Worker | None = None
         try:
             hello = decode(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
-            peer = self._admit(hello, writer)
+            # Who slept finds hellos that waited for it since: they are for who is in office now.
+            # In a thread, as storage may hang; those that come have read the folder themselves.
+            if await asyncio.to_thread(self._run.fence.holds):
+                peer = self._admit(hello, writer)
             while peer is not None and (line := await reader.readline()):
                 peer.seen = time.monotonic()
                 self._hearing.hear(peer, decode(line))

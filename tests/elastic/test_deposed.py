@@ -1,0 +1,50 @@
+"""A coordinator that slept and was replaced: what waited for it at its door is not let in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.fence import FRESH_SECONDS
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.protocol import encode
+from hpctools.elastic.spec import RunSpec
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 1, 1, ("true",), "/", (), "/r.sh", "now")
+AGENT = {"role": "agent", "agent": "b0", "baseline": True, "place": 0, "node": "n1", "job_id": 1}
+
+
+def knock(address: CoordinatorAddress) -> socket.socket:
+    """Say hello to a process that may be stopped: the kernel accepts for it."""
+    line = socket.create_connection((address.host, address.port), 20)
+    line.sendall(encode("hello", token=address.token, **AGENT))
+    return line
+
+
+def test_nobody_is_welcomed_by_a_coordinator_that_woke_up_out_of_office(tmp_path: Path) -> None:
+    """Else a worker obeys it: one that was told to stop ends well, and the run is taken to be finished."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.claim_term(1, agent="b0")
+
+    async def answers() -> tuple[bytes, bytes]:
+        running = asyncio.ensure_future(Coordinator(folder, FakeSlurm(), 1).run())
+        while (address := folder.coordinator()) is None:
+            await asyncio.sleep(0.01)
+        first = knock(address)
+        heard = [await asyncio.to_thread(first.recv, 4096)]
+        later = knock(address)
+        folder.claim_term(2, agent="r7")
+        time.sleep(2 * FRESH_SECONDS)  # as if it were stopped
+        heard.append(await asyncio.to_thread(later.recv, 4096))
+        assert await asyncio.wait_for(running, 20) is None
+        for line in (first, later):
+            line.close()
+        return heard[0], heard[1]
+
+    welcome, nothing = asyncio.run(answers())
+    assert b'"welcome"' in welcome
+    assert nothing == b""
