@@ -98,12 +98,13 @@ def pause(samples: int) -> None:
 
 def still_awaited() -> bool:
     """Whether the size that the scenario begins with was never there, and no resize is waiting for us."""
-    reached.add(loader.world_size)
+    if loader.world_size == args.await_world:
+        reached.touch()  # also for a worker that is started again
     is_called = loader._session.ready_for > loader.generation or loader._session._must_rejoin()
-    return args.await_world > 0 and args.await_world not in reached and not is_called
+    return args.await_world > 0 and not reached.exists() and not is_called
 
 
-reached: set[int] = set()
+reached = args.out / "reached"
 checkpoint = elastic.Checkpoint(folder=args.folder, every_seconds=0, every_steps=args.save_every)
 loader = elastic.ShardedLoader(
     build,

@@ -13,7 +13,7 @@ import torch
 from ledger_run import LedgerRun
 
 TRAINING = Path(__file__).parents[1] / "programs" / "sharded_train.py"
-SAMPLES, EPOCHS, BATCH = 408, 2, 48  # the last batch of an epoch is smaller
+SAMPLES, EPOCHS, BATCH = 408, 4, 48  # the last batch of an epoch is smaller
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS), "--shards", "4")
 LOSS_TOLERANCE = 1e-4  # relative: gradients are added up in another order on another number of workers
 WEIGHT_TOLERANCE = 1e-4
@@ -25,9 +25,9 @@ def command(out: Path, *options: str) -> list[str]:
     return [sys.executable, str(TRAINING), "--out", str(out), *OPTIONS, *options]
 
 
-def lone_ledger(out: Path) -> list[dict[str, Any]]:
+def lone_ledger(out: Path, *options: str) -> list[dict[str, Any]]:
     """The ledger of the same training as one process that nothing happens to."""
-    subprocess.run(command(out), check=True, stdout=subprocess.DEVNULL, timeout=120)
+    subprocess.run(command(out, *options), check=True, stdout=subprocess.DEVNULL, timeout=120)
     return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
 
 
@@ -57,6 +57,10 @@ class ShardedRun(LedgerRun):
         first = len(self._in_time())
         self.wait(lambda: len(self._in_time()) >= first + count)
 
+    def last(self) -> dict[int, dict[str, Any]]:
+        """What was committed last of each step, whatever was committed before."""
+        return {line["step"]: line for line in self._in_time()}
+
     def _in_time(self) -> list[dict[str, Any]]:
         lines = [line for line in self.ledger() if "committed" in line and line["rank"] == 0]
         return sorted(lines, key=lambda line: float(line["at"]))
@@ -70,8 +74,31 @@ def assert_same_result(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
     for epoch in range(EPOCHS):  # the loop's own number may be ahead after a recovery
         lines = [line for line in committed if (line["step"] - 1) // steps == epoch]
         assert Counter(i for line in lines for i in line["committed"]) == Counter(range(SAMPLES))
+    assert_close_losses(committed, expected)
+    assert_close_finals(run, lone)
+
+
+def assert_goes_on(run: ShardedRun, lone: list[dict[str, Any]], first: int, skipped: int) -> None:
+    """From step `first` on as in the lone run, which never had the batch of step `skipped`."""
+    last = run.last()
+    committed = [last[step] for step in sorted(last) if step != skipped]
+    expected = [line for line in lone if "committed" in line and line["step"] >= first]
+    keys = ("step", "committed")
+    assert [[line[key] for key in keys] for line in committed] == [
+        [line[key] for key in keys] for line in expected
+    ]
+    assert_close_losses(committed, expected)
+    assert_close_finals(run, lone)
+
+
+def assert_close_losses(committed: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """Equal up to rounding."""
     losses = [torch.tensor([line["loss"] for line in lines]) for lines in (committed, expected)]
     torch.testing.assert_close(*losses, rtol=LOSS_TOLERANCE, atol=0.0)
+
+
+def assert_close_finals(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
+    """The final weights are equal up to rounding."""
     (final,) = [line for line in lone if "final" in line]
     finals = [line for line in run.ledger() if "final" in line]
     assert finals, run.story()

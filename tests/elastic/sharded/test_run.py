@@ -1,17 +1,19 @@
-"""Whole elastic runs of a sharded model: grow, shrink, both at once, and what is lost comes back."""
+"""Whole elastic runs of a sharded model: grow, shrink, lost workers, failing storage, going on elsewhere."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sharded_run import ShardedRun, assert_same_result, command, lone_ledger
+from s3_rig import Server, bucket_of, serving
+from sharded_run import ShardedRun, assert_goes_on, assert_same_result, command, lone_ledger
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(360)
 MakeRun = Callable[..., ShardedRun]
 
 
@@ -30,67 +32,129 @@ def hurry(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_run(tmp_path: Path, hurry: Path) -> MakeRun:
     def make(nodes: tuple[int, int], *options: str) -> ShardedRun:
-        slowly = ("--delay", "0.004", "--hold", "3", "--hurry", str(hurry), "--await-world", str(nodes[1]))
+        slowly = ("--delay", "0.004", "--hold", "2", "--hurry", str(hurry), "--await-world", str(nodes[1]))
         return ShardedRun(tmp_path, command(tmp_path / "out", *slowly, *options), nodes)
 
     return make
 
 
-def test_grow_and_shrink(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
-    """2 -> 4 -> 3 -> 2: nobody ever held the whole model, and the result is that of one process."""
-    with make_run((2, 4)) as run:
-        run.wait_for_world(2)
-        run.capacity = 2
-        run.wait_for_world(4)
-        for expected in (3, 2):
-            run.preempt(1)
-            run.wait_for_world(expected)
-        hurry.touch()
-        assert run.end() == 0
-    assert_same_result(run, lone)
-    resizes = [(each.detail["to"], each.detail["recovered"]) for each in run.events("resize")]
-    assert resizes[-2:] == [(3, False), (2, False)]
-    assert not any(recovered for _, recovered in resizes)
-    moves = [event.detail["moved"] for event in run.events("resize")]
-    assert {(each["source"], each["medium"]) for each in moves} == {("workers", "memory")}
-    assert not run.events("resumed"), "nothing was lost, so no checkpoint was read"
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """S3, with an empty bucket."""
+    with serving() as server, bucket_of(server, monkeypatch):
+        yield server
 
 
-def test_killed_and_frozen_workers(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
-    """Their shards are gone: the run goes back to the newest checkpoint, and ends as it should."""
-    with make_run((2, 3), "--save-every", "2", "--no-room") as run:
-        run.capacity = 1
-        run.wait_for_world(3)
-        run.wait(lambda: run.events("saved"))
-        os.kill(run.pid_of("r1000"), signal.SIGKILL)
-        run.wait(lambda: len(run.events("resumed")) == 1)
-        run.wait_for_steps(1)
-        os.kill(run.pid_of("b1"), signal.SIGSTOP)
-        run.wait(lambda: len(run.events("resumed")) == 2)
-        run.wait_for_steps(1)
-        hurry.touch()
-        assert run.end() == 0
-    assert_same_result(run, lone)
-    media = [event.detail["moved"]["medium"] for event in run.events("resize")]
-    assert media[0] == "local disk", "the test training has no room for old and new shards"
-    saved = {event.detail["step"] for event in run.events("saved")}
-    assert {event.detail["step"] for event in run.events("resumed")} <= saved
-
-
-def test_copies_make_good_for_a_killed_worker(
+def test_grow_shrink_and_a_worker_that_is_killed(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
-    """Its shards are at its neighbour, a few steps old: no checkpoint is read, and the result is the same."""
-    with make_run((1, 3), "--copy-every", "3") as run:
+    """1 -> 3 -> 2: shards go from worker to worker. Then one is killed: its neighbour has copies, a few steps
+    old. No checkpoint is read, and the result is that of one process.
+    """
+    with make_run((1, 3), "--copy-every", "2") as run:
+        run.wait_for_world(1)
         run.capacity = 2
         run.wait_for_world(3)
-        run.wait_for_steps(4)
-        os.kill(run.pid_of("r1001"), signal.SIGKILL)
+        run.preempt(1)
+        run.wait_for_world(2)
+        run.wait_for_steps(3)
+        os.kill(run.pid_of("r1000"), signal.SIGKILL)
         run.wait(lambda: [each for each in run.events("resize") if each.detail["recovered"]])
         run.wait_for_steps(1)
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)
-    assert not run.events("resumed")
-    (recovered,) = [each.detail for each in run.events("resize") if each.detail["recovered"]]
-    assert recovered["moved"]["source"] == "workers"
+    resizes = [event.detail for event in run.events("resize")]
+    (lost,) = [place for place, each in enumerate(resizes) if each["recovered"]]
+    assert [each["to"] for each in resizes[lost - 1 : lost + 1]] == [2, 1]
+    assert {each["moved"]["source"] for each in resizes} == {"workers"}
+    assert {each["moved"]["medium"] for each in resizes[:lost]} == {"memory"}
+    assert not run.events("resumed"), "so no checkpoint was read"
+
+
+def hang_a_save(run: ShardedRun, server: Server) -> None:
+    """An upload is not answered: the training goes on, nothing else is saved, and then it is complete."""
+    reached, released = threading.Event(), threading.Event()
+
+    def held(method: str, path: str, number: int) -> bool:
+        if method == "PUT" and path.endswith(".bin"):
+            reached.set()
+            assert released.wait(60)
+        return False
+
+    server.fails = held
+    try:
+        assert reached.wait(60)
+        run.wait_for_steps(1)
+        saved = len(run.events("saved"))
+        run.wait_for_steps(2)
+        assert len(run.events("saved")) == saved
+    finally:
+        released.set()
+    run.wait(lambda: len(run.events("saved")) > saved)
+
+
+def refuse_a_save(run: ShardedRun, server: Server) -> None:
+    """Uploads are refused to both workers: it is said once, and the training goes on."""
+
+    def failures() -> list[str]:
+        said = [each.detail["message"] for each in run.events("warning")]
+        return [each for each in said if each.startswith("the checkpoint of step")]
+
+    server.failure, server.fails = "403 Forbidden", lambda method, path, number: method == "PUT"
+    (message,) = run.wait(failures)
+    run.wait_for_steps(2)
+    assert failures() == [message]
+    assert "failed on rank 0: cannot write the checkpoints in s3://training/old" in message
+    assert "the training goes on without, and it is tried again" in message
+    server.fails = lambda method, path, number: False
+
+
+def lose_workers(run: ShardedRun) -> None:
+    """One is killed and one frozen: each time all go back to the newest checkpoint."""
+    os.kill(run.pid_of("r1000"), signal.SIGKILL)
+    run.wait(lambda: len(run.events("resumed")) == 1)
+    run.wait(lambda: [line for line in run.ledger() if line["worker"] == "r1000.0.1" and "committed" in line])
+    os.kill(run.pid_of("b0"), signal.SIGSTOP)
+    run.wait(lambda: len(run.events("resumed")) == 2)
+    run.wait_for_steps(1)
+
+
+def test_storage_that_hangs_or_fails_lost_workers_and_going_on_elsewhere(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, server: Server, tmp_path: Path
+) -> None:
+    """Two workers save to S3; at scancel the last step is saved. Another run, `--resume`d from the first,
+    goes on with three, and passes over the batch of a step whose loss is nan: the result is that of one
+    process that never had it.
+    """
+    with make_run((1, 2), "--save-every", "1", "--no-room", "--folder", "s3://training/old") as old:
+        old.capacity = 1
+        old.wait_for_world(2)
+        hang_a_save(old, server)
+        refuse_a_save(old, server)
+        lose_workers(old)
+        old.cancel_baseline()
+        assert old.end() == 143
+    saved = [event.detail for event in old.events("saved")]
+    assert {event.detail["step"] for event in old.events("resumed")} <= {each["step"] for each in saved}
+    assert old.events("resize")[0].detail["moved"]["medium"] == "local disk", "there is no room in memory"
+    last, poison = saved[-1]["step"], saved[-1]["step"] + 2
+    assert last == old.committed()[-1]["step"]
+    expected = [line for line in lone if "committed" in line]
+    assert [line["committed"] for line in old.committed()] == [line["committed"] for line in expected[:last]]
+    base = tmp_path / "new"
+    base.mkdir()
+    slowly = ("--hold", "0.4", "--hurry", str(hurry), "--save-every", "1", "--poison", str(poison))
+    rules = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
+    more = {"resumed_from": str(old.folder.path), "recovery": rules}
+    with ShardedRun(base, command(base / "out", *slowly), (3, 3), **more) as new:
+        new.wait(lambda: new.events("action"))
+        new.wait_for_steps(1)
+        hurry.touch()
+        assert new.end() == 0
+    resumed = new.events("resumed")[0].detail
+    assert (resumed["step"], resumed["where"]) == (last, saved[-1]["where"])
+    (action,) = new.events("action")
+    assert (action.detail["action"], action.detail["blamed"]) == ("RollBack", poison)
+    without = lone_ledger(base, "--without", str(poison))
+    assert_goes_on(new, without, first=last + 1, skipped=poison)
