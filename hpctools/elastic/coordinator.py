@@ -112,13 +112,16 @@ class Coordinator:
             outcome = await self._first_outcome(*keeping, ticking)
         finally:
             run.replicas.stop()
-        if outcome.state == "superseded" or not await asyncio.to_thread(run.fence.holds):
+        superseded = outcome.state == "superseded" or not await asyncio.to_thread(run.fence.holds)
+        if superseded:
             self._step_down(server, *keeping, ticking)
-            return None
-        await self._close(outcome, ticking, *keeping)
-        server.close()
+        else:
+            await self._close(outcome, ticking, *keeping)
+            server.close()
+        # Who resigns has seen what its successor should read; what may not be written any more takes no time.
+        await self._scribe.has_written(CLOSING_SECONDS)
         self._scribe.close()
-        return exit_code(outcome)
+        return None if superseded else exit_code(outcome)
 
     def cancel(self, reason: str) -> None:
         """End the run because somebody wants so."""
@@ -169,7 +172,6 @@ class Coordinator:
     def _step_down(self, server: asyncio.Server, *tasks: asyncio.Future[None]) -> None:
         """Somebody else is in office: go without a word, and harm nothing."""
         server.close()
-        self._scribe.close()
         for task in tasks:
             task.cancel()
         self._run.give_up_background()
@@ -197,7 +199,6 @@ class Coordinator:
         ticking.cancel()
         run.give_up_background()
         self._scribe.put(self._withdraw)
-        await self._scribe.has_written(CLOSING_SECONDS)
 
     def _withdraw(self) -> None:
         with contextlib.suppress(ElasticError):  # the disk is gone; the status, if it was written, tells it

@@ -141,3 +141,24 @@ def test_agents_hear_the_coordinator_while_storage_hangs(tmp_path: Path) -> None
     events = made.events()
     assert [event.detail["what"] for event in events if event.event == "notice"] == list(notices)
     assert events[-1].event == "cancelled"
+
+
+def test_who_resigns_first_writes_down_what_it_has_seen(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path / "run", SPEC)
+    folder = HangingFolder(made.path)
+    folder.claim_term(1, agent="b0")
+
+    async def act() -> None:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while made.coordinator() is None:
+            await asyncio.sleep(0.01)
+        folder.answers.clear()
+        coordinator._run.warn("the last thing")
+        coordinator.resign()
+        await asyncio.sleep(0.3)
+        folder.answers.set()
+        assert await asyncio.wait_for(running, 20) is None
+
+    asyncio.run(act())
+    assert made.events()[-1].detail == {"message": "the last thing"}
