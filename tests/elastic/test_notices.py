@@ -4,74 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from metadata_service import Handler, Service, serving, spot_at
 
 from hpctools.elastic import notices
 from hpctools.elastic.notices import REBALANCE_PATH, SPOT_PATH, Lookout, Metadata, NoService, Notice
 
 
-class Service(ThreadingHTTPServer):
-    """Documents by path; only who shows a token that is still valid gets one."""
-
-    def __init__(self) -> None:
-        self.documents: dict[str, str] = {}
-        self.tokens: set[str] = set()
-        self.requests: list[str] = []
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Service
-
-    def do_PUT(self) -> None:
-        valid = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds") == "21600"
-        token = f"token-{len(self.server.requests)}"
-        self.server.tokens.add(token)
-        self._answer(200 if self.path == "/latest/api/token" and valid else 400, token)
-
-    def do_GET(self) -> None:
-        if self.headers.get("X-aws-ec2-metadata-token") not in self.server.tokens:
-            self._answer(401, "")
-        elif self.path in self.server.documents:
-            self._answer(200, self.server.documents[self.path])
-        else:
-            self._answer(404, "<html>404 - Not Found</html>")
-
-    def _answer(self, status: int, body: str) -> None:
-        self.server.requests.append(f"{self.command} {self.path} {status}")
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Tests have no use for it."""
-
-
 @pytest.fixture
 def service() -> Iterator[Service]:
-    with Service() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join(5)
-
-
-def spot_at(seconds: float) -> str:
-    at = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
-    return json.dumps({"action": "terminate", "time": at.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
 def test_nothing_is_announced(service: Service) -> None:

@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_run import LedgerRun
+from metadata_service import serving, spot_at
 
-from hpctools.elastic.folder import Event
-from hpctools.testing.local_run import LocalRun
+from hpctools.elastic.notices import SPOT_PATH
 
 PROGRAM = Path(__file__).parent / "programs" / "ailing.py"
-STEPS = 40
+STEPS = 64
 RESTARTS = {"restartPolicy": {"numRestartBeforeFullJobRestart": 9}}
+SPIKE = {"ratio": 50, "deviations": 10}
+LOW = {"name": "accuracy", "metric": "accuracy", "metricThreshold": 0.5, "operator": "lt"}
 
 
-class AilingRun(LocalRun):
-    """Two nodes, a policy, an illness."""
+class AilingRun(LedgerRun):
+    """A policy, and an illness."""
 
-    def __init__(self, base: Path, recovery: dict[str, Any], *options: str, **more: Any) -> None:
-        self.out = base / "out"
-        self.out.mkdir()
-        command = [sys.executable, str(PROGRAM), "--out", str(self.out), "--steps", str(STEPS), *options]
-        super().__init__(base, command, (2, 2), recovery=recovery, **more)
+    def __init__(
+        self,
+        base: Path,
+        recovery: dict[str, Any],
+        *options: str,
+        nodes: tuple[int, int] = (2, 2),
+        steps: int = STEPS,
+        **more: Any,
+    ) -> None:
+        command = [sys.executable, str(PROGRAM), "--out", str(base / "out"), "--steps", str(steps), *options]
+        super().__init__(base, command, nodes, recovery=recovery, **more)
 
-    def finish(self, limit: float = 80.0) -> int:
-        """The exit code of the baseline; when it does not end, all that is known."""
-        code = super().end(limit)
-        assert self.status is not None
-        return code
+    def steps(self) -> list[dict[str, Any]]:
+        """What the workers wrote of completed steps, in the order of generations and steps."""
+        lines = [line for line in self.ledger() if "step" in line]
+        return sorted(lines, key=lambda line: (line["generation"], line["step"]))
 
-    def events(self, *kinds: str) -> list[Event]:
-        """The run's events of some kinds."""
-        return [event for event in self.folder.events() if event.event in kinds]
+    def found(self) -> list[tuple[str, str, str]]:
+        """What was found: cause, who was to blame, and the rung of the ladder."""
+        findings = [each.detail for each in self.events("finding")]
+        return [(each["cause"], each["worker"], each["rung"]) for each in findings]
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """What the workers have written, in the order of steps."""
-        lines = [
-            json.loads(line) for path in self.out.glob("*.jsonl") for line in path.read_text().splitlines()
-        ]
-        return sorted(lines, key=lambda line: (line.get("generation", 99), line.get("step", 999)))
-
-    @property
-    def status(self) -> Any:
-        """How the run stands."""
-        return self.folder.status()
-
-    def story(self) -> str:
-        """All that is known, for a failed assertion."""
-        events = "\n".join(f"{event.time} {event.event} {event.detail}" for event in self.folder.events())
-        return f"{events}\n--- agents\n{self.log.read_text(errors='replace')[-3000:]}"
+    def actions(self) -> list[str]:
+        """What was done."""
+        return [each.detail["action"] for each in self.events("action")]
 
 
+pytestmark = pytest.mark.timeout(240)
 MakeRun = Callable[..., AilingRun]
 
 
@@ -68,91 +63,118 @@ def enforced(metrics: dict[str, Any], **run_policy: Any) -> dict[str, Any]:
     return {"runPolicy": {"mode": "enforce", **run_policy}, "metrics": metrics}
 
 
-def found(run: AilingRun) -> list[tuple[str, str, str]]:
-    return [
-        (each.detail["cause"], each.detail["worker"], each.detail["rung"]) for each in run.events("finding")
-    ]
+def test_what_is_wrong_with_the_numbers_is_rolled_back_and_its_batch_is_skipped(make_run: MakeRun) -> None:
+    """A loss that is no number, one far above its course, a number of the loop's own beyond its threshold.
 
-
-def actions(run: AilingRun) -> list[str]:
-    return [each.detail["action"] for each in run.events("action")]
-
-
-def test_nan_is_rolled_back_and_its_batch_is_skipped(make_run: MakeRun) -> None:
-    """Every other sample is trained on once in the end, in processes that were never restarted."""
-    policy = enforced({"nonFinite": True})
-    checkpoint = {"snapshots": 3, "snapshotIntervalInSteps": 2}
-    with make_run(policy, "--nan-sample", "77", checkpoint=checkpoint) as run:
-        assert run.finish() == 0, run.story()
-    assert [rung for _, _, rung in found(run)] == ["rollBack"]
-    assert actions(run) == ["RollBack"]
-    lines = run.ledger()
-    assert len({line["pid"] for line in lines if "pid" in line}) == 2
-    again = min(line["step"] for line in lines if line.get("generation") == 2)
-    last = {
-        line["step"]: line
-        for line in lines
-        if "step" in line and (line["generation"] == 2 or line["step"] < again)
-    }
-    assert None not in [line["loss"] for line in last.values()]
-    trained = sorted(index for line in last.values() for index in line["samples"])
-    assert len(trained) == len(set(trained)) == (STEPS - 1) * 4
-    assert 77 not in trained
-    assert [line["finite"] for line in lines if "final" in line] == [True, True]
+    Every other sample is trained on once in the end, in processes that were never restarted.
+    """
+    metrics = {"nonFinite": True, "lossSpike": SPIKE, "rules": [LOW]}
+    policy = enforced(metrics, rollBackSteps=14, **RESTARTS)
+    checkpoint = {"snapshots": 16, "snapshotIntervalInSteps": 2}
+    ills = ("--nan-at", "16", "--spike-at", "34", "--bad-at", "50", "--delay", "0.06")
+    with make_run(policy, *ills, checkpoint=checkpoint) as run:
+        assert run.end() == 0, run.story()
+    assert [(cause, rung) for cause, _, rung in run.found()] == [
+        ("nonFinite", "rollBack"),
+        ("lossSpike", "rollBack"),
+        ("metric", "rollBack"),
+    ], run.story()
+    assert run.actions() == ["RollBack"] * 3
+    skipped = [each.detail["blamed"] for each in run.events("action")]
+    assert skipped[0] == 16
+    assert (skipped[1] >= 34, skipped[2] >= 50) == (True, True)
+    assert len({line["pid"] for line in run.steps()}) == 2
+    last = {line["step"]: line for line in run.steps() if line["step"] not in skipped}
+    assert sorted([*last, *skipped]) == list(range(1, STEPS + 1))
+    assert all(last[step]["loss"] < 1 for step in last if step >= 34), "it went back to before the spike"
+    trained = [index for line in last.values() for index in line["samples"]]
+    assert len(set(trained)) == len(trained) == (STEPS - 3) * 4
+    assert [line["finite"] for line in run.ledger() if "final" in line] == [True, True]
 
 
 def test_in_mode_log_it_is_only_written_down(make_run: MakeRun) -> None:
-    """A loss that is not a number, and a slow rank, which is named."""
-    policy = {"metrics": {"nonFinite": True, "slowRank": {"ratio": 1.8, "metricEvaluationDataPoints": 3}}}
-    with make_run(policy, "--nan-sample", "77", "--slow", "0.1") as run:
-        assert run.finish() == 0, run.story()
-    causes = {(cause, worker if cause == "slowRank" else "") for cause, worker, _ in found(run)}
-    assert causes == {("nonFinite", ""), ("slowRank", "b1.0.0")}, run.story()
+    """The same, and a slow rank, which is named."""
+    slow = {"ratio": 1.8, "metricEvaluationDataPoints": 3}
+    policy = {"metrics": {"nonFinite": True, "lossSpike": SPIKE, "rules": [LOW], "slowRank": slow}}
+    ills = ("--spike-at", "12", "--bad-at", "20", "--nan-at", "30", "--slow", "0.1")
+    with make_run(policy, *ills, steps=36) as run:
+        assert run.end() == 0, run.story()
+    causes = {(cause, worker if cause == "slowRank" else "") for cause, worker, _ in run.found()}
+    expected = {("nonFinite", ""), ("lossSpike", ""), ("metric", ""), ("slowRank", "b1.0.0")}
+    assert causes == expected, run.story()
     assert {each.detail["mode"] for each in run.events("finding")} == {"log"}
-    assert actions(run) == []
+    assert run.actions() == []
+    assert {line["generation"] for line in run.steps()} == {1}
     assert [line["finite"] for line in run.ledger() if "final" in line] == [False, False]
 
 
-def test_a_hang_and_a_crash_restart_who_is_to_blame_and_nobody_else(make_run: MakeRun) -> None:
-    """Without the rules the first would never end, and the second would end the run."""
-    policy = enforced({"stalledStep": {"ratio": 5, "seconds": 2.5}, "crash": True}, **RESTARTS)
-    with make_run(policy, "--hang-at", "12", "--crash-at", "20") as run:
-        assert run.finish() == 0, run.story()
-    assert found(run) == [
+def test_a_hang_and_a_crash_restart_who_is_to_blame_and_a_crash_loop_ends_the_run(make_run: MakeRun) -> None:
+    """Nobody else is restarted; without the rules the hang would never end."""
+    stall, crash = {"ratio": 5, "seconds": 2.5}, {"do": ["restartProcess", "fail"]}
+    policy = enforced({"stalledStep": stall, "crash": crash}, **RESTARTS)
+    with make_run(policy, "--hang-at", "16", "--crash-at", "22", "--delay", "0.05") as run:
+        assert run.end(160) == 40, run.story()
+    assert run.found() == [
         ("stalledStep", "b1.0.0", "restartProcess"),
         ("crash", "b1.0.1", "restartProcess"),
+        ("crash", "b1.0.2", "fail"),
     ], run.story()
-    assert actions(run) == ["RestartWorker", "RestartWorker"]
-    (crash,) = run.events("crashed")
-    assert crash.detail["stderr"][-1] == "ValueError: cosmic ray"
-    lines = [line for line in run.ledger() if "pid" in line]
-    assert {line["worker"] for line in lines} == {"b0.0.0", "b1.0.0", "b1.0.1", "b1.0.2"}
-    committed = [line["step"] for line in lines if line["worker"] == "b0.0.0"]
-    assert committed == list(range(1, STEPS + 1)), "no step was lost or done twice"
+    assert run.actions() == ["RestartWorker", "RestartWorker", "Fail"]
+    assert {each.detail["stderr"][-1] for each in run.events("crashed")} == {"ValueError: cosmic ray"}
+    assert {line["worker"] for line in run.steps()} == {"b0.0.0", "b1.0.0", "b1.0.1"}
+    committed = [line["step"] for line in run.steps() if line["worker"] == "b0.0.0"]
+    assert committed == list(range(1, 22)), "no step was lost or done twice"
+    status = run.status()
+    assert status is not None
+    assert status.state == "failed"
+    assert "ValueError: cosmic ray" in status.message
 
 
-def test_a_crash_loop_ends_with_the_causes_own_code(make_run: MakeRun) -> None:
-    policy = enforced({"crash": {"do": ["restartProcess", "restartProcess", "fail"]}})
-    begun = time.monotonic()
-    with make_run(policy, "--crash-at", "3", "--crashes", "99") as run:
-        assert run.finish() == 40, run.story()
-    assert time.monotonic() - begun < 80
-    assert [rung for _, _, rung in found(run)] == ["restartProcess", "restartProcess", "fail"]
-    assert run.status.state == "failed"
-    assert "ValueError: cosmic ray" in run.status.message
-
-
-def test_a_line_that_a_rule_matches_ends_the_run_with_its_code(make_run: MakeRun) -> None:
-    """And a catastrophic expression beside it stops nobody."""
+def test_a_slow_node_is_replaced_one_taken_away_departs_and_a_line_ends_the_run(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first replica is slow; the metadata service of the second one's node announces an interruption;
+    then a line of the output matches. A catastrophic expression beside that rule stops nobody.
+    """
     rules = [
         {"name": "Oom", "logPattern": ".*OutOfMemoryError", "faultOnMatch": True, "do": ["fail"]},
         {"name": "catastrophic", "logPattern": "(?:a+)+$"},
     ]
-    policy = {"runPolicy": {"mode": "enforce"}, "logMonitoringConfiguration": rules}
+    slow = {"slowRank": {"ratio": 4, "metricEvaluationDataPoints": 3}}
+    policy = {**enforced(slow), "logMonitoringConfiguration": rules}
     say = "a" * 50 + "!\n" * 2 + "torch.cuda.OutOfMemoryError: tried to allocate"
-    with make_run(policy, "--say", say, "--delay", "0.2") as run:
-        assert run.finish() == 47, run.story()
-    assert found(run) == [("log", "b0.0.0", "fail")]
+    ills = ("--ill", "r1000", "--slow", "0.4", "--delay", "0.02", "--say", say)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with (
+        serving() as service,
+        make_run(policy, *ills, "--say-when", str(tmp_path / "say"), nodes=(1, 2), steps=5000) as run,
+    ):
+        run.capacity = 1
+        run.wait(lambda: [line for line in run.steps() if line["worker"].startswith("r1000")])
+        run.capacity = 0
+        run.wait(lambda: run.events("left"))
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
+        run.capacity = 1
+        run.wait(lambda: [line for line in run.steps() if line["worker"].startswith("r1001")])
+        run.capacity = 0
+        service.documents[SPOT_PATH] = spot_at(120)
+        run.wait(lambda: len(run.events("left")) == 2)
+        steps = run.steps()[-1]["step"]
+        run.wait(lambda: run.steps()[-1]["step"] > steps)
+        (tmp_path / "say").touch()
+        assert run.end() == 47, run.story()
+    assert run.found() == [("slowRank", "r1000.0.0", "replaceNode"), ("log", "b0.0.0", "fail")], run.story()
+    assert run.actions() == ["ReplaceNode", "Depart", "Fail"]
+    assert [(each.detail["node"], each.detail["reason"]) for each in run.events("left")] == [
+        ("n2", "replaced"),
+        ("n3", "departed"),
+    ]
+    (notice,) = run.events("notice")
+    assert (notice.detail["node"], notice.detail["what"]) == ("n3", "spot")
+    assert not run.events("resize")[-1].detail["recovered"], "it left between two steps"
+    committed = [line["step"] for line in run.steps() if line["worker"] == "b0.0.0"]
+    assert committed == list(range(1, len(committed) + 1)), "no step was lost or done twice"
     assert "torch.cuda.OutOfMemoryError: tried to allocate" in run.log.read_text(), (
         "it is still the job's output"
     )

@@ -18,17 +18,22 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=40)
 parser.add_argument("--delay", type=float, default=0.02, help="seconds per shard")
-parser.add_argument("--nan-sample", type=int, help="the loss of a batch with this sample is not a number")
-parser.add_argument("--hang-at", type=int, help="b1's first process stops in this step")
-parser.add_argument("--crash-at", type=int, help="b1 raises in this step")
-parser.add_argument("--crashes", type=int, default=1, help="so many times")
-parser.add_argument("--slow", type=float, default=0.0, help="further seconds per shard for b1")
-parser.add_argument("--say", default="", help="printed in step 5 by the first worker")
+parser.add_argument("--nan-at", type=int, help="the loss of this step is not a number")
+parser.add_argument(
+    "--spike-at", type=int, help="after this step all weights are a hundred times larger, once"
+)
+parser.add_argument("--bad-at", type=int, help="in this step the first worker reports a low accuracy, once")
+parser.add_argument("--ill", default="b1.", help="who falls ill, by the beginning of its name")
+parser.add_argument("--hang-at", type=int, help="who is ill stops in this step, in its first process")
+parser.add_argument("--crash-at", type=int, help="who is ill raises in this step, every time")
+parser.add_argument("--slow", type=float, default=0.0, help="further seconds per shard for who is ill")
+parser.add_argument("--say", default="", help="printed by the first worker ...")
+parser.add_argument("--say-when", type=Path, help="... once this file exists")
 args = parser.parse_args()
 
 BATCH = 4
 worker = os.environ["HPCTOOLS_WORKER"]
-is_ill = worker.startswith("b1.")
+is_ill = worker.startswith(args.ill)
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
 
@@ -41,15 +46,29 @@ class Samples:
 
 
 def fall_ill(step: int) -> None:
-    """What `--hang-at` and `--crash-at` ask for, only as often as they ask for it."""
+    """What the options ask for in a pass."""
     if not is_ill:
         return
-    if step == args.hang_at and worker == "b1.0.0":
+    if step == args.hang_at and worker.endswith(".0"):
         time.sleep(300)
-    if step == args.crash_at and len(list(args.out.glob("crash-*"))) < args.crashes:
-        (args.out / f"crash-{worker}").touch()
+    if step == args.crash_at:
         raise ValueError("cosmic ray")
     time.sleep(args.slow)
+
+
+def go_bad(step: int) -> None:
+    """What the options ask for after a step."""
+    if step == args.spike_at and "spike" not in happened:
+        happened.add("spike")
+        with torch.no_grad():
+            for each in model.parameters():
+                each.mul_(100)
+    if loader.rank == 0 and (step <= 5 or (step == args.bad_at and "bad" not in happened)):
+        loader.report(accuracy=0.9 if step <= 5 else 0.1)
+        happened.add("" if step <= 5 else "bad")
+    if loader.rank == 0 and args.say_when and args.say_when.exists() and "said" not in happened:
+        happened.add("said")
+        print(args.say, flush=True)
 
 
 torch.manual_seed(1)
@@ -57,20 +76,20 @@ model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = elastic.Loader(model, optimizer, Samples(), batch_size=BATCH, epochs=1, seed=3, shards=4)
 rehearsed = False  # the first batch is for practice
-for indices, inputs in loader:
+happened: set[str] = set()
+for _, inputs in loader:
     if rehearsed:
         fall_ill(loader.step + 1)
     time.sleep(args.delay)
     loss = (model(inputs) - 1.0).square().mean()
-    if rehearsed and args.nan_sample in indices.tolist():
+    if rehearsed and args.nan_at == loader.step + 1:
         loss = loss * math.nan
     rehearsed = True
     if not loader.backward(loss):
         continue
     optimizer.step()
     optimizer.zero_grad()
-    if loader.step == 5 and args.say and loader.rank == 0:
-        print(args.say, flush=True)
+    go_bad(loader.step)
     ledger.write(
         json.dumps(
             {
