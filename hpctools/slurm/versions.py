@@ -199,6 +199,16 @@ def column_of_whole_nodes(release: Release) -> tuple[str, str]:
     return ("Exclusive", "NODE") if release >= (26, 5) else ("OverSubscribe", "NO")
 
 
+def holds_memory_of_cpus_against_nodes(release: Release) -> bool:
+    """Whether a waiting job stays that asks for memory by CPU, once its nodes have less than its CPUs bring.
+
+    24.11.5 and 26.05.5 leave it with BadConstraints. After a reconfigure 22.05.8 still gives out what nodes
+    had (AllocMem 15402 of RealMemory 5000), but for jobs that state more than there is (measured). Releases
+    in between are taken for the earlier one.
+    """
+    return release >= (24, 11)
+
+
 def keeps_whole_gpus_from_shards(release: Release) -> bool:
     """Whether a GPU of which a job has shards or MPS is never given whole to another (from 23.11.5).
 

@@ -172,8 +172,9 @@ def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Appli
 
 
 def tighter(text: str) -> str:
-    """A limit on a department's memory, and one on a job's memory on a node."""
+    """A limit on a department's memory, one on a job's memory on a node, and nodes with less of it."""
     for before, after in (
+        ("    capacity: reserved\n", "    capacity: reserved\n    parameters: {RealMemory: '5000'}\n"),
         (CV_LIMITS, f"{CV_LIMITS}, memory_mib: 150"),
         (
             "      default_time: 04:00:00\n",
@@ -192,7 +193,7 @@ def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(bo
     cluster.inside("scontrol", "update", f"node={nodes}", "state=drain", "reason=test")
 
     def waiting(user: str, *words: str) -> int:
-        partition = "cv" if user.startswith("cv") else "nlp"
+        partition = user.rstrip("12")
         options = (f"--partition={partition}", "--qos=medium", "--time=10", *words)
         return cluster.submit(user, *options, "--wrap=sleep 600")
 
@@ -203,11 +204,15 @@ def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(bo
         waiting("cv2", "--gpus=1", "--mem-per-gpu=20", "--exclusive"): ("cv2", "AssocGrpMemLimit"),
         waiting("cv2", "-n2", "--mem=200"): ("cv2", "AssocGrpMemLimit"),
         waiting("nlp1", "-n1", "--mem=501"): ("nlp1", "MaxMemPerLimit"),
+        waiting("dl1", "-n1", "--mem=5001"): ("dl1", "BadConstraints"),
     }
+    if cluster.sandbox.running().slurm >= "24":  # 22.05 starts it
+        never[waiting("dl1", "-n1", "--mem-per-cpu=2501")] = ("dl1", "BadConstraints")
     fits = {
         waiting("cv1", "-n1", "--mem=100"): "cv1",
         waiting("cv1", "-n1", "--mem-per-cpu=50", "--hint=nomultithread"): "cv1",
         waiting("nlp2", "-n1", "--mem=500"): "nlp2",
+        waiting("dl2", "-n1", "--mem=4300"): "dl2",
     }
     try:
         plan = box.plan(tighter(box.base))
@@ -223,4 +228,4 @@ def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(bo
             until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
-        cancel(cluster, "nlp1", "nlp2", "cv1", "cv2")
+        cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")

@@ -99,16 +99,23 @@ def reshapes(there: Meaning, then: Meaning) -> bool:
     return any(_of_node(old) != _of_node(new) for old, new in pairs.values())
 
 
-def misfit(demand: Demand, there: Capacity) -> str:
-    """What a job asks for and a partition does not have, whoever else runs; "" when it may fit."""
+def misfit(demand: Demand, there: Capacity, *, stated: bool) -> str:
+    """What a job asks for and a partition does not have, whoever else runs; "" when it may fit.
+
+    Args:
+        stated: whether of memory only counts what a job states, not what comes with its CPUs.
+    """
     fewest = demand.tres.get("node", 1)
     if fewest > there.nodes:
         return f"it asks for {effects.amount('node', fewest)}, of which there {_are(there.nodes)} then"
     for tres, count in demand.tres.items():
+        if tres == "mem" and stated:
+            continue
         total = there.total.get(tres.lower(), 0)
         if (tres in ("cpu", "mem") or tres.startswith("gres/")) and count > total:
             return f"it asks for {effects.amount(tres, count)}, of which there {_are(total)} then"
-    for tres, count in {**demand.per_node, "mem": memory_on_a_node(demand)}.items():
+    memory = demand.memory if stated else memory_on_a_node(demand)
+    for tres, count in {**demand.per_node, "mem": memory}.items():
         if count > there.most.get(tres, 0):
             most = there.most.get(tres, 0)
             return f"it asks for {effects.amount(tres, count)} on a node, and none has more than {most} then"

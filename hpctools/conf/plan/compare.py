@@ -23,7 +23,7 @@ from hpctools.conf.plan.partitions import partition_changes
 from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
-from hpctools.conf.plan.whole_nodes import demands_in
+from hpctools.conf.plan.whole_nodes import taken
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
@@ -142,7 +142,7 @@ def _hindrances(
     present = sides.now or sides.wanted
     before = rules_of(there, _enforced(sides, present), _qos_of_partitions(present))
     after = changed(before, found.changes, _enforced(sides, sides.wanted), _qos_of_partitions(sides.wanted))
-    now, then = (demands_in(each, live.jobs, live.demands) for each in (present, sides.wanted))
+    now, then = taken(sides)
     earlier = {job: demand for job, demand in now.items() if demand != then[job]}
     return tuple(hindered(before, after, Queue(live.jobs, then, live.used, earlier)))
 

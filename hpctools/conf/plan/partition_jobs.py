@@ -15,8 +15,9 @@ from hpctools.conf.plan.demand import Demand
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.conf.plan.sides import Sides
+from hpctools.conf.plan.whole_nodes import taken
 from hpctools.slurm.types import Job
-from hpctools.slurm.versions import keeps_jobs_of_other_partitions
+from hpctools.slurm.versions import holds_memory_of_cpus_against_nodes, keeps_jobs_of_other_partitions
 
 Why = Callable[[Job, Demand], str]
 """Why a change keeps a pending job from starting; "" when it does not."""
@@ -50,11 +51,13 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
     then = sides.once(("then", after), lambda: capacity(sides.wanted, after))
     if there == then:
         return ()
-    told = ((job, sides.demands[job.id]) for job in jobs)
+    earlier, later = taken(sides)
+    stated = not holds_memory_of_cpus_against_nodes(sides.release)
+    told = ((job, misfit(later[job.id], then, stated=stated)) for job in jobs)
     return tuple(
-        effects.disturbed(job, misfit(demand, then))
-        for job, demand in told
-        if misfit(demand, then) and not misfit(demand, there)
+        effects.disturbed(job, why)
+        for job, why in told
+        if why and not misfit(earlier[job.id], there, stated=stated)
     )
 
 

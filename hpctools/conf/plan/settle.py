@@ -42,7 +42,7 @@ def settled_plan(
     planned = partial(make_plan, wanted, folder=folder, release=release, prune=prune)
     plan = planned(live)
     unclear = _unclear(live)
-    if plan.empty or not unclear:
+    if not unclear or not (_shape_places(plan) or (plan.changes and _limits_memory(wanted))):
         return plan
     otherwise = planned(replace(live, demands={**live.demands, **unclear}))
     doubtful = {job for job, _ in _fates(plan) ^ _fates(otherwise)}
@@ -54,6 +54,17 @@ def settled_plan(
     )
     settled = {job: unclear[job] for job in doubtful if (told or {}).get(job)}
     return planned(replace(live, demands={**live.demands, **settled}, unknown=(*live.unknown, *silence)))
+
+
+def _shape_places(plan: Plan) -> bool:
+    """Whether nodes or partitions change, and with them what jobs take or may take."""
+    return any(change.area in ("node", "partition") for change in plan.changes)
+
+
+def _limits_memory(wanted: Bundle) -> bool:
+    tree = wanted.accounts
+    holders = (*tree.qos, *tree.accounts, *tree.associations)
+    return any("mem=" in value for holder in holders for value in holder.settings.values())
 
 
 def _fates(plan: Plan) -> set[tuple[int, bool]]:

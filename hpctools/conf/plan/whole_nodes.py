@@ -17,6 +17,7 @@ from hpctools.conf.plan.capacity import fewest_threads, fitting, least
 from hpctools.conf.plan.demand import Demand, Tres
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.partition_nodes import nodes_of
+from hpctools.conf.plan.sides import Sides
 from hpctools.slurm.types import Job
 
 
@@ -25,6 +26,15 @@ class _Share(NamedTuple):
 
     node: Tres
     threads: int
+
+
+def taken(sides: Sides) -> tuple[Mapping[int, Demand], Mapping[int, Demand]]:
+    """Return what jobs take now, and what they would take then."""
+    now = sides.now or sides.wanted
+    return (
+        sides.once(("taken", "now"), lambda: demands_in(now, sides.jobs, sides.demands)),
+        sides.once(("taken", "then"), lambda: demands_in(sides.wanted, sides.jobs, sides.demands)),
+    )
 
 
 def demands_in(meaning: Meaning, jobs: Iterable[Job], demands: Mapping[int, Demand]) -> dict[int, Demand]:
