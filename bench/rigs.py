@@ -330,7 +330,8 @@ def _processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
             environ = _environ(pid)
-            agent = "--run-dir" in words and run_dir in words and "srun" not in Path(words[0]).name
+            # srun and the bash that starts a killed agent again have the same words.
+            agent = {"--run-dir", run_dir} <= set(words) and Path(words[0]).name.startswith("python")
             worker = environ.get("HPCTOOLS_RUN_DIR") == run_dir and "HPCTOOLS_WORKER" in environ
             if not (agent or worker) or not belongs(pid):
                 continue
