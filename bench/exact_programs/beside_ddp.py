@@ -130,6 +130,7 @@ for step in (ours_once, theirs_once):
     seconds(step, WARM_UP)
 found = [(seconds(ours_once, args.steps), seconds(theirs_once, args.steps)) for _ in range(args.blocks)]
 if loader.rank == 0:
-    (args.out / "seconds.json").write_text(json.dumps(found))
+    (args.out / "seconds.new").write_text(json.dumps(found))
+    (args.out / "seconds.new").rename(args.out / "seconds.json")  # whole at once, since it is waited for
 torch.distributed.barrier()
 os._exit(0)
