@@ -72,6 +72,13 @@ def fewest_threads(shapes: Iterable[Raw]) -> int:
     return min((_threads(shape) for shape in shapes), default=1)
 
 
+def common_threads(meaning: Meaning) -> int | None:
+    """Count the CPUs of a core where all nodes of a cluster have as many; None where they do not."""
+    shapes = {id(node.shape): node.shape for node in meaning.nodes.values()}
+    found = {_threads(shape) for shape in shapes.values()}
+    return found.pop() if len(found) == 1 else None
+
+
 def _threads(shape: Raw) -> int:
     """A node of as many CPUs as cores gives them out one by one (slurm.conf(5), CPUs)."""
     cores = _number(shape, "sockets", 1) * _number(shape, "corespersocket", 1)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hpctools.conf.plan import keys
-from hpctools.conf.plan.capacity import fewest_threads, fitting, least
+from hpctools.conf.plan.capacity import common_threads, fewest_threads, fitting, least
 from hpctools.conf.plan.demand import Demand, Tres
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.partition_nodes import nodes_of
@@ -44,22 +44,26 @@ def demands_in(meaning: Meaning, jobs: Iterable[Job], demands: Mapping[int, Dema
     """
     found = dict(demands)
     known: dict[object, _Share] = {}  # many jobs ask for the same
+    common = common_threads(meaning)
     for job in jobs:
         demand = demands.get(job.id)
         if demand is None or job.state != "PENDING":
             continue
         place = job.partition, demand.whole, tuple(demand.per_node.items())
         if place not in known:
-            known[place] = _share(meaning, job.partition.split(","), demand)
+            known[place] = _share(meaning, job.partition.split(","), demand, common)
         found[job.id] = _taken(demand, known[place])
     return found
 
 
-def _share(meaning: Meaning, partitions: list[str], demand: Demand) -> _Share:
+def _share(meaning: Meaning, partitions: list[str], demand: Demand, common: int | None) -> _Share:
+    """What a job gets of a node; where all cores are alike (`common`) only whole nodes are looked at."""
     there = [meaning.partitions[name] for name in partitions if name in meaning.partitions]
-    shapes = fitting(meaning, [nodes_of(meaning, raw) for raw in there], demand)
     alone = demand.whole or (there and all(_gives_nodes(raw) for raw in there))
-    cores = all(_gives_cores(meaning, raw) for raw in there)
+    cores = bool(there) and all(_gives_cores(meaning, raw) for raw in there)
+    if not alone and (not cores or common):
+        return _Share({}, common if cores and common else 1)
+    shapes = fitting(meaning, [nodes_of(meaning, raw) for raw in there], demand)
     return _Share(least(shapes) if alone else {}, fewest_threads(shapes) if cores else 1)
 
 

@@ -375,14 +375,16 @@ def _cpu(number: int) -> str:
 
 
 def test_where_cpus_are_given_one_by_one_no_core_is_counted() -> None:
-    """SelectTypeParameters says so for the cluster, or for a partition."""
+    """SelectTypeParameters says so of a partition, or some of its nodes count cores as CPUs."""
     demand = Demand({"cpu": 1, "mem": 100, "node": 1}, per_cpu=100)
     tight = (CV_LIMITS, CV_LIMITS.replace("}", ", cpus_per_job: 1}"))
     single = (CV_NODES, f"{CV_NODES}\n      parameters: {{SelectTypeParameters: CR_CPU}}")
+    cores = ("    capacity: on-demand\n", "    capacity: on-demand\n    parameters: {CPUs: '24'}\n")
+    large = (CV_NODES, CV_NODES.replace("shared, ", ""))
     waiting = job(1, "cv1", "cv", account="cv-lab-a")
-    for nodes, ids in ((single, []), ((CV_NODES, CV_NODES), [1])):
-        found = replace(live(bundle(nodes), waiting), demands={1: demand})
-        assert [row.id for row in make_plan(bundle(nodes, tight), found, folder=FOLDER).jobs] == ids
+    for edits, ids in (((single,), []), ((), [1]), ((cores,), []), ((cores, large), [1])):
+        found = replace(live(bundle(*edits), waiting), demands={1: demand})
+        assert [row.id for row in make_plan(bundle(*edits, tight), found, folder=FOLDER).jobs] == ids
 
 
 def test_a_partition_that_gets_a_qos_names_the_jobs_at_that_change() -> None:
