@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -48,13 +49,23 @@ def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFol
         UnreachableError: the controller does not answer.
     """
     if "/" in word:
-        return RunFolder(Path(word).absolute())
-    if (root / word / "run.json").exists():
+        return RunFolder(_absolute(word))
+    if os.path.exists(root / word / "run.json"):  # noqa: PTH110 - Path.exists raises where nobody may look
         return RunFolder(root / word)
     folders = run_folders(root)
     if word.isdecimal():
         return _run_of_job(int(word), folders, client)
     raise _unknown(word, [folder.path.name for folder in folders])
+
+
+def _absolute(word: str) -> Path:
+    try:
+        return Path(word).absolute()
+    except FileNotFoundError:
+        raise SubmitError(
+            f"{word} is looked for in the folder that you are in, which is gone",
+            "name the run by its id, or its folder from / on",
+        ) from None
 
 
 def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -220,6 +221,35 @@ def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
 def test_an_empty_name_is_no_run_and_not_all_of_them(slurm, capfd):
     assert main([""], client=lambda: slurm) == 1
     assert capfd.readouterr().err.startswith("hp-status: there is no run ''; ")
+
+
+def test_a_folder_of_a_run_where_there_is_none_any_more(slurm, capfd, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["./x"], client=lambda: slurm) == 1
+    assert capfd.readouterr().err == (
+        "hp-status: ./x is looked for in the folder that you are in, which is gone; name the run by its id, "
+        "or its folder from / on\n"
+    )
+
+
+def test_runs_that_one_may_not_look_at_are_said(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    runs = tmp_path / "closed" / "runs"
+    done = subprocess.run(
+        [sys.executable, "-m", "hpctools.cli.hp_status", "train"],
+        env={"HPCTOOLS_RUNS": str(runs)},
+        user=65534 if os.getuid() == 0 else None,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    said = f"hp-status: cannot read {runs}: Permission denied; check $HPCTOOLS_RUNS\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_a_name_with_control_characters_stays_on_one_line(slurm, capfd):
