@@ -236,7 +236,7 @@ def _seconds(text: str) -> int:
 
 def _times(line: str) -> tuple[str, PartitionTimes]:
     fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
-    times = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
+    default, longest = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
     return fields["PartitionName"], PartitionTimes(
         *times, {name.lower(): float(each) for name, each in weights}
