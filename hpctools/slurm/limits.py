@@ -238,6 +238,5 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
     default, longest = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
-    return fields["PartitionName"], PartitionTimes(
-        *times, {name.lower(): float(each) for name, each in weights}
-    )
+    by_name = {name.lower(): float(weight) for name, weight in weights}
+    return fields["PartitionName"], PartitionTimes(default, longest, by_name)
