@@ -167,7 +167,7 @@ class Termination:
         self.requested = True
 
 
-def end_process(code: int) -> NoReturn:
+def end_process(code: int | str) -> NoReturn:
     """Leave the training by SystemExit, with what makes Python's own shutdown fast.
 
     Its last garbage collections go through all that torch has imported: 0.4 s of a core, for which whoever
