@@ -188,8 +188,8 @@ def _end(local: LocalRun) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"did not end; {local.folder.status()}; {local.log.read_text()[-1500:]}"]
     status = local.folder.status()
-    # A baseline that was lost, or came for the end only, was ended by a signal.
-    if status is not None and status.state == "finished" and code <= 0:
+    # The baseline's own code says less: it may have been lost, came for the end only, or was frozen over it.
+    if status is not None and status.state == "finished":
         return []
     return [f"exit code {code}; {status}; {local.log.read_text()[-1500:]}"]
 

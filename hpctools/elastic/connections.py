@@ -97,6 +97,7 @@ class Connections:
         write(writer, "welcome", term=run.fence.term)
         self._name_heirs()
         if run.is_over:
+            agent.leaving = True  # that ends the worker which it has just started: no crash
             write(writer, "shutdown", code=0)
         if not agent.is_baseline:
             run.replicas.serves(agent.job_id, agent.name)

@@ -1,4 +1,4 @@
-"""A coordinator that slept and was replaced: what waited for it at its door is not let in."""
+"""Agents that come too late: to a coordinator that was replaced, and to a run that is about to finish."""
 
 from __future__ import annotations
 
@@ -48,3 +48,28 @@ def test_nobody_is_welcomed_by_a_coordinator_that_woke_up_out_of_office(tmp_path
     welcome, nothing = asyncio.run(answers())
     assert b'"welcome"' in welcome
     assert nothing == b""
+
+
+def test_a_baseline_that_comes_when_the_training_is_over_does_not_make_it_fail(tmp_path: Path) -> None:
+    """It has started its worker by the time it is told to go, and ends it by SIGTERM."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.claim_term(1, agent="r7")
+
+    async def code() -> int | None:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while (address := folder.coordinator()) is None:
+            await asyncio.sleep(0.01)
+        coordinator._run.completed = coordinator._run.finishing = True
+        line = knock(address)
+        line.sendall(encode("spawned", worker="b0.0.0"))
+        line.sendall(encode("exited", worker="b0.0.0", code=-15, tail=[]))
+        told = await asyncio.to_thread(line.makefile().readlines, 1)
+        line.close()
+        assert "welcome" in told[0]
+        return await asyncio.wait_for(running, 20)
+
+    assert asyncio.run(code()) == 0
+    status = folder.status()
+    assert status is not None
+    assert status.state == "finished"
