@@ -63,8 +63,12 @@ def _shape_places(plan: Plan) -> bool:
 
 def _limits_memory(wanted: Bundle) -> bool:
     tree = wanted.accounts
-    holders = (*tree.qos, *tree.accounts, *tree.associations)
-    return any("mem=" in value for holder in holders for value in holder.settings.values())
+    stated = (
+        *(each.settings for each in tree.qos),
+        *(each.settings for each in tree.accounts),
+        *(each.settings for each in tree.associations),
+    )
+    return any("mem=" in value for settings in stated for value in settings.values())
 
 
 def _fates(plan: Plan) -> set[tuple[int, bool]]:
