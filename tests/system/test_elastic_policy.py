@@ -39,6 +39,7 @@ def has_workers(folder: RunFolder, count: int) -> bool | None:
     return (status is not None and status.world_size == count) or None
 
 
+@pytest.mark.releases
 def test_a_preemptor_takes_the_last_step_and_replicas_end_with_the_run(cluster: Cluster, person: str) -> None:
     """Of 6 nodes a run has 1, then 2, then 5; one is free. Who needs 3 takes the last step."""
     folder = run_folder(cluster, person, submit(cluster, person, *WHOLE, "--nodes=1,2,5", *TRAINING))
@@ -67,7 +68,8 @@ def test_a_preemptor_takes_the_last_step_and_replicas_end_with_the_run(cluster: 
 def test_an_array_is_a_run_for_each_index_one_at_a_time_and_others_wait_for_it(
     cluster: Cluster, person: str
 ) -> None:
-    line = 'echo "$SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT" > index-$HPCTOOLS_ARRAY_INDEX; sleep 1'
+    line = 'echo "$SLURM_ARRAY_JOB_ID: $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT" > index-'
+    line += "$HPCTOOLS_ARRAY_INDEX; sleep 1"
     words = ["--partition=dl", "--time=5", "--output=/dev/null", "--nodes=1:1", "--array=3-4%1", "--parsable"]
     done = submit(cluster, person, *words, "--", "sh", "-c", line)
     first, second = (int(job) for job in done.stdout.split())
@@ -88,7 +90,7 @@ def test_an_array_is_a_run_for_each_index_one_at_a_time_and_others_wait_for_it(
     started = [job.started or 0 for job in ended]
     assert started[0] + 1 <= started[1] < started[2]
     home = cluster.home(person)
-    assert [(home / f"index-{n}").read_text() for n in (3, 4)] == ["3 of 2\n", "4 of 2\n"]
+    assert [(home / f"index-{n}").read_text() for n in (3, 4)] == [f"{first}: {n} of 2\n" for n in (3, 4)]
 
 
 def test_what_the_cluster_would_never_allow_is_refused_before_there_is_anything(cluster: Cluster) -> None:
