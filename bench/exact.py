@@ -33,6 +33,7 @@ from bench.course import say, until_ctrl_c
 from bench.histories import PROGRAMS, History, all_lone, history, kind_of, zygote
 from bench.lives import THEMES
 from bench.report import Goal, report
+from bench.rigs import end_well
 from hpctools.testing.local_run import LocalRun
 
 AT_A_TIME = 3
@@ -175,6 +176,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer histories and steps")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
     arguments = parser.parse_args()
+    end_well()
     found = Found()
     with until_ctrl_c() as course:
         measure(found, *((QUICK_HISTORIES, 5) if arguments.quick else (HISTORIES, 15)))

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
+from bench.rigs import end_well
 from hpctools.testing.local_run import LocalRun
 
 PROGRAM = Path(__file__).with_name("elastic_programs") / "sharded.py"
@@ -97,6 +98,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one grow and one shrink of each")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is not met")
     arguments = parser.parse_args()
+    end_well()
     rows, goals = [], []
     with until_ctrl_c() as course:
         for parameters in (5_000_000, 50_000_000):
