@@ -17,6 +17,18 @@ WELCOME_SECONDS = 1.5
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+class RunOverError(ElasticError):
+    """The run has ended without us; no error for the job when it has finished (`--dependency=afterok`).
+
+    Args:
+        exit_code: of the agent.
+    """
+
+    def __init__(self, run: str, exit_code: int) -> None:
+        super().__init__(f"run {run} has ended; this node's part is not needed any more")
+        self.exit_code = exit_code
+
+
 class AgentLine:
     """Keeps an agent connected; what is said while nobody listens is not kept: the next hello tells all.
 
@@ -99,7 +111,8 @@ class AgentLine:
         with contextlib.suppress(ElasticError):
             status, ending = self._folder.status(), self._folder.ending()
         if ending is not None or (status is not None and status.state in FINAL_STATES):
-            raise ElasticError(f"run {self._run} has ended; this node's part is not needed any more")
+            finished = status is not None and status.state == "finished"
+            raise RunOverError(self._run, 0 if finished else ElasticError.exit_code)
 
     async def _reached(self, address: CoordinatorAddress) -> Streams | None:
         """A connection on which the coordinator has answered: one that is frozen only accepts."""

@@ -40,14 +40,22 @@ def test_outside_a_job_step_it_says_so() -> None:
         Place.from_environ("baseline", {})
 
 
-def test_replica_of_a_run_that_has_ended_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("role", ["baseline", "replica"])
+@pytest.mark.parametrize(("state", "code"), [("finished", 0), ("failed", 1), ("cancelled", 1)])
+def test_an_agent_of_a_run_that_has_ended_goes_and_fails_no_job_of_one_that_finished(
+    role: str,
+    state: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", SPEC)
-    folder.write_status(RunStatus("finished"))
-    for name, value in STEP.items():
+    folder.claim_term(1)
+    folder.write_status(RunStatus(state))
+    for name, value in {**STEP, "SLURM_NODEID": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert agent.main(["--run-dir", str(folder.path), "--role", "replica"], client=FakeSlurm()) == 1
+    assert agent.main(["--run-dir", str(folder.path), "--role", role], client=FakeSlurm()) == code
     assert capsys.readouterr().err == "elastic: run t-1 has ended; this node's part is not needed any more\n"
 
 
