@@ -224,7 +224,7 @@ class Coordinator:
     def _carry_out(self) -> None:
         membership = self._run.membership
         effects, membership.effects = membership.effects, []
-        for effect in effects:
+        for effect in effects if self._is_in_office() else ():
             if isinstance(effect, Send):
                 if effect.message["kind"] == "release":
                     self._run.roster.departed.add(effect.to)
@@ -234,6 +234,11 @@ class Coordinator:
                 self._on_broken(effect)
             else:
                 self._record(effect)
+
+    def _is_in_office(self) -> bool:
+        """Whether we have neither resigned nor been replaced; those who then hang up leave us, not the run."""
+        ended = self._run.ended
+        return not ended.done() or ended.result().state != "superseded"
 
     def _on_broken(self, broken: Broken) -> None:
         if self._run.ended.done():

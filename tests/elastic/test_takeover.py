@@ -124,7 +124,7 @@ def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_
     with make_run((2, 2)) as run:
         run.wait_for_world(2)
         (run.queue / "n2.drain").write_text("fan")
-        run.wait(lambda: {"n1", "n2"} <= {event.detail["node"] for event in run.events("left")})
+        run.wait(lambda: "n2" in {event.detail["node"] for event in run.events("left")})
         run.wait(lambda: all(agent.poll() == 0 for agent in run.agents[:2]))
         run.wait_for_steps(3)
         hurry.touch()
