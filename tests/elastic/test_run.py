@@ -126,6 +126,7 @@ def test_killed_worker_and_killed_agent(make_run: MakeRun, lone: list[dict[str, 
     assert [(each["from"], each["to"]) for each in recoveries] == [(3, 2), (3, 2)]
 
 
+@pytest.mark.long
 def test_silence_after_the_last_step_is_no_failure(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_killing_every_worker_fails_the_run(make_run: MakeRun) -> None:
     assert (status.state, "state of the training" in status.message) == ("failed", True)
 
 
+@pytest.mark.long
 def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """Rank 0 dies; the other one keeps the state, and waits for it, since two is the least."""
     with make_run((2, 2), "--hurry", str(hurry)) as run:
@@ -190,6 +192,7 @@ def test_frozen_worker_is_left_behind(make_run: MakeRun, lone: list[dict[str, An
     assert recovery["pause_s"] < 5
 
 
+@pytest.mark.long
 def test_joiner_that_dies_while_it_links(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
 ) -> None:
@@ -204,6 +207,7 @@ def test_joiner_that_dies_while_it_links(
     assert [event.detail["recovered"] for event in run.events("resize")] == [False]
 
 
+@pytest.mark.long
 def test_slow_joiner_is_not_waited_for(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """A replica that is still starting when the run ends leaves without a trace."""
     with make_run((1, 2), "--slow-start", "60", "--hurry", str(hurry)) as run:
@@ -232,6 +236,7 @@ def test_script_that_raises_at_import(make_run: MakeRun) -> None:
     assert run.folder.coordinator() is None
 
 
+@pytest.mark.long
 def test_replicas_that_always_crash_do_not_loop(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:

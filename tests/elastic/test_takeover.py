@@ -74,6 +74,7 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert status.state == "finished"
 
 
+@pytest.mark.long
 def test_one_of_the_baseline_s_nodes_fails(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_one_of_the_baseline_s_nodes_fails(
     assert len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2
 
 
+@pytest.mark.long
 def test_the_coordinator_s_node_is_replaced(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -114,6 +116,7 @@ def test_the_coordinator_s_node_is_replaced(
     assert len(run.events("takeover")) == 1
 
 
+@pytest.mark.long
 def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_there(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_coordinator_that_wakes_up_steps_down(
     assert [job.role for job in run.folder.jobs()].count("baseline") == 1
 
 
+@pytest.mark.long
 def test_coordinators_die_one_after_the_other(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -176,6 +180,7 @@ def test_coordinators_die_one_after_the_other(
     assert_same_result(run, lone)
 
 
+@pytest.mark.long
 def test_a_preempted_coordinator_hands_over(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:

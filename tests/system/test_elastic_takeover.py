@@ -94,6 +94,7 @@ def is_step(pid: int) -> bool:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_the_run_survives_the_node_of_its_baseline(four: Cluster) -> None:
     four.inside(*TRAINING, "--save=lone.pt", user="nlp1", timeout=120)
     folder = submit(four, "1:3", *TRAINING, "--delay=0.02", "--save=weights.pt")
@@ -116,7 +117,7 @@ def test_the_run_survives_the_node_of_its_baseline(four: Cluster) -> None:
 
 @pytest.mark.releases
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("most", [3, 2])
+@pytest.mark.parametrize("most", [3, pytest.param(2, marks=pytest.mark.long)])
 def test_the_run_survives_one_of_several_nodes_of_its_baseline(four: Cluster, most: int) -> None:
     """Slurm ends the rest of the job, too; of two nodes without a replica only what is saved is left."""
     folder = submit(four, f"2:{most}", *ENDLESS)
@@ -139,6 +140,7 @@ def test_the_run_survives_one_of_several_nodes_of_its_baseline(four: Cluster, mo
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_drained_node_of_a_baseline_is_free_when_another_job_has_its_place(four: Cluster) -> None:
     """Slurm keeps all nodes of a job to its end: what is left of the old one has to go, too."""
     folder = submit(four, "2:2", *ENDLESS)

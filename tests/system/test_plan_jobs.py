@@ -138,6 +138,7 @@ def narrower(text: str) -> str:
     return text
 
 
+@pytest.mark.long
 def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Applied) -> None:
     """All wait for the nodes, which are drained until the new configuration runs."""
     cluster = box.cluster

@@ -228,6 +228,7 @@ def test_the_command_line(cluster: Cluster) -> None:
     assert (nothing.code, nothing.stderr.count("\n")) == (1, 1)
 
 
+@pytest.mark.long
 def test_an_up_that_is_killed_anywhere_is_made_good_by_the_next(tmp_path: Path, site_file: Path) -> None:
     sandbox = Sandbox(tmp_path / "state")
     command = [sys.executable, "-m", "hpctools.cli.main", "sandbox", "--state", str(sandbox.layout.root)]

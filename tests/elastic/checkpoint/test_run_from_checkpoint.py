@@ -124,6 +124,7 @@ def wait_until_rolled_back(run: LedgerRun) -> None:
     run.wait(is_done)
 
 
+@pytest.mark.long
 def test_nan_is_rolled_back_in_memory(tmp_path: Path, without: list[dict[str, Any]]) -> None:
     """No checkpoint is read."""
     saved = {"snapshots": 2, "snapshotIntervalInSteps": 5}

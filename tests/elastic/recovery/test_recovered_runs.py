@@ -92,6 +92,7 @@ def test_what_is_wrong_with_the_numbers_is_rolled_back_and_its_batch_is_skipped(
     assert [line["finite"] for line in run.ledger() if "final" in line] == [True, True]
 
 
+@pytest.mark.long
 def test_in_mode_log_it_is_only_written_down(make_run: MakeRun) -> None:
     """The same, and a slow rank, which is named."""
     slow = {"ratio": 1.8, "metricEvaluationDataPoints": 3}
@@ -130,6 +131,7 @@ def test_a_hang_and_a_crash_restart_who_is_to_blame_and_a_crash_loop_ends_the_ru
     assert "ValueError: cosmic ray" in status.message
 
 
+@pytest.mark.long
 def test_a_slow_node_is_replaced_one_taken_away_departs_and_a_line_ends_the_run(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def lose_workers(run: ShardedRun) -> None:
     run.wait(lambda: len(run.events("resumed")) == 2)
 
 
+@pytest.mark.long
 def test_storage_that_hangs_or_fails_lost_workers_and_going_on_elsewhere(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, server: Server, tmp_path: Path
 ) -> None:
