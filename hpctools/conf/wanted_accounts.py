@@ -37,8 +37,9 @@ def account_tree(site: Site) -> AccountTree:
 
 def _unread(site: Site) -> Iterator[str]:
     """Accounts whose people the directory knows and nobody has asked for, under all of their names."""
+    unread = site.unread_accounts  # once: it looks at all accounts
     for account in site.accounts():
-        if account.name in site.unread_accounts:
+        if account.name in unread:
             yield from filter(None, (account.name, account.owner.renamed_from))
 
 

@@ -99,8 +99,9 @@ def one_fabric(site: Site) -> Iterator[Finding]:
 
 def groups_are_read(site: Site) -> Iterator[Finding]:
     """People of groups that nobody has read are not known, and nobody is taken away meanwhile."""
+    unread = site.unread_accounts  # once: it looks at all accounts
     for account in site.accounts():
-        if account.name in site.unread_accounts and site.identity is not None:
+        if account.name in unread and site.identity is not None:
             yield site.source.warning(
                 (*account.location, "members_from"),
                 f"people of {account.name!r} that are not known yet",

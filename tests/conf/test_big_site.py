@@ -4,7 +4,9 @@ import pytest
 
 from bench.big_site import big_site
 from hpctools.conf import compile
-from hpctools.site import loads
+from hpctools.site import Site, loads
+from hpctools.site.model import SiteAccount
+from hpctools.site.warnings import warnings
 
 from .slurm_reader import read
 
@@ -22,3 +24,23 @@ def test_it_is_as_large_as_asked_for(nodes: int, departments: int, users: int) -
         *(f"u{number}" for number in range(users)),
         *(f"head{number}" for number in range(departments)),
     }
+
+
+def test_ten_times_the_departments_are_looked_through_no_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look takes ten times as long then; one for each account would take a hundred times."""
+    looks: list[str] = []
+    accounts = Site.accounts
+
+    def counting(site: Site) -> tuple[SiteAccount, ...]:
+        looks.append(site.cluster.name)
+        return accounts(site)
+
+    monkeypatch.setattr(Site, "accounts", counting)
+    counted = []
+    for departments in (4, 40):
+        site = loads(big_site(100, departments, 100))
+        looks.clear()
+        compile(site)
+        warnings(site)
+        counted.append(len(looks))
+    assert counted[0] == counted[1]
