@@ -236,7 +236,7 @@ class Coordinator:
                 self._record(effect)
 
     def _is_in_office(self) -> bool:
-        """Whether we have neither resigned nor been replaced; those who then hang up leave us, not the run."""
+        """Whether we have neither resigned nor been replaced; who then hangs up leaves us, not the run."""
         ended = self._run.ended
         return not ended.done() or ended.result().state != "superseded"
 
