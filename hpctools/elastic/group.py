@@ -10,6 +10,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -33,9 +34,14 @@ _SUM = _c10d.ReduceOp.SUM
 ABANDON_TAG = 1 << 30
 ABANDON_TIMEOUT = timedelta(milliseconds=1)
 LINK_TIMEOUT = timedelta(seconds=20)
+MEET_SECONDS = 0.005
 LINK_BACKLOG = 1024  # members that connect at once
 # A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
 OPERATION_TIMEOUT = timedelta(days=7)
+
+
+class GivenUpError(Exception):
+    """A generation's group is not wanted any more."""
 
 
 class Task(Generic[Result]):
@@ -188,23 +194,47 @@ def join_store(host: str, port: int) -> Store:
     return _c10d.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=LINK_TIMEOUT)
 
 
-def link(number: int, rank: int, world: int, store: Store, host: str) -> Group:
+def link(
+    number: int,
+    rank: int,
+    world: int,
+    store: Store,
+    host: str,
+    given_up: Callable[[], bool] = lambda: False,
+) -> Group:
     """Connect with all members of a generation; blocks until all are there.
 
     Args:
         host: our own address, which the others connect to.
+        given_up: asked again and again whether it is still wanted.
 
     Raises:
         RuntimeError: not everyone came within LINK_TIMEOUT.
+        GivenUpError: it is not wanted any more.
     """
     if store is None:
         return Group(number, rank, world, None)
+    _meet(store, rank, world, given_up)
     options = _c10d.ProcessGroupGloo._Options()
     options._timeout = LINK_TIMEOUT
     options._threads = 2
     options._devices = [_device(host)]
     gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
     return Group(number, rank, world, gloo)
+
+
+def _meet(store: Store, rank: int, world: int, given_up: Callable[[], bool]) -> None:
+    """Wait for all members, in Python: gloo's own wait cannot be called off, and a thread in it takes the
+    process down at its end (SIGABRT)."""
+    store.set(f"here/{rank}", "")
+    members = [f"here/{each}" for each in range(world)]
+    deadline = time.monotonic() + LINK_TIMEOUT.total_seconds()
+    while not store.check(members):
+        if given_up():
+            raise GivenUpError
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not all {world} members came within {LINK_TIMEOUT.total_seconds():g} s")
+        time.sleep(MEET_SECONDS)
 
 
 def _device(host: str) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Collection
 
-from hpctools.elastic.group import Group, Store, join_store, link, open_store
+from hpctools.elastic.group import GivenUpError, Group, Store, join_store, link, open_store
+
+CLOSE_SECONDS = 1.0
 
 
 class Links:
@@ -30,6 +33,10 @@ class Links:
         self._changed = changed
         self._say = say
         self._places: dict[int, tuple[int, int]] = {}
+        self._on_their_way: dict[int, threading.Thread] = {}
+        self._given_up: set[int] = set()
+        self._closed = False
+        atexit.register(self.close)
         self.groups: dict[int, Group] = {}
         self.seconds: dict[int, float] = {}
 
@@ -38,6 +45,9 @@ class Links:
         self._places[generation] = (rank, world)
         for older in [each for each in self.groups if each < generation and each not in committed]:
             del self.groups[older]
+        self._given_up.update(
+            each for each in list(self._on_their_way) if each < generation and each not in committed
+        )
         if world == 1:
             self._begin(generation, lambda: None)
         elif rank == 0:
@@ -61,19 +71,38 @@ class Links:
         self._say("store", generation=generation, host=self._host, port=store.port)
         return store
 
+    def close(self) -> None:
+        """The process ends: nothing is wanted any more, and no thread may be on its way then."""
+        self._closed = True
+        for thread in list(self._on_their_way.values()):
+            thread.join(CLOSE_SECONDS)
+
     def _begin(self, generation: int, store: Callable[[], Store]) -> None:
-        threading.Thread(
+        thread = self._on_their_way[generation] = threading.Thread(
             target=self._link, args=(generation, store), name=f"elastic-link-{generation}", daemon=True
-        ).start()
+        )
+        thread.start()
+
+    def _is_given_up(self, generation: int) -> bool:
+        return self._closed or generation in self._given_up
 
     def _link(self, generation: int, store: Callable[[], Store]) -> None:
+        try:
+            self._try_to_link(generation, store)
+        finally:
+            self._on_their_way.pop(generation, None)
+            self._given_up.discard(generation)
+
+    def _try_to_link(self, generation: int, store: Callable[[], Store]) -> None:
         begun = time.monotonic()
         place = self._places.get(generation)
         if place is None:
             return  # a later one is in force
         rank, world = place
         try:
-            group = link(generation, rank, world, store(), self._host)
+            group = link(generation, rank, world, store(), self._host, lambda: self._is_given_up(generation))
+        except GivenUpError:
+            return
         except (RuntimeError, OSError) as error:
             self._say("link_failed", generation=generation, reason=str(error)[:500])
             return

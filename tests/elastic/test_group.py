@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from test_exchange import HOST, on_ranks
 
 from hpctools.elastic.group import Group, await_all, join_store, open_store
+from hpctools.elastic.links import Links
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -77,3 +79,24 @@ def test_a_store_is_joined_where_it_says_that_it_listens() -> None:
     store = open_store("localhost", "0.0.0.0")
     join_store(HOST, store.port).set("key", "value")
     assert store.get("key") == b"value"
+
+
+def test_a_group_that_is_not_wanted_any_more_is_waited_for_no_longer() -> None:
+    """gloo's own wait lasts 20 s; a process that ended meanwhile was taken down by the thread in it."""
+    said: list[tuple[str, dict[str, Any]]] = []
+    links = Links(
+        "127.0.0.1", "127.0.0.1", threading.Condition(), lambda kind, **more: said.append((kind, more))
+    )
+    links.form(7, 0, 2, ())  # the other one never comes
+    threads = [each for each in threading.enumerate() if each.name == "elastic-link-7"]
+    assert threads
+    links.form(8, 0, 1, ())
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert "link_failed" not in [kind for kind, _ in said]
+    links.form(9, 0, 2, ())
+    last = [each for each in threading.enumerate() if each.name == "elastic-link-9"]
+    links.close()
+    assert last
+    assert not any(thread.is_alive() for thread in last)
