@@ -155,7 +155,7 @@ def test_a_coordinator_that_wakes_up_steps_down(
         assert run.end() == 0
     assert_same_result(run, lone)
     assert longest_gap(run) < 10
-    # The other one lives in a replica's agent, which may end before the baseline's: that takes over again then.
+    # The other one lives in a replica's agent, which may end before the baseline's: that takes over again.
     assert [event.detail["term"] for event in run.events("takeover")] in ([2], [2, 3])
     assert len(run.events("finished", "failed", "cancelled")) == 1
     assert [job.role for job in run.folder.jobs()].count("baseline") == 1
