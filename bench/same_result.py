@@ -4,12 +4,13 @@ but for the reading.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from bench.steps import Written
 
 Line = dict[str, Any]
 Ledger = list[Line]
@@ -24,19 +25,11 @@ class Tail:
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        self._places: dict[Path, int] = {}
+        self._written = Written()
 
     def look(self) -> Ledger:
         """Whole lines that were written since the last look, file by file."""
-        return [line for path in sorted(self._out.glob("*.jsonl")) for line in self._fresh(path)]
-
-    def _fresh(self, path: Path) -> Ledger:
-        with path.open("rb") as file:
-            file.seek(self._places.get(path, 0))
-            whole = file.read()
-        whole = whole[: whole.rfind(b"\n") + 1]
-        self._places[path] = self._places.get(path, 0) + len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return [line for path in sorted(self._out.glob("*.jsonl")) for line in self._written.since_last(path)]
 
 
 def read(out: Path) -> Ledger:

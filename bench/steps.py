@@ -40,6 +40,22 @@ class Pause:
         return self.after > self.before
 
 
+class Written:
+    """What was written to files of JSON lines since the last look at each; a torn last line comes later."""
+
+    def __init__(self) -> None:
+        self._places: dict[Path, int] = {}
+
+    def since_last(self, path: Path) -> list[dict[str, Any]]:
+        """The new whole lines of a file."""
+        with path.open("rb") as file:
+            file.seek(self._places.get(path, 0))
+            whole = file.read()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        self._places[path] = self._places.get(path, 0) + len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
 class Tail:
     """The ends of steps as they come; each look reads only what is new.
 
@@ -49,23 +65,15 @@ class Tail:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._places: dict[Path, int] = {}
+        self._written = Written()
         self._known: list[Line] = []
 
     def look(self) -> list[Line]:
         """All ends until now, by time."""
-        new = [line for path in self._logs.glob("*.steps") for line in self._fresh(path)]
+        new = [line for path in self._logs.glob("*.steps") for line in self._written.since_last(path)]
         if new:
             self._known = sorted([*self._known, *new], key=lambda line: float(line["at"]))
         return self._known
-
-    def _fresh(self, path: Path) -> list[Line]:
-        with path.open("rb") as file:
-            file.seek(self._places.get(path, 0))
-            whole = file.read()
-        whole = whole[: whole.rfind(b"\n") + 1]
-        self._places[path] = self._places.get(path, 0) + len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
 
 
 def read(logs: Path) -> list[Line]:

@@ -156,20 +156,28 @@ def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Appli
         submit(cluster, "dl2", "-N2"): "dl2",
     }
     try:
-        plan = box.plan(narrower(box.base))
-        assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
-        assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
-        unseen = box.apply(narrower(box.base), check=False)
-        assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
-        box.apply(narrower(box.base), "--yes")
-        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
-        for job, user in fits.items():
-            until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
-        for job, (user, reason) in never.items():
-            until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+        comes_as_foretold(box, narrower(box.base), nodes, never, fits)
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
         cancel(cluster, "nlp1", "cv1", "cv2", "dl1", "dl2")
+
+
+def comes_as_foretold(
+    box: Applied, site: str, nodes: str, never: dict[int, tuple[str, str]], fits: dict[int, str]
+) -> None:
+    """Plan and apply name the jobs of `never` (whose, Slurm's reason), which stay; those of `fits` start."""
+    cluster = box.cluster
+    plan = box.plan(site)
+    assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
+    assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
+    unseen = box.apply(site, check=False)
+    assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
+    box.apply(site, "--yes")
+    cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
+    for job, user in fits.items():
+        until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
+    for job, (user, reason) in never.items():
+        until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
 
 
 def tighter(text: str) -> str:
@@ -216,17 +224,7 @@ def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(bo
         waiting("dl2", "-n1", "--mem=4300"): "dl2",
     }
     try:
-        plan = box.plan(tighter(box.base))
-        assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
-        assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
-        unseen = box.apply(tighter(box.base), check=False)
-        assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
-        box.apply(tighter(box.base), "--yes")
-        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
-        for job, user in fits.items():
-            until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
-        for job, (user, reason) in never.items():
-            until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+        comes_as_foretold(box, tighter(box.base), nodes, never, fits)
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
         cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")
