@@ -1,6 +1,6 @@
 from alembic import context
 
-from api.db.models import Base
+from api.db.schema import Base
 
 connection = context.config.attributes["connection"]
 context.configure(connection=connection, target_metadata=Base.metadata)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, inspect
 
 from api.db.engine import connect
 from api.db.migrate import _SCRIPTS, HEAD, current, downgrade, upgrade
-from api.db.models import Base
+from api.db.schema import Base
 from hpctools.errors import UnreachableError, UsageError
 
 

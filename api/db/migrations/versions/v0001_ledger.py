@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from api.db.migrations.append_only import allow_refusing, forget_refusing, refuse_changes
+
 revision = "v0001"
 down_revision = None
 
@@ -18,19 +20,16 @@ def upgrade() -> None:
     _jobs()
     _ledger()
     _tokens()
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute(_REFUSE)
+    allow_refusing()
     for table in APPEND_ONLY:
-        for statement in _triggers(table):
-            op.execute(statement)
+        refuse_changes(table)
 
 
 def downgrade() -> None:
     for table in ("ledger_entry", "run_coverage", "attribution_run", "job_version", "bill_item", "bill_day"):
         op.drop_table(table)
     op.drop_table("api_token")
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute("DROP FUNCTION refuse_change()")
+    forget_refusing()
 
 
 def _bill() -> None:
@@ -133,24 +132,3 @@ def _tokens() -> None:
         sa.Column("expires_at", sa.BigInteger, nullable=True),
         sa.Column("revoked_at", sa.BigInteger, nullable=True),
     )
-
-
-_REFUSE = """
-CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$
-"""
-
-
-def _triggers(table: str) -> list[str]:
-    if op.get_bind().dialect.name == "postgresql":
-        return [
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table} "
-            "FOR EACH ROW EXECUTE FUNCTION refuse_change()",
-            f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
-            "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()",
-        ]
-    return [
-        f"CREATE TRIGGER {table}_no_{change.lower()} BEFORE {change} ON {table} "
-        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
-        for change in ("UPDATE", "DELETE")
-    ]

@@ -1,0 +1,8 @@
+"""All tables of the store: every module that declares some is imported here."""
+
+from __future__ import annotations
+
+from api.db import models
+from api.db.base import Base
+
+__all__ = ["Base", "models"]
