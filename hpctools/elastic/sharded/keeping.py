@@ -7,6 +7,7 @@ checkpoint (`hpctools.elastic.checkpoint`).
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import threading
@@ -36,8 +37,7 @@ from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
 
-COMMIT_SECONDS = 60.0
-LOST_SECONDS = 1.0
+COMMIT_SECONDS, LOST_SECONDS = 60.0, 1.0
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
@@ -100,7 +100,7 @@ class ShardKeeper:
         self._begun = time.monotonic()
         self._known_step = 0
         self._writer: threading.Thread | None = None
-        self._deadline = 0.0
+        self._give_up_at = math.inf
         self._store_: Store | None = None
         self._found: Found | None = None
         self._looked = False
@@ -129,7 +129,7 @@ class ShardKeeper:
 
     def hurry(self) -> None:
         """A worker was lost: its part of what is being written may never come."""
-        self._deadline = min(self._deadline, time.monotonic() + LOST_SECONDS)
+        self._give_up_at = min(self._give_up_at, time.monotonic() + LOST_SECONDS)
 
     def close(self) -> None:
         """The training is complete: so will be what is being written."""
@@ -249,7 +249,7 @@ class ShardKeeper:
         if moment.rank == 0:
             order, self._order = self._order, None
         copied = copy_of(living)
-        self._begun, self._known_step = begun, moment.step
+        self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
         held = time.monotonic() - begun
         why = "interval" if order is None else order.why
         self._writer = threading.Thread(
@@ -315,7 +315,7 @@ class ShardKeeper:
             torch.__version__,
             training={**moment.training, "sharded_over": moment.world},
         )
-        self._deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
+        deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
         while True:
             if (reason := self._desk.fence(moment.origin)) is not None:
                 self._store.discard(stage)
@@ -323,7 +323,7 @@ class ShardKeeper:
             try:
                 name = self._store.commit(stage, manifest, moment.world)
             except ElasticError:
-                if time.monotonic() > self._deadline:
+                if time.monotonic() > min(deadline, self._give_up_at):
                     self._store.discard(stage)
                     raise
                 time.sleep(pause)

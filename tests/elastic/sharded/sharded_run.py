@@ -61,6 +61,10 @@ class ShardedRun(LedgerRun):
         """What was committed last of each step, whatever was committed before."""
         return {line["step"]: line for line in self._in_time()}
 
+    def newest(self) -> dict[str, Any]:
+        """What was committed last of all, which a loss may have set back."""
+        return self._in_time()[-1]
+
     def _in_time(self) -> list[dict[str, Any]]:
         lines = [line for line in self.ledger() if "committed" in line and line["rank"] == 0]
         return sorted(lines, key=lambda line: float(line["at"]))

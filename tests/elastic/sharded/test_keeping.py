@@ -173,6 +173,24 @@ def test_an_order_that_is_not_carried_out_is_answered(tmp_path: Path, broken: Pa
     assert len(unsound.desk.of("unsaved")) == 1
 
 
+def test_a_worker_lost_before_the_others_have_written_is_not_waited_for_either(
+    tmp_path: Path, hung: Hung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part may never come; else nothing is saved for a minute, not even what is ordered at the end."""
+    monkeypatch.setattr(keeping, "LOST_SECONDS", 0.0)
+    rank = RankOfOne(str(tmp_path), world=2)
+    rank.desk.order = Order("ordered", urgent=False)
+    rank.go_to(1)
+    assert hung.reached.wait(30)
+    rank.keeper.hurry()
+    hung.released.set()
+    (said,) = warnings_of(rank)
+    assert said.startswith("the checkpoint of step 1 failed on rank 0: ")
+    rank.world, rank.desk.order = 1, Order("the run ends")
+    rank.go_to(2)
+    assert [each["step"] for each in rank.desk.of("saved")] == [2]
+
+
 def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Path) -> None:
     rank = RankOfOne(str(tmp_path), BY_ORDER)
     rank.desk.grace_seconds = 1.0
