@@ -67,6 +67,18 @@ class Cluster:
         ]
         return "\n".join(lines[-150:])
 
+    def said(self, daemon: str = "slurmctld") -> str:
+        """The last lines of a daemon's log."""
+        log = self.sandbox.layout.logs / f"{daemon}.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-40:])
+
+    def until(self, look: Callable[[], Seen | None], limit: float = 30) -> Seen:
+        """`until`, whose failure has slurmctld's last words: it may have died of what is waited for."""
+        try:
+            return until(look, limit)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; slurmctld's last words:\n{self.said()}") from None
+
     def ended(self, job_id: int, user: str, limit: float = 30) -> Job:
         """Wait until a job has ended."""
         running = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
