@@ -11,8 +11,8 @@ from tests.system.harness import Cluster
 pytestmark = pytest.mark.releases
 
 # What an administrator of ten years has done, where a site file has no words for all of it. The QoS comes
-# before the partition that names it: 26.05 does not start with a QoS that slurmdbd does not know, and starts at
-# a reconfigure; in the foreground, as here, it has answered scontrol by then, and is gone.
+# before the partition that names it: 26.05 does not start with a QoS that slurmdbd does not know, and starts
+# anew at a reconfigure; in the foreground, as here, it has answered scontrol by then, and is gone.
 EDITS = """
 set -e
 cd /etc/slurm
