@@ -24,6 +24,7 @@ from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.job_fate import Fate, fate_of, known_better
 from hpctools.elastic.notices import Lookout
+from hpctools.elastic.process_end import end_process
 from hpctools.elastic.processes import Post, Workers
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import log_rules_of
@@ -36,6 +37,7 @@ from hpctools.slurm.client import RunClient
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 4.0
 STOP_SECONDS = 3.0
+OFFICE_SECONDS = 30.0  # for which a node without workers is kept for the run's end
 
 
 @dataclass(frozen=True)
@@ -183,12 +185,19 @@ class Agent:
         return office.exception() is not None or office.result() is not None
 
     async def _all_left(self) -> None:
-        """All workers have ended, and somebody was there who could have had them started again."""
+        """All workers have ended, and somebody was there who could have had them started again.
+
+        A coordinator beside us that has only the run's end to tell stays for that: who took over would find
+        nothing to do. When what follows the training takes long, the node counts more.
+        """
+        patience = OFFICE_SECONDS
         while True:
             await self._workers.all_ended()
-            if self._leaving or self._line.connected.is_set():
+            stays = self._succession.is_completing and patience > 0
+            if self._leaving or (self._line.connected.is_set() and not stays):
                 return
             await asyncio.sleep(LOOK_SECONDS)
+            patience -= LOOK_SECONDS if stays else 0.0
 
     async def _end_office(self) -> int | None:
         """The exit code of the run when its coordinator is here; another agent takes over when it goes on."""
@@ -312,4 +321,4 @@ def _commands() -> RunClient:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

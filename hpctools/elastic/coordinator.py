@@ -136,6 +136,11 @@ class Coordinator:
         if not self._run.ended.done():
             self._run.ended.set_result(Outcome("superseded"))
 
+    @property
+    def is_completing(self) -> bool:
+        """Whether the last step is done: what is left is to hear of the programs' ends."""
+        return self._run.completed or self._run.finishing
+
     def act(self, action: Action, now: float | None = None) -> None:
         """Carry out what somebody that watches the run asks for."""
         self._acting.act(action, now)

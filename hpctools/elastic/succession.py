@@ -48,6 +48,11 @@ class Succession:
         """Whether the coordinator runs here."""
         return self.work is not None and not self.work.done()
 
+    @property
+    def is_completing(self) -> bool:
+        """Whether the coordinator runs here and only the end of the run is left to it."""
+        return self.in_office and self.coordinator is not None and self.coordinator.is_completing
+
     def reached(self) -> None:
         """A coordinator has answered."""
         self._vacant = None

@@ -95,6 +95,42 @@ def test_a_preempted_agent_waits_for_its_workers_as_long_as_the_policy_says(tmp_
     assert 0.5 <= asyncio.run(leaves()) < 5
 
 
+class Completing:
+    """A coordinator to which only the end of the run is left."""
+
+    is_completing = True
+
+
+@pytest.mark.parametrize(
+    ("completing", "seconds", "leaving", "least"),
+    [(True, 0.3, "", 0.3), (True, 30.0, "preempted", 0.0), (False, 30.0, "", 0.0)],
+)
+def test_who_coordinates_the_end_of_a_run_stays_for_it_but_not_for_long(
+    completing: bool,
+    seconds: float,
+    leaving: str,
+    least: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not when its node is wanted, nor when the run goes on without its workers."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    monkeypatch.setattr(agent, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(agent, "OFFICE_SECONDS", seconds)
+
+    async def stays() -> float:
+        made, began = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm()), time.monotonic()
+        made._workers.expect_no_restart()
+        made._line.connected.set()
+        made._leaving = leaving
+        made._succession.coordinator = Completing() if completing else None  # type: ignore[assignment]
+        made._succession.work = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
+        await asyncio.wait_for(made._all_left(), 10)
+        return time.monotonic() - began
+
+    assert least <= asyncio.run(stays()) < 5
+
+
 def test_agent_and_folder_import_neither_torch_nor_pydantic() -> None:
     code = "import sys, hpctools.elastic.agent, hpctools.elastic.folder; print(*sys.modules)"
     modules = subprocess.run(
