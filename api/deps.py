@@ -11,9 +11,10 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
 
-from api.problems import ProblemError, not_found, unauthorized
+from api.auth.principal import Principal, Scope
+from api.problems import ProblemError, forbidden, not_found, unauthorized
 from api.services.site_file import SiteFile
-from api.services.tokens import Principal, verify
+from api.services.tokens import verify
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import Account, BudgetSite
 from hpctools.errors import BudgetError
@@ -62,36 +63,58 @@ def get_site(context: Ctx) -> BudgetSite:
     return context.site_file.current()
 
 
+def require(scope: Scope) -> Callable[[Principal], Principal]:
+    """A dependency: who asks by `Authorization: Bearer`, if they have a scope anywhere; else 403.
+
+    The principal remembers the scope, and `visible_account` demands it of the account as well.
+
+    >>> Writer = Annotated[Principal, Depends(require("write"))]
+    """
+
+    def get(principal: Annotated[Principal, Depends(get_bearer)]) -> Principal:
+        if not principal.has(scope):
+            raise forbidden(scope)
+        return principal.acts(scope)
+
+    return get
+
+
 Bearer = Annotated[Principal, Depends(get_bearer)]
+Writer = Annotated[Principal, Depends(require("write"))]
+Enforcer = Annotated[Principal, Depends(require("enforce"))]
+Admin = Annotated[Principal, Depends(require("admin"))]
 Visitor = Annotated[Principal, Depends(get_visitor)]
 Site = Annotated[BudgetSite, Depends(get_site)]
 
 
 def visible_account(site: BudgetSite, principal: Principal, name: str) -> Account:
-    """An account that the principal may see.
+    """An account that the principal may see, and may do with what the route does.
 
     Raises:
-        ProblemError: 404, the same for accounts that do not exist and for those of others.
+        ProblemError: 404, the same for accounts that do not exist and for those of others; 403 for one
+            that may be read, where the route asks for more.
     """
     account = site.by_name.get(name)
     if account is None or not principal.may_see(site, name):
         raise not_found("account of this name")
+    if not principal.may(principal.acting, site, name):
+        raise forbidden(principal.acting)
     return account
 
 
 def own_account(site: BudgetSite, principal: Principal) -> Account:
-    """The topmost account that the principal may see.
+    """The topmost account that the principal may see; the first of several.
 
     Raises:
-        ProblemError: 403, the site file does not know the token's account any more.
+        ProblemError: 403, the site file does not know any account of theirs (any more).
     """
-    account = site.by_name.get(principal.account or "root")
-    if account is None:
-        raise ProblemError(
-            HTTPStatus.FORBIDDEN,
-            "Your token is for an account that is no longer on this site. Ask for a new one.",
-        )
-    return account
+    for name, account in site.by_name.items():
+        if principal.may_see(site, name):
+            return account
+    raise ProblemError(
+        HTTPStatus.FORBIDDEN,
+        "Your token is for an account that is no longer on this site. Ask for a new one.",
+    )
 
 
 def get_own(site: Site, principal: Bearer) -> Account:

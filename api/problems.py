@@ -59,6 +59,11 @@ def not_found(what: str) -> ProblemError:
     return ProblemError(HTTPStatus.NOT_FOUND, f"There is no {what} that you may see.")
 
 
+def forbidden(scope: str) -> ProblemError:
+    """Who asks is known, and may not do this."""
+    return ProblemError(HTTPStatus.FORBIDDEN, f"Your token lacks the scope {scope} for this.")
+
+
 def install(app: FastAPI) -> None:
     """Make every error of an application a problem."""
     app.add_exception_handler(ProblemError, _on_problem)

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import click
 
+from api.auth.principal import Scope
 from api.commands.store import open_store
 from api.services import tokens
 from api.services.site_file import SiteFile
@@ -28,14 +29,30 @@ def token() -> None:
 @click.option("--name", required=True, help="Whose it is; unique.")
 @click.option("--account", help="A department or lab: the token opens it and what is below.")
 @click.option("--admin", is_flag=True, help="The token opens everything.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(["read", "write", "enforce"]),
+    help="What it may do: read (default), write (change budgets), enforce (act on the cluster).",
+)
 @click.option("--expires", help="YYYY-MM-DD (UTC): it ends when this day begins.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write it to this new file, mode 0600.")
-def create(name: str, account: str | None, admin: bool, expires: str | None, out: Path | None) -> None:
+def create(
+    name: str,
+    account: str | None,
+    admin: bool,
+    scopes: tuple[Scope, ...],
+    expires: str | None,
+    out: Path | None,
+) -> None:
     """Make a token and print it; it cannot be shown again."""
     if admin == (account is not None):
         raise UsageError(
             "a token is for one account or for an administrator", "give --account NAME or --admin"
         )
+    if admin and scopes:
+        raise UsageError("an administrator has every scope", "leave --scope out, or give --account NAME")
     settings = read_settings()
     if account is not None:
         _check_account(SiteFile(settings.site, settings.metric), account)
@@ -43,10 +60,10 @@ def create(name: str, account: str | None, admin: bool, expires: str | None, out
     ends = _expiry(expires, now)
     with open_store(settings) as engine:
         if out is None:
-            click.echo(tokens.create(engine, name, account, now, ends))
+            click.echo(tokens.create(engine, name, account, now, ends, scopes or ("read",)))
         else:
             with _new_file(out) as file:
-                file.write(f"{tokens.create(engine, name, account, now, ends)}\n")
+                file.write(tokens.create(engine, name, account, now, ends, scopes or ("read",)) + "\n")
 
 
 @token.command("list")
@@ -62,7 +79,8 @@ def list_tokens() -> None:
             if info.expires_at
             else "valid"
         )
-        click.echo(f"{info.name}\t{info.account or 'administrator'}\t{moment(info.created_at):%F}\t{ends}")
+        whose = info.account or "administrator"
+        click.echo(f"{info.name}\t{whose}\t{','.join(info.scopes)}\t{moment(info.created_at):%F}\t{ends}")
 
 
 @token.command()

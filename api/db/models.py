@@ -1,4 +1,4 @@
-"""The tables. All but `api_token` are append-only: the database itself refuses UPDATE and DELETE.
+"""The tables. All are append-only: the database itself refuses UPDATE and DELETE.
 
 Moments are Unix seconds, days are UTC.
 """
@@ -124,21 +124,3 @@ class LedgerEntry(Base):
     job_id: Mapped[int] = mapped_column(BigInteger)
     currency: Mapped[str] = mapped_column(String(3))
     amount: Mapped[Decimal] = mapped_column(Exact)
-
-
-class ApiToken(Base):
-    """Somebody's right to read; only a digest of the secret is kept.
-
-    Attributes:
-        account: the subtree that it may read; None for an administrator, who may read all.
-    """
-
-    __tablename__ = "api_token"
-
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    name: Mapped[str] = mapped_column(String(128), unique=True)
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
-    account: Mapped[str | None] = mapped_column(String(128))
-    created_at: Mapped[int] = mapped_column(BigInteger)
-    expires_at: Mapped[int | None] = mapped_column(BigInteger)
-    revoked_at: Mapped[int | None] = mapped_column(BigInteger)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from api.deps import Ctx, Site, get_account, get_month, get_own
+from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
@@ -18,12 +18,10 @@ router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
 
 
 @router.get("", responses=problems(401, 403))
-def list_accounts(site: Site, own: Annotated[Account, Depends(get_own)]) -> AccountsOut:
+def list_accounts(site: Site, principal: Bearer, own: Annotated[Account, Depends(get_own)]) -> AccountsOut:
     """Every account that the token may see."""
-    seen = site.subtree(own.name)
-    return AccountsOut(
-        accounts=[AccountOut.of(account) for name, account in site.by_name.items() if name in seen]
-    )
+    seen = [account for name, account in site.by_name.items() if principal.may_see(site, name)]
+    return AccountsOut(accounts=[AccountOut.of(account) for account in seen])
 
 
 @router.get("/{name}/statement/{month}", responses=problems(401, 404, 422))

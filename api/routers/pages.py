@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 
+from api.auth.principal import Principal
 from api.deps import Context, Ctx, Site, Visitor, get_page_month, get_visited, own_account
 from api.pages.budget import budget_page
 from api.services.statements import read_statement
-from api.services.tokens import Principal
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import Account, BudgetSite
 

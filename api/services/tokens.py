@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import pwd
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
+from api.auth.principal import SCOPES, Grant, Principal, Scope
+from api.db.access_models import ApiToken
 from api.db.engine import reading, writing
-from api.db.models import ApiToken
-from hpctools.budget.tree import BudgetSite
+from api.services import audit
 from hpctools.errors import UsageError
 
 _PREFIX = "hpct_"
@@ -20,26 +24,8 @@ _FORM = re.compile(r"hpct_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
 
-@dataclass(frozen=True)
-class Principal:
-    """Who asks.
-
-    Attributes:
-        name: the token's name.
-        account: the subtree that they may see; None for an administrator.
-    """
-
-    name: str
-    account: str | None
-
-    @property
-    def is_admin(self) -> bool:
-        """Whether they may see everything."""
-        return self.account is None
-
-    def may_see(self, site: BudgetSite, account: str) -> bool:
-        """Whether an account lies in their subtree."""
-        return self.account is None or account in site.subtree(self.account)
+class TakenError(UsageError):
+    """Another token has the name."""
 
 
 @dataclass(frozen=True)
@@ -56,34 +42,69 @@ class TokenInfo:
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    scopes: tuple[Scope, ...]
 
 
-def create(engine: Engine, name: str, account: str | None, now: int, expires_at: int | None = None) -> str:
-    """Make a token and return its secret, which nobody can read again.
+@dataclass(frozen=True)
+class NewToken:
+    """A token to be made.
+
+    Attributes:
+        name: unique; tells people whose it is.
+        account: the subtree that it opens; None for an administrator, who has every scope.
+        scopes: what it may do there; each includes `read`.
+        expires_at: Unix seconds; None for no end.
+    """
+
+    name: str
+    account: str | None
+    scopes: tuple[Scope, ...] = ("read",)
+    expires_at: int | None = None
+
+
+def create(
+    engine: Engine,
+    name: str,
+    account: str | None,
+    now: int,
+    expires_at: int | None = None,
+    scopes: tuple[Scope, ...] = ("read",),
+) -> str:
+    """Make a token from the server itself; see `issue`."""
+    return issue(engine, NewToken(name, account, scopes, expires_at), operator(), now)[0]
+
+
+def issue(engine: Engine, new: NewToken, by: Principal | str, now: int) -> tuple[str, TokenInfo]:
+    """Make a token; return its secret, which nobody can read again, and what is known of it.
 
     Args:
-        name: unique; tells people whose it is.
-        account: the subtree that it opens; None for everything.
+        by: who makes it, for the audit trail.
 
     Raises:
-        UsageError: the name is taken or cannot be one.
+        UsageError: the name cannot be one, or the scopes do not fit the account.
+        TakenError: there is a token of this name.
     """
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} cannot be a token's name", "use letters, digits and . _ @ - (at most 128)"
-        )
+    _check(new)
     secret = _PREFIX + secrets.token_urlsafe(32)
     token = ApiToken(
-        name=name, digest=_digest(secret), account=account, created_at=now, expires_at=expires_at
+        name=new.name,
+        digest=_digest(secret),
+        account=new.account,
+        created_at=now,
+        expires_at=new.expires_at,
+        scopes=" ".join(_scopes(new)),
     )
     try:
         with writing(engine) as session:
             session.add(token)
+            session.flush()
+            info = _info(token)
+            audit.record(session, by, "token.create", new.name, None, _told(info), at=now)
     except IntegrityError:
-        raise UsageError(
-            f"there is a token {name!r} already", "revoked names stay taken; choose another"
+        raise TakenError(
+            f"there is a token {new.name!r} already", "revoked names stay taken; choose another"
         ) from None
-    return secret
+    return secret, info
 
 
 def verify(engine: Engine, secret: str, now: int) -> Principal | None:
@@ -97,11 +118,15 @@ def verify(engine: Engine, secret: str, now: int) -> Principal | None:
             return None
         if token.expires_at is not None and token.expires_at <= now:
             return None
-        return Principal(token.name, token.account)
+        info = _info(token)
+        return Principal(info.name, (Grant(info.account, frozenset(info.scopes)),))
 
 
-def revoke(engine: Engine, name: str, now: int) -> None:
+def revoke(engine: Engine, name: str, now: int, by: Principal | str | None = None) -> TokenInfo:
     """End a token at once; a revoked one stays revoked.
+
+    Args:
+        by: who ends it; the server's operator when None.
 
     Raises:
         UsageError: there is none of this name.
@@ -110,16 +135,51 @@ def revoke(engine: Engine, name: str, now: int) -> None:
         token = session.scalar(select(ApiToken).where(ApiToken.name == name))
         if token is None:
             raise UsageError(f"there is no token {name!r}", "see `hpctools-api token list`")
-        token.revoked_at = token.revoked_at or now
+        if token.revoked_at is None:
+            before = _told(_info(token))
+            token.revoked_at = now
+            audit.record(session, by or operator(), "token.revoke", name, before, _told(_info(token)), at=now)
+        return _info(token)
 
 
 def listed(engine: Engine) -> list[TokenInfo]:
     """All tokens by name, revoked ones too."""
     with reading(engine) as session:
-        return [
-            TokenInfo(token.name, token.account, token.created_at, token.expires_at, token.revoked_at)
-            for token in session.scalars(select(ApiToken).order_by(ApiToken.name))
-        ]
+        return [_info(token) for token in session.scalars(select(ApiToken).order_by(ApiToken.name))]
+
+
+def operator() -> str:
+    """Who works on the server itself, for the audit trail."""
+    try:
+        return f"operator:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"operator:{os.getuid()}"
+
+
+def _check(new: NewToken) -> None:
+    if not _NAME.fullmatch(new.name):
+        raise UsageError(
+            f"{new.name!r} cannot be a token's name", "use letters, digits and . _ @ - (at most 128)"
+        )
+    if not new.scopes:
+        raise UsageError("a token without a scope opens nothing", f"scopes are {', '.join(SCOPES)}")
+    if "admin" in new.scopes and new.account is not None:
+        raise UsageError("the scope admin is for the whole service", "leave the account or the scope out")
+
+
+def _scopes(new: NewToken) -> tuple[Scope, ...]:
+    """All for an administrator; what each scope includes is written out."""
+    wanted = {"read", *new.scopes} if new.account is not None else set(SCOPES)
+    return tuple(scope for scope in SCOPES if scope in wanted)
+
+
+def _info(token: ApiToken) -> TokenInfo:
+    known = tuple(scope for scope in SCOPES if scope in token.scopes.split())
+    return TokenInfo(token.name, token.account, token.created_at, token.expires_at, token.revoked_at, known)
+
+
+def _told(info: TokenInfo) -> dict[str, Any]:
+    return asdict(info) | {"scopes": list(info.scopes)}
 
 
 def _digest(secret: str) -> str:

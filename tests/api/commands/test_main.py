@@ -47,7 +47,8 @@ def test_it_is_a_program() -> None:
 
 def test_tokens_from_making_to_revoking(tmp_path: Path) -> None:
     secret = api(
-        "token", "create", "--name", "nlp-head", "--account", "nlp", "--expires", "2199-01-01"
+        *("token", "create", "--name", "nlp-head", "--account", "nlp", "--scope", "write"),
+        *("--expires", "2199-01-01"),
     ).stdout
     assert re.fullmatch(r"hpct_[\w-]{43}\n", secret)
     out = tmp_path / "admin.token"
@@ -55,9 +56,9 @@ def test_tokens_from_making_to_revoking(tmp_path: Path) -> None:
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     api("token", "revoke", "root")
     listed = [line.split("\t") for line in api("token", "list").stdout.splitlines()]
-    assert [(name, scope, ends) for name, scope, _, ends in listed] == [
-        ("nlp-head", "nlp", "until 2199-01-01"),
-        ("root", "administrator", "revoked"),
+    assert [(name, account, scopes, ends) for name, account, scopes, _, ends in listed] == [
+        ("nlp-head", "nlp", "read,write", "until 2199-01-01"),
+        ("root", "administrator", "read,write,enforce,admin", "revoked"),
     ]
     assert stat.S_IMODE((tmp_path / "api.sqlite").stat().st_mode) == 0o600
 
@@ -80,6 +81,10 @@ def test_where_the_secret_cannot_be_written_there_is_no_token(tmp_path: Path) ->
         (("token", "create", "--name", "x"), "give --account NAME or --admin"),
         (("token", "create", "--name", "x", "--admin", "--account", "nlp"), "give --account NAME or --admin"),
         (("token", "create", "--name", "x", "--account", "nowhere"), "the site has no account 'nowhere'"),
+        (
+            ("token", "create", "--name", "x", "--admin", "--scope", "write"),
+            "an administrator has every scope",
+        ),
         (("token", "create", "--name", "x", "--admin", "--expires", "soon"), "'soon' is not a day"),
         (("token", "create", "--name", "x", "--admin", "--expires", "2001-01-01"), "is not in the future"),
         (("token", "revoke", "x"), "there is no token 'x'"),
@@ -105,8 +110,8 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_are_only_changed_when_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCTOOLS_API_MIGRATE", "false")
     assert "run `hpctools-api migrate`" in api("token", "list", check=False).stderr
-    assert api("migrate").stdout == "tables brought from nothing to v0001\n"
-    assert api("migrate").stdout == "tables are at v0001\n"
+    assert api("migrate").stdout == "tables brought from nothing to v0005\n"
+    assert api("migrate").stdout == "tables are at v0005\n"
     assert api("token", "list").stdout == ""
 
 

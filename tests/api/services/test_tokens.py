@@ -5,14 +5,17 @@ import re
 import pytest
 from sqlalchemy import Engine, text
 
-from api.services.tokens import Principal, TokenInfo, create, listed, revoke, verify
+from api.auth.principal import SCOPES, Grant, Principal
+from api.db.engine import reading
+from api.services import audit
+from api.services.tokens import NewToken, TokenInfo, create, issue, listed, operator, revoke, verify
 from hpctools.errors import UsageError
 
 
 def test_a_secret_opens_its_scope_and_is_not_stored(engine: Engine) -> None:
     secret = create(engine, "nlp-head", "nlp", 100)
     assert re.fullmatch(r"hpct_[\w-]{43}", secret)
-    assert verify(engine, secret, 200) == Principal("nlp-head", "nlp")
+    assert verify(engine, secret, 200) == Principal("nlp-head", (Grant("nlp", frozenset({"read"})),))
     with engine.connect() as connection:
         stored = str(connection.execute(text("SELECT * FROM api_token")).all())
     assert secret not in stored
@@ -35,8 +38,8 @@ def test_expiry_and_revocation_end_a_token(engine: Engine) -> None:
     revoke(engine, "admin", 170)
     assert verify(engine, lasting, 160) is None
     assert listed(engine) == [
-        TokenInfo("admin", None, 100, None, 150),
-        TokenInfo("guest", "cv", 100, 300, None),
+        TokenInfo("admin", None, 100, None, 150, SCOPES),
+        TokenInfo("guest", "cv", 100, 300, None, ("read",)),
     ]
 
 
@@ -56,3 +59,39 @@ def test_names_are_plain(engine: Engine, name: str) -> None:
 def test_revoking_what_is_not_there_says_so(engine: Engine) -> None:
     with pytest.raises(UsageError, match="there is no token 'x'"):
         revoke(engine, "x", 100)
+
+
+def test_scopes_are_kept_and_each_includes_read(engine: Engine) -> None:
+    secret = create(engine, "head", "nlp", 100, scopes=("write",))
+    principal = verify(engine, secret, 200)
+    assert principal is not None
+    assert [scope for scope in SCOPES if principal.has(scope)] == ["read", "write"]
+
+
+@pytest.mark.parametrize(("account", "scopes"), [("nlp", ("admin",)), ("nlp", ()), ("root", ("admin",))])
+def test_what_a_token_cannot_open_is_refused(engine: Engine, account: str, scopes: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="scope"):
+        issue(engine, NewToken("x", account, scopes), "somebody", 100)  # type: ignore[arg-type]
+    assert listed(engine) == []
+
+
+def test_making_and_revoking_are_told_without_the_secret(engine: Engine) -> None:
+    secret = create(engine, "guest", "cv", 100, expires_at=300)
+    revoke(engine, "guest", 150)
+    revoke(engine, "guest", 170)
+    with engine.connect() as connection:
+        told = connection.execute(
+            text("SELECT at, principal, action, subject, before, after FROM audit_entry ORDER BY id")
+        ).all()
+    alive = (
+        '{"account":"cv","created_at":100,"expires_at":300,"name":"guest","revoked_at":null,'
+        '"scopes":["read"]}'
+    )
+    ended = alive.replace('"revoked_at":null', '"revoked_at":150')
+    assert [tuple(row) for row in told] == [
+        (100, operator(), "token.create", "guest", "null", alive),
+        (150, operator(), "token.revoke", "guest", alive, ended),
+    ]
+    assert secret not in str(told)
+    with reading(engine) as session:
+        assert audit.verify(session) is None
