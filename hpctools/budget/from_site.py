@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+
+from hpctools.budget.allowance import Calendar, Enforcement, Notify, Spec
 from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
 from hpctools.site import Site, SiteAccount
-from hpctools.site.departments import Budget, Department
+from hpctools.site.budget import Budget, Enforce
+from hpctools.site.departments import Department
 from hpctools.site.gpus import Gpus
 from hpctools.site.nodes import NodeGroup as SiteGroup
 
@@ -29,18 +33,49 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
 
 def _account(account: SiteAccount) -> Account:
     owner = account.owner
+    spec = _spec(owner.budget) if owner.budget else None
     return Account(
         name=owner.name,
         level="department" if isinstance(owner, Department) else "lab",
         parent=account.parent or SITE_ACCOUNT,
         supervisor=owner.supervisor or "",
-        budget=_allowance(owner.budget) if isinstance(owner, Department) else None,
+        budget=monthly(spec),
         title=owner.description or "",
+        spec=spec,
     )
 
 
-def _allowance(budget: Budget | None) -> Allowance | None:
-    return Allowance(budget.amount, budget.currency, budget.alert_at) if budget else None
+def monthly(spec: Spec | None) -> Allowance | None:
+    """What a budget allows in a month; None when its periods are not months."""
+    if spec is None or spec.calendar.kind != "monthly":
+        return None
+    return Allowance(spec.amount, spec.currency, spec.alert_at)
+
+
+def _spec(budget: Budget) -> Spec:
+    return Spec(
+        amount=budget.amount,
+        currency=budget.currency,
+        calendar=_calendar(budget),
+        carry=budget.carry_over,
+        carry_at_most=budget.carry_at_most,
+        over_commit=budget.over_commit,
+        alert_at=budget.alert_at,
+        alert_on_forecast=budget.alert_on_forecast,
+        enforcement=_enforcement(budget.enforce),
+        notify=Notify(budget.notify.mail, budget.notify.sns or "", budget.notify.webhook or ""),
+    )
+
+
+def _calendar(budget: Budget) -> Calendar:
+    first = date.fromisoformat(budget.first) if budget.first else None
+    end = date.fromisoformat(budget.last) + timedelta(days=1) if budget.last else None
+    starts = tuple((int(day[:2]), int(day[3:])) for day in budget.starts)
+    return Calendar(budget.period, starts, first, end)
+
+
+def _enforcement(enforce: Enforce) -> Enforcement:
+    return Enforcement(enforce.policy, enforce.at, enforce.grace, enforce.tier or "")
 
 
 def _group(group: SiteGroup) -> NodeGroup:

@@ -7,6 +7,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Literal
 
+from hpctools.budget.allowance import Spec
+
 SITE_ACCOUNT = "root"
 
 Level = Literal["site", "department", "lab"]
@@ -35,8 +37,9 @@ class Account:
     Attributes:
         parent: the account above; None for the site itself.
         supervisor: the Unix account of its head; empty for the site.
-        budget: None when nobody set one.
+        budget: of a month; None when nobody set one.
         title: what people call it; empty when they use the name.
+        spec: the whole budget, for any period; `budget` is None when its period is not the month.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Account:
     supervisor: str = ""
     budget: Allowance | None = None
     title: str = ""
+    spec: Spec | None = None
 
 
 @dataclass(frozen=True)

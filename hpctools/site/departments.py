@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from hpctools.site.base import Model
+from hpctools.site.budget import Budget
 from hpctools.site.identity import DirectoryGroup
 from hpctools.site.parameters import AccountSettings
 from hpctools.site.partitions import PartitionSpec
 from hpctools.site.scalars import (
     AccountName,
-    Currency,
-    Money,
     Text,
     TierName,
     TimeLimit,
     UserName,
-    refuse,
 )
 
 Share = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -69,25 +67,6 @@ class MemberLimits(Limits):
     """More settings of the person's association, in sacctmgr's words."""
 
 
-class Budget(Model):
-    """What a department may spend."""
-
-    amount: Money
-    """The amount for one period, in quotes."""
-    currency: Currency = "USD"
-    """ISO 4217 code."""
-    period: Literal["monthly"] = "monthly"
-    """How often it starts anew."""
-    alert_at: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = (50, 75, 90, 100)
-    """Percentages of the amount at which the department hears of it, rising."""
-
-    @model_validator(mode="after")
-    def _rising(self) -> Budget:
-        if list(self.alert_at) != sorted(set(self.alert_at)):
-            refuse("rising percentages in alert_at")
-        return self
-
-
 class _Account(Model):
     """What departments and labs have in common: each is a Slurm account."""
 
@@ -109,6 +88,8 @@ class _Account(Model):
     """For single members: limits of their own."""
     settings: AccountSettings = Field(default_factory=dict)
     """More settings of its association, in sacctmgr's words."""
+    budget: Budget | None = None
+    """What it may spend; nothing is watched when left out."""
     renamed_from: AccountName | None = None
     """The name that it had until now, while it is being renamed."""
     labs: tuple[Lab, ...] = ()
@@ -136,8 +117,6 @@ class Department(_Account):
     """The partition of its own; when left out, its jobs run in partitions that it shares."""
     tiers: tuple[TierName, ...] | None = None
     """Tiers that its jobs may use; all when left out. The tier of elastic replicas is always among them."""
-    budget: Budget | None = None
-    """What it may spend; nothing is watched when left out."""
 
     @property
     def partition_name(self) -> str:

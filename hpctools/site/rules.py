@@ -7,6 +7,7 @@ also speak when another part of the file is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
+from decimal import Decimal, InvalidOperation
 
 from hpctools.site.cursor import Cursor
 from hpctools.site.document import Document
@@ -210,6 +211,38 @@ def _tier_references(root: Cursor) -> Iterator[Cursor]:
         yield from tier.at("preempts").each()
     for template in root.at("templates").each():
         yield template.at("tier")
+    for owner in _owners(root):
+        yield owner.at("budget", "enforce", "tier")
+
+
+def parts_fit_into_budgets(root: Cursor) -> Iterator[Finding]:
+    """The budgets of labs are parts of the one above, unless that allows more."""
+    for owner in _owners(root):
+        budget = owner.at("budget")
+        whole = _amount(budget)
+        parts = [lab.at("budget") for lab in owner.at("labs").each() if _amount(lab.at("budget")) is not None]
+        if whole is None or not parts or budget.at("over_commit").value is True:
+            continue
+        unlike = [part for part in parts if _periods(part) != _periods(budget)]
+        for part in unlike:
+            yield part.finding(f"the same currency and periods as the budget of {owner.at('name').text}")
+        given = sum((_amount(part) or Decimal(0) for part in parts), Decimal(0))
+        if not unlike and given > whole:
+            expected = f"at least {given:f}, what its labs have together, or over_commit: true"
+            yield budget.at("amount").finding(expected)
+
+
+def _amount(budget: Cursor) -> Decimal | None:
+    try:
+        found = Decimal(budget.at("amount").text or "-")
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
+
+
+def _periods(budget: Cursor) -> tuple[object, ...]:
+    stated = tuple(budget.at(key).value for key in ("starts", "first", "last"))
+    return (budget.at("currency").value or "USD", budget.at("period").value or "monthly", *stated)
 
 
 def one_default_tier(root: Cursor) -> Iterator[Finding]:
@@ -311,7 +344,7 @@ def hosts_are_told_apart(root: Cursor) -> Iterator[Finding]:
 
 def one_currency(root: Cursor) -> Iterator[Finding]:
     """All budgets are in one currency: a bill has one, and nothing here converts."""
-    currencies = [department.at("budget", "currency") for department in root.at("departments").each()]
+    currencies = [owner.at("budget", "currency") for owner in _owners(root)]
     stated = [place for place in currencies if place.text is not None]
     for place in stated[1:]:
         if place.text != stated[0].text:
@@ -335,4 +368,5 @@ RULES: tuple[Rule, ...] = (
     default_accounts_are_clear,
     hosts_are_told_apart,
     one_currency,
+    parts_fit_into_budgets,
 )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
+from hpctools.budget.allowance import Calendar, Enforcement, Notify, Spec
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import Account, Allowance, NodeGroup
 from hpctools.conf.facts import Facts
@@ -27,6 +29,16 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
         supervisor="nlp-head",
         budget=Allowance(Decimal(25000), "USD", (50, 75, 90, 100)),
         title="Natural Language Processing",
+        spec=Spec(
+            amount=Decimal(25000),
+            currency="USD",
+            carry="surplus",
+            carry_at_most=Decimal(5000),
+            alert_at=(50, 75, 90, 100),
+            alert_on_forecast=(100,),
+            enforcement=Enforcement("warn", 100, 3 * 86400),
+            notify=Notify(mail=("nlp-head@uni.example",)),
+        ),
     )
     assert site.lineage("nlp-lab-a") == ("nlp-lab-a", "nlp", "root")
     assert site.subtree("nlp") == {"nlp", "nlp-lab-a", "nlp-lab-b"}
@@ -61,3 +73,14 @@ def test_a_mig_slice_is_what_slurm_counts_as_a_gpu() -> None:
     text = text.replace("share: {shards_per_gpu: 4}", "share: {mig: {1g.5gb: 5, 2g.10gb: 1}}")
     shared = budget_site(loads(text)).groups["shared"]
     assert (shared.gpus, shared.shards) == (24, 0)
+
+
+def test_a_budget_for_another_period_is_no_monthly_one() -> None:
+    centre = budget_site(load(UNIVERSITY.parents[1] / "centre/site.yaml"))
+    physics, tokamak = centre.by_name["physics"], centre.by_name["tokamak"]
+    assert (physics.budget, tokamak.budget) == (None, None)
+    assert physics.spec is not None
+    assert tokamak.spec is not None
+    assert physics.spec.calendar == Calendar("yearly", ((10, 1),))
+    assert physics.spec.enforcement == Enforcement("lower-tier", 110, 0, "normal")
+    assert tokamak.spec.calendar == Calendar("once", (), date(2026, 10, 1), date(2027, 4, 1))

@@ -151,7 +151,8 @@ def _amount(context: Context) -> Decimal | None:
     stated = context.aws.budget
     if stated is None or stated.amount is not None:
         return stated.amount if stated else None
-    budgets = [each.budget for each in context.site.departments if each.budget is not None]
+    stated_ones = (each.budget for each in context.site.departments if each.budget is not None)
+    budgets = [each for each in stated_ones if each.period == "monthly"]
     foreign = sorted({each.currency for each in budgets} - {"USD"})
     if foreign:
         raise UsageError(

@@ -1,0 +1,291 @@
+"""What an account may spend, and when it may spend it: periods, carry-over, splits. Pure.
+
+A budget is for one period after the other. All periods are whole UTC days, as the bill's are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from hpctools.budget.money import ZERO, difference, total
+from hpctools.errors import BudgetError
+
+PeriodKind = Literal["monthly", "quarterly", "yearly", "terms", "once"]
+Carry = Literal["none", "surplus", "balance"]
+Policy = Literal["off", "warn", "block", "hold", "lower-tier"]
+
+FIRST_OF_JANUARY = (1, 1)
+MOST_PERIODS = 240
+"""How many periods carry-over looks back at most: twenty years of months."""
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """How time is cut into periods.
+
+    Attributes:
+        kind: `monthly`, `quarterly`, `yearly` (an academic year, if it starts in autumn), `terms`, `once`.
+        starts: (month, day) at which periods begin: one for `yearly` and `quarterly` (the first quarter's),
+            two or more for `terms`, rising; none for the rest.
+        first, end: of the only period of `once`; `end` is exclusive.
+    """
+
+    kind: PeriodKind = "monthly"
+    starts: tuple[tuple[int, int], ...] = ()
+    first: date | None = None
+    end: date | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Period:
+    """Some days in a row; `end` is exclusive."""
+
+    first: date
+    end: date
+
+    @property
+    def days(self) -> int:
+        """How many."""
+        return (self.end - self.first).days
+
+    def __contains__(self, day: date) -> bool:
+        return self.first <= day < self.end
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.end - timedelta(days=1)}"
+
+
+@dataclass(frozen=True)
+class Enforcement:
+    """What happens when a budget is used up.
+
+    Attributes:
+        policy: `off` (nothing), `warn` (hp-submit says so), `block` (no new jobs), `hold` (pending jobs wait
+            too), `lower-tier` (jobs run in `tier`, after everybody else's).
+        at: the percentage of what may be spent.
+        grace_seconds: for so long after `at` was reached the supervisor may approve more before it begins.
+        tier: the QoS of `lower-tier`.
+    """
+
+    policy: Policy = "off"
+    at: int = 100
+    grace_seconds: int = 0
+    tier: str = ""
+
+
+@dataclass(frozen=True)
+class Notify:
+    """Who is told of alerts.
+
+    Attributes:
+        mail: addresses.
+        sns: an SNS topic's ARN; empty for none.
+        webhook: an https address; empty for none.
+    """
+
+    mail: tuple[str, ...] = ()
+    sns: str = ""
+    webhook: str = ""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A budget as somebody set it.
+
+    Attributes:
+        amount: for one period, in `currency`.
+        carry: what of the period before is added: nothing, what was left (`surplus`), or also what was
+            overspent (`balance`).
+        carry_at_most: the most that is carried over; None for no limit.
+        over_commit: the accounts below may have more in sum than this one.
+        alert_at: percentages of what may be spent at which somebody is told.
+        alert_on_forecast: the same of what is expected to be spent by the period's end.
+    """
+
+    amount: Decimal
+    currency: str
+    calendar: Calendar = Calendar()
+    carry: Carry = "none"
+    carry_at_most: Decimal | None = None
+    over_commit: bool = False
+    alert_at: tuple[int, ...] = ()
+    alert_on_forecast: tuple[int, ...] = ()
+    enforcement: Enforcement = Enforcement()
+    notify: Notify = Notify()
+
+
+@dataclass(frozen=True)
+class Version:
+    """A budget from some day on.
+
+    Attributes:
+        effective: the change counts for the whole period that this day lies in, and those after it.
+    """
+
+    effective: date
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Approval:
+    """More than the budget, granted by somebody.
+
+    Attributes:
+        amount: what may be spent beyond it.
+        until: the last day (exclusive) on which it counts.
+    """
+
+    granted: date
+    amount: Decimal
+    until: date
+
+
+@dataclass(frozen=True)
+class Spendable:
+    """What may be spent in one period.
+
+    Attributes:
+        amount: the budget itself.
+        carried: from the period before; negative when that was overspent.
+        approved: beyond the budget.
+    """
+
+    period: Period
+    currency: str
+    amount: Decimal
+    carried: Decimal = ZERO
+    approved: Decimal = ZERO
+
+    @property
+    def total(self) -> Decimal:
+        """All that may be spent."""
+        return total((self.amount, self.carried, self.approved))
+
+
+def period_of(calendar: Calendar, day: date) -> Period | None:
+    """The period that a day lies in; None outside of the only one of `once`."""
+    if calendar.kind == "once":
+        if calendar.first is None or calendar.end is None:
+            return None
+        only = Period(calendar.first, calendar.end)
+        return only if day in only else None
+    begins = _begins(calendar, day.year)
+    first = max(begin for begin in begins if begin <= day)
+    return Period(first, min(begin for begin in begins if begin > day))
+
+
+def spendable(
+    versions: Sequence[Version],
+    period: Period,
+    spent: Callable[[Period], Decimal],
+    approvals: Iterable[Approval] = (),
+    *,
+    since: date | None = None,
+    today: date | None = None,
+) -> Spendable:
+    """What may be spent in a period.
+
+    Args:
+        versions: of one account, by `effective`; of two of a day the later one counts.
+        spent: what was spent in a period, in the currency of the newest version.
+        since: the first day that anything is known of; nothing is carried over from before.
+        today: an approval counts on the days from `granted` to `until`; all that touch the period when None.
+
+    Raises:
+        BudgetError: there was no budget then.
+    """
+    newest = _in_effect(versions, period)
+    carried = _carried(versions, newest, period, spent, since) if newest.carry != "none" else ZERO
+    approved = total(each.amount for each in approvals if _counts(each, period, today))
+    return Spendable(period, newest.currency, newest.amount, carried, approved)
+
+
+def check_split(parent: Spec | None, children: Iterable[Spec], name: str = "the account above") -> None:
+    """Refuse budgets that are more than there is to give.
+
+    Only budgets for the same periods and in the same currency can be compared: others are refused as well.
+
+    Raises:
+        BudgetError: their sum exceeds the budget above, or they cannot be compared with it.
+    """
+    parts = tuple(children)
+    if parent is None or parent.over_commit or not parts:
+        return
+    for part in parts:
+        if (part.currency, part.calendar) != (parent.currency, parent.calendar):
+            raise BudgetError(
+                f"a part of the budget of {name} is for other periods or in another currency",
+                f"use {parent.currency} and the same periods, or allow over_commit in {name}",
+            )
+    given = total(part.amount for part in parts)
+    if given > parent.amount:
+        raise BudgetError(
+            f"the parts of the budget of {name} add up to {given:f} {parent.currency}, and it has "
+            f"{parent.amount:f}",
+            f"give {difference(given, parent.amount):f} less, or allow over_commit in {name}",
+        )
+
+
+def _begins(calendar: Calendar, year: int) -> list[date]:
+    """The days at which periods begin, from the year before one to the year after it."""
+    starts = calendar.starts or (FIRST_OF_JANUARY,)
+    if calendar.kind == "monthly":
+        starts = tuple((month, 1) for month in range(1, 13))
+    elif calendar.kind == "quarterly":
+        month, day = starts[0]
+        starts = tuple(((month - 1 + 3 * n) % 12 + 1, day) for n in range(4))
+    return sorted(date(each, month, day) for each in range(year - 1, year + 2) for month, day in starts)
+
+
+def _in_effect(versions: Sequence[Version], period: Period) -> Spec:
+    """The last one that counts in a period."""
+    known = [version for version in versions if version.effective < period.end]
+    if not known:
+        raise BudgetError(f"there was no budget from {period}", "ask for a later period")
+    return known[-1].spec
+
+
+def _carried(
+    versions: Sequence[Version],
+    newest: Spec,
+    period: Period,
+    spent: Callable[[Period], Decimal],
+    since: date | None,
+) -> Decimal:
+    """What comes from the periods before, worked out from the first of them."""
+    carried = ZERO
+    for each in _before(versions, newest, period, since):
+        spec = _in_effect(versions, each)
+        if (spec.currency, spec.calendar) != (newest.currency, newest.calendar):
+            carried = ZERO
+            continue
+        carried = _passed_on(newest, difference(total((spec.amount, carried)), spent(each)))
+    return carried
+
+
+def _before(
+    versions: Sequence[Version], newest: Spec, period: Period, since: date | None
+) -> Sequence[Period]:
+    begin = max(filter(None, (versions[0].effective, since)))
+    found: list[Period] = []
+    earlier = period_of(newest.calendar, period.first - timedelta(days=1))
+    while earlier is not None and earlier.end > begin and len(found) < MOST_PERIODS:
+        found.append(earlier)
+        earlier = period_of(newest.calendar, earlier.first - timedelta(days=1))
+    return found[::-1]
+
+
+def _passed_on(spec: Spec, left: Decimal) -> Decimal:
+    if left < 0:
+        return left if spec.carry == "balance" else ZERO
+    return left if spec.carry_at_most is None else min(left, spec.carry_at_most)
+
+
+def _counts(approval: Approval, period: Period, today: date | None) -> bool:
+    if today is not None:
+        return approval.granted <= today < approval.until and today in period
+    return approval.granted < period.end and approval.until > period.first
