@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+from hpctools.budget.bill import BillRow
+from hpctools.budget.burn import Burn, Rate, burn, rates
+from hpctools.budget.tree import Account, BudgetSite, NodeGroup
+
+SITE = BudgetSite(
+    cluster="uni",
+    accounts=(Account("nlp", "department", "root"),),
+    node_groups=(
+        NodeGroup("gpu", nodes=("gpu-1", "gpu-2"), cpus=96, memory_mb=1000, gpus=8),
+        NodeGroup("odd", nodes=("odd-1",), cpus=4),
+    ),
+)
+DAY = date(2026, 11, 20)
+RATE = {"gpu": Rate("gpu", Decimal(32), "USD", DAY)}
+HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Job:
+    account: str = "nlp"
+    start: int | None = 0
+    end: int | None = None
+    cpus: int = 0
+    memory_mb: int = 0
+    gpus: int = 0
+    shards: int = 0
+    nodes: str = "gpu-1"
+
+
+def burnt(*jobs: Job, since: int = 0, now: int = 2 * HOUR) -> dict[str, Burn]:
+    return burn(jobs, SITE, RATE, since, now, lambda names: names.split(","))
+
+
+def row(day: int, amount: str, hours: str = "0", group: str = "gpu", currency: str = "USD") -> BillRow:
+    return BillRow(
+        "aws-ce",
+        date(2026, 11, day),
+        group,
+        f"{day}-{amount}",
+        "M",
+        currency,
+        Decimal(amount),
+        Decimal(hours),
+    )
+
+
+def test_a_rate_is_what_a_groups_nodes_cost_by_their_hours() -> None:
+    """Storage of the nodes counts, untagged cost and other currencies do not, nor hours of other groups."""
+    rows = [
+        *(row(day, "480", "24") for day in range(10, 18)),
+        row(17, "24"),
+        row(17, "999", "1", group=""),
+        row(17, "999", "1", currency="EUR"),
+        row(18, "70", "0"),
+    ]
+    paid, hours = 7 * 480 + 24, 7 * 24
+    assert rates(rows, "USD") == {
+        "gpu": Rate("gpu", Decimal(paid / hours).quantize(Decimal("0.000001")), "USD", date(2026, 11, 17))
+    }
+
+
+def test_a_group_whose_nodes_never_ran_has_no_rate() -> None:
+    assert rates([row(1, "5")], "USD") == {}
+
+
+def test_a_running_job_costs_its_largest_part_of_each_node() -> None:
+    """A quarter of the GPUs, half of the memory: half of 32 an hour, for two hours."""
+    assert burnt(Job(gpus=2, memory_mb=500, cpus=8)) == {"nlp": Burn(Decimal(16), Decimal(32), 1)}
+
+
+def test_what_it_was_given_is_spread_over_its_nodes() -> None:
+    assert burnt(Job(gpus=8, nodes="gpu-1,gpu-2"))["nlp"].per_hour == 32
+
+
+def test_only_what_is_not_billed_yet_counts() -> None:
+    jobs = (Job(gpus=8), Job(gpus=8, end=HOUR), Job(gpus=8, end=10), Job(start=None))
+    assert burnt(*jobs, since=HOUR // 2) == {"nlp": Burn(Decimal(32), Decimal(32 * 1.5 + 32 * 0.5), 1)}
+
+
+def test_nodes_without_a_rate_and_strange_ones_cost_nothing_that_is_known() -> None:
+    assert burnt(Job(cpus=4, nodes="odd-1"), Job(cpus=4, nodes="gone-1")) == {"nlp": Burn(jobs=2)}
