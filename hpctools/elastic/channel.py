@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from hpctools.elastic.folder import FINAL_STATES, RunFolder
 from hpctools.elastic.protocol import BEAT_SECONDS, SILENCE_SECONDS, Message, connect, decode, encode
@@ -165,16 +164,6 @@ class Termination:
 
     def _note(self, *_: object) -> None:
         self.requested = True
-
-
-def end_process(code: int | str) -> NoReturn:
-    """Leave the training by SystemExit, with what makes Python's own shutdown fast.
-
-    Its last garbage collections go through all that torch has imported: 0.4 s of a core, for which whoever
-    wants the node would wait. What is frozen they pass over.
-    """
-    gc.freeze()
-    raise SystemExit(code)
 
 
 def die_with_parent() -> None:

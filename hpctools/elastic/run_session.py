@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpctools.elastic.channel import Channel, Termination, die_with_parent, end_process
+from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Task
 from hpctools.elastic.links import Links
 from hpctools.elastic.orders import Commit, Orders
+from hpctools.elastic.process_end import end_process
 from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
 from hpctools.elastic.state import move_state
@@ -110,13 +111,12 @@ class RunSession:
         """Do what all ranks do at the end of a step; None: the group broke, the step is to be done again."""
         group = self.group
         task = group.begin(lambda: work(group), self._notify)
-        done: Result | None
+        done: Result | None = None
         self._exchanging = True
         try:
             done = self._outcome(task, group, group.number)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
-            done = None
         finally:
             self._exchanging = False
         if done is None:
