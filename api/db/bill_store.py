@@ -1,103 +1,211 @@
-"""Bill days in the store: append what changed, read what is current."""
+"""Bills in the store: append the days that changed, read what is current."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date
 
-from sqlalchemy import func, select
+import polars as pl
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
-from api.db.models import BillDay, BillItem
+from api.db.bill_models import BillDay, BillPull
 from hpctools.budget.bill import BillRow
+from hpctools.budget.bill_table import SCHEMA, digest, frame_of, in_order, pack, rows_of, unpack
 from hpctools.budget.month import Month
+from hpctools.errors import BudgetError
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What a source had for a month.
+
+    Attributes:
+        table: its rows (`bill_table.SCHEMA`), of that source, measure and month only.
+        delivery: the provider's name of what was delivered, if it has one.
+    """
+
+    source: str
+    metric: str
+    month: Month
+    table: pl.DataFrame
+    delivery: str = ""
 
 
 def append_bill(
-    session: Session, source: str, metric: str, month: Month, rows: Iterable[BillRow], fetched_at: int
+    session: Session,
+    source: str,
+    metric: str,
+    month: Month,
+    rows: Iterable[BillRow],
+    fetched_at: int,
 ) -> int:
+    """Store the days of a month that differ from what is current; return how many."""
+    return append_pulled(session, Pulled(source, metric, month, frame_of(rows)), fetched_at)
+
+
+def append_pulled(session: Session, pulled: Pulled, fetched_at: int) -> int:
     """Store the days of a month that differ from what is current; return how many.
 
-    A day that was there and is no longer gets a version without rows.
+    A day that was there and is no longer gets a version without rows. The look itself is recorded as well.
+
+    Raises:
+        BudgetError: it has rows of another source, measure or month.
     """
-    by_day: defaultdict[date, list[BillRow]] = defaultdict(list)
-    for row in sorted(rows):
-        by_day[row.day].append(row)
-    known = {day.day: day for day in _current_days(session, source, metric, month)}
-    changed = 0
-    for day in sorted({*by_day, *known}):
-        digest = _digest(by_day[day])
-        if day not in known or known[day].digest != digest:
+    _check(pulled)
+    days = {day: part for (day,), part in in_order(pulled.table).group_by("day", maintain_order=True)}
+    known = {day.day: day for day in _current_days(session, [pulled.source], pulled.metric, pulled.month)}
+    changed = []
+    for day in sorted({*days, *known}):
+        table = days.get(day, pulled.table.clear())
+        fingerprint = digest(table)
+        if day not in known or known[day].digest != fingerprint:
             version = known[day].version + 1 if day in known else 1
-            record = BillDay(
-                source=source, metric=metric, day=day, version=version, fetched_at=fetched_at, digest=digest
-            )
-            _insert(session, record, by_day[day])
-            changed += 1
-    return changed
+            changed.append(_day(pulled, day, version, fetched_at, table, fingerprint))
+    if changed:
+        session.execute(insert(BillDay), changed)
+    session.execute(insert(BillPull), [_pull(pulled, fetched_at, len(changed))])
+    return len(changed)
 
 
-def current_bill(session: Session, source: str, metric: str, month: Month) -> list[BillRow]:
-    """The rows of a month as they were fetched last."""
-    days = {day.id: day for day in _current_days(session, source, metric, month)}
-    items = session.scalars(select(BillItem).where(BillItem.bill_day_id.in_(days)))
-    return [
-        BillRow(
-            source=source,
-            day=days[item.bill_day_id].day,
-            node_group=item.node_group,
-            usage=item.usage,
-            metric=metric,
-            currency=item.currency,
-            amount=item.amount,
-            node_hours=item.node_hours,
-            estimated=item.estimated,
-        )
-        for item in items
+def current_bill(session: Session, sources: str | Sequence[str], metric: str, month: Month) -> list[BillRow]:
+    """The rows of a month as they were pulled last, of one source or of several."""
+    return rows_of(current_frame(session, sources, metric, month))
+
+
+def current_frame(session: Session, sources: str | Sequence[str], metric: str, month: Month) -> pl.DataFrame:
+    """The same as columns (`bill_table.SCHEMA`), in the one order of `bill_table.in_order` day by day."""
+    names = [sources] if isinstance(sources, str) else list(sources)
+    ids = [day.id for day in _current_days(session, names, metric, month)]
+    query = (
+        select(BillDay.content)
+        .where(BillDay.id.in_(ids), BillDay.row_count > 0)
+        .order_by(BillDay.source, BillDay.day)
+    )
+    tables = [unpack(content) for content in session.scalars(query)]
+    return pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class MonthKnown:
+    """What the store has of a source's month.
+
+    Attributes:
+        pulled_at: Unix seconds of the last look.
+        delivery: what that look had found.
+        invoiced: there are rows, and each is on an invoice.
+        estimated: a row is, or there are none.
+    """
+
+    pulled_at: int
+    delivery: str
+    invoiced: bool
+    estimated: bool
+
+
+def known_months(session: Session, source: str, metric: str) -> dict[Month, MonthKnown]:
+    """Every month that was looked at, by what is known of it."""
+    last = select(func.max(BillPull.id)).where(BillPull.source == source, BillPull.metric == metric)
+    pulls = session.scalars(select(BillPull).where(BillPull.id.in_(last.group_by(BillPull.month))))
+    return {
+        Month.parse(pull.month): _known(session, pull) for pull in sorted(pulls, key=lambda pull: pull.month)
+    }
+
+
+def _known(session: Session, pull: BillPull) -> MonthKnown:
+    days = [
+        day
+        for day in _current_days(session, [pull.source], pull.metric, Month.parse(pull.month))
+        if day.row_count
     ]
+    return MonthKnown(
+        pulled_at=pull.pulled_at,
+        delivery=pull.delivery,
+        invoiced=bool(days) and all(day.invoiced for day in days),
+        estimated=not days or any(day.estimated for day in days),
+    )
 
 
-def _current_days(session: Session, source: str, metric: str, month: Month) -> list[BillDay]:
-    last = func.max(BillDay.version).over(partition_by=BillDay.day)
+@dataclass(frozen=True)
+class _Day:
+    """A version of a day, without its rows."""
+
+    id: int
+    source: str
+    day: date
+    version: int
+    digest: str
+    row_count: int
+    estimated: bool
+    invoiced: bool
+
+
+def _current_days(session: Session, sources: Collection[str], metric: str, month: Month) -> list[_Day]:
+    last = func.max(BillDay.version).over(partition_by=(BillDay.source, BillDay.day))
     of_month = (
-        select(BillDay.id, BillDay.version, last.label("last"))
-        .where(BillDay.source == source, BillDay.metric == metric)
+        select(
+            *(
+                BillDay.id,
+                BillDay.source,
+                BillDay.day,
+                BillDay.version,
+                BillDay.digest,
+                BillDay.row_count,
+                BillDay.estimated,
+                BillDay.invoiced,
+            ),
+            last.label("last"),
+        )
+        .where(BillDay.source.in_(sources), BillDay.metric == metric)
         .where(BillDay.day >= month.start, BillDay.day < month.end)
         .subquery()
     )
-    newest = select(of_month.c.id).where(of_month.c.version == of_month.c.last)
-    return list(session.scalars(select(BillDay).where(BillDay.id.in_(newest))))
+    newest = select(of_month).where(of_month.c.version == of_month.c.last)
+    return [_Day(*row[:-1]) for row in session.execute(newest)]
 
 
-def _insert(session: Session, record: BillDay, rows: Iterable[BillRow]) -> None:
-    session.add(record)
-    session.flush()
-    session.add_all(
-        BillItem(
-            bill_day_id=record.id,
-            node_group=row.node_group,
-            usage=row.usage,
-            currency=row.currency,
-            amount=row.amount,
-            node_hours=row.node_hours,
-            estimated=row.estimated,
-        )
-        for row in rows
+def _check(pulled: Pulled) -> None:
+    table = pulled.table
+    strange = table.filter(
+        (pl.col("source") != pulled.source)
+        | (pl.col("metric") != pulled.metric)
+        | (pl.col("day") < pulled.month.start)
+        | (pl.col("day") >= pulled.month.end)
     )
-
-
-def _digest(rows: Iterable[BillRow]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        fields = (
-            row.node_group,
-            row.usage,
-            row.currency,
-            str(row.amount),
-            str(row.node_hours),
-            row.estimated,
+    if strange.height:
+        row = strange.row(0, named=True)
+        raise BudgetError(
+            f"{pulled.source} answered {row['day']} to a question about {pulled.month}: "
+            f"a row of {row['source']}, measured as {row['metric']}",
+            "nothing was stored",
         )
-        digest.update(repr(fields).encode())
-    return digest.hexdigest()
+
+
+def _day(
+    pulled: Pulled, day: date, version: int, fetched_at: int, table: pl.DataFrame, fingerprint: str
+) -> dict[str, object]:
+    return {
+        "source": pulled.source,
+        "metric": pulled.metric,
+        "day": day,
+        "version": version,
+        "fetched_at": fetched_at,
+        "digest": fingerprint,
+        "row_count": table.height,
+        "estimated": bool(table["estimated"].any()),
+        "invoiced": table.height > 0 and bool((table["invoice"] != "").all()),
+        "content": pack(table),
+    }
+
+
+def _pull(pulled: Pulled, at: int, changed: int) -> dict[str, object]:
+    return {
+        "source": pulled.source,
+        "metric": pulled.metric,
+        "month": str(pulled.month),
+        "pulled_at": at,
+        "delivery": pulled.delivery,
+        "row_count": pulled.table.height,
+        "changed_days": changed,
+    }

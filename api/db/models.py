@@ -15,37 +15,6 @@ from api.db.base import Base, Id
 from api.db.exact import Exact
 
 
-class BillDay(Base):
-    """One day of a bill as it was at one time; a new version when the provider restated it."""
-
-    __tablename__ = "bill_day"
-    __table_args__ = (UniqueConstraint("source", "metric", "day", "version"),)
-
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    source: Mapped[str] = mapped_column(String(32))
-    metric: Mapped[str] = mapped_column(String(32))
-    day: Mapped[date] = mapped_column(Date)
-    version: Mapped[int]
-    fetched_at: Mapped[int] = mapped_column(BigInteger)
-    digest: Mapped[str] = mapped_column(String(64))
-
-
-class BillItem(Base):
-    """One row of a bill's day."""
-
-    __tablename__ = "bill_item"
-    __table_args__ = (UniqueConstraint("bill_day_id", "node_group", "usage", "currency"),)
-
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    bill_day_id: Mapped[int] = mapped_column(ForeignKey("bill_day.id"))
-    node_group: Mapped[str] = mapped_column(String(256))
-    usage: Mapped[str] = mapped_column(String(256))
-    currency: Mapped[str] = mapped_column(String(3))
-    amount: Mapped[Decimal] = mapped_column(Exact)
-    node_hours: Mapped[Decimal] = mapped_column(Exact)
-    estimated: Mapped[bool]
-
-
 class JobVersion(Base):
     """One job as slurmdbd had it at one time; a new version when it changed (it ended, it was amended)."""
 

@@ -11,30 +11,16 @@ from typing import Protocol
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from api.db.bill_store import append_bill, current_bill
+from api.db.bill_store import append_pulled, current_bill
 from api.db.engine import writing
 from api.db.job_store import append_jobs, current_jobs
 from api.db.ledger import knowledge, post
+from api.services.sources import BillSource, Combined, names, pull
 from hpctools.budget.attribution import attribute
-from hpctools.budget.bill import BillRow
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.statement import Knowledge
 from hpctools.budget.tree import BudgetSite
-from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import JobRecord, read_jobs
-
-
-class BillSource(Protocol):
-    """Where bills come from."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the store."""
-        ...
-
-    def rows(self, month: Month) -> Iterable[BillRow]:
-        """The bill of a month as it is now."""
-        ...
 
 
 class JobSource(Protocol):
@@ -80,7 +66,7 @@ class Outcome:
 
 
 def reconcile(
-    engine: Engine, site: BudgetSite, month: Month, bills: BillSource, jobs: JobSource, now: int
+    engine: Engine, site: BudgetSite, month: Month, bills: BillSource | Combined, jobs: JobSource, now: int
 ) -> Outcome:
     """Bring the ledger of a month to what the bill and slurmdbd say now.
 
@@ -94,30 +80,20 @@ def reconcile(
         UnreachableError: AWS, slurmdbd or the database does not answer.
         BudgetError: the bill or the jobs cannot be read.
     """
-    bill = _rows(bills, month)
+    bill = pull(bills, month, site.metric)
     records = tuple(jobs.jobs(month, now))
     with writing(engine) as session:
         last = knowledge(session, month, site.metric)
         if last is not None and last.as_of > now:
             return Outcome(month, superseded=True)
-        days = append_bill(session, bills.name, site.metric, month, bill, now)
+        days = sum(append_pulled(session, pulled, now) for pulled in bill)
         changed = append_jobs(session, records, now)
-        return Outcome(month, days, changed, _post(session, site, month, bills.name, now))
+        return Outcome(month, days, changed, _post(session, site, month, names(bills), now))
 
 
-def _rows(bills: BillSource, month: Month) -> tuple[BillRow, ...]:
-    rows = tuple(bills.rows(month))
-    for row in rows:
-        if Month.of(row.day) != month:
-            raise BudgetError(
-                f"{bills.name} answered {row.day} to a question about {month}", "nothing was stored"
-            )
-    return rows
-
-
-def _post(session: Session, site: BudgetSite, month: Month, source: str, now: int) -> int:
+def _post(session: Session, site: BudgetSite, month: Month, sources: tuple[str, ...], now: int) -> int:
     """Attribute from the store, not from what was fetched: any run can be repeated from it."""
-    bill = current_bill(session, source, site.metric, month)
+    bill = current_bill(session, sources, site.metric, month)
     attribution = attribute(bill, current_jobs(session, month), site, month, now)
     known = Knowledge(
         as_of=now,

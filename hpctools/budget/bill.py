@@ -1,10 +1,18 @@
-"""Bill rows: what a cloud provider charged for one day of one node group."""
+"""Bill rows: what a provider charged for one day of one thing, of whatever source it comes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Literal, get_args
+
+Charge = Literal["usage", "credit", "refund", "tax", "fee", "commitment", "adjustment"]
+CHARGES: tuple[Charge, ...] = get_args(Charge)
+"""`commitment`: of a savings plan or reservation that nothing used; `fee`: support, subscriptions, one-time
+payments; `adjustment`: what the provider corrects of an earlier month."""
+
+Capacity = Literal["", "on-demand", "spot", "reserved"]
 
 
 @dataclass(frozen=True, order=True)
@@ -21,6 +29,13 @@ class BillRow:
         amount: in major units; negative for credits and refunds.
         node_hours: how many node-hours it pays for; 0 when it is not for running nodes.
         estimated: the provider may still change it.
+        service: the provider's name of the service; empty where the source does not tell.
+        charge: what kind of money it is.
+        resource: the provider's id of what was used, for example an instance's.
+        capacity: how a node was paid for; empty for what is no node, or where the source does not tell.
+        billing_account: who pays, in the provider's words.
+        invoice: the invoice that it is on; empty when it is not invoiced yet.
+        cluster: the value of the tag that names the cluster; empty when there is none, or nobody tells.
     """
 
     source: str
@@ -32,3 +47,10 @@ class BillRow:
     amount: Decimal
     node_hours: Decimal = Decimal(0)
     estimated: bool = False
+    service: str = ""
+    charge: Charge = "usage"
+    resource: str = ""
+    capacity: Capacity = ""
+    billing_account: str = ""
+    invoice: str = ""
+    cluster: str = ""

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-TABLES = ("bill_day", "bill_item", "job_version", "attribution_run", "run_coverage", "ledger_entry")
+TABLES = ("bill_day", "bill_pull", "job_version", "attribution_run", "run_coverage", "ledger_entry")
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def test_the_same_entry_cannot_be_stored_twice(filled: Engine) -> None:
     with pytest.raises(DBAPIError, match=r"(?i)unique"):
         change(
             filled,
-            "INSERT INTO bill_day (source, metric, day, version, fetched_at, digest) "
-            "SELECT source, metric, day, version, fetched_at, digest FROM bill_day",
+            "INSERT INTO bill_day (source, metric, day, version, fetched_at, digest, row_count, estimated, "
+            "invoiced, content) SELECT source, metric, day, version, fetched_at, digest, row_count, "
+            "estimated, invoiced, content FROM bill_day",
         )

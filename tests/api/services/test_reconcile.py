@@ -24,7 +24,7 @@ def everything(engine: Engine, site: BudgetSite, month: Month) -> list[Any]:
 
 
 def rows(engine: Engine) -> dict[str, int]:
-    tables = ("bill_day", "bill_item", "job_version", "attribution_run", "ledger_entry")
+    tables = ("bill_day", "job_version", "attribution_run", "ledger_entry")
     with engine.connect() as connection:
         return {table: connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0 for table in tables}
 
