@@ -13,7 +13,7 @@ from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
 POINTS, AT_RANDOM, WHOLE = 170, 200, 6
-SHORT = 40, 10, 2  # without --long, and on releases that are not this machine's own
+SHORT = 40, 10, 2  # without --long
 SEED = 7
 
 
@@ -59,9 +59,9 @@ def judge(row: dict[str, Any]) -> None:
 @pytest.mark.releases
 @pytest.mark.timeout(1200)
 def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
-    small: Cluster, sites: dict[str, str], slurm_release: str, thorough: bool
+    small: Cluster, sites: dict[str, str], thorough: bool
 ) -> None:
-    points, at_random, whole_points = (POINTS, AT_RANDOM, WHOLE) if thorough and not slurm_release else SHORT
+    points, at_random, whole_points = (POINTS, AT_RANDOM, WHOLE) if thorough else SHORT
     job = small.submit("nlp1", "-p", "nlp", "--wrap", "sleep 3000")
     until(lambda: small.job(job, "nlp1").state == "RUNNING")
     began = small.job(job, "nlp1").started
