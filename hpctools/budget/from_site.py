@@ -33,7 +33,7 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
 
 def _account(account: SiteAccount) -> Account:
     owner = account.owner
-    spec = _spec(owner.budget) if owner.budget else None
+    spec = spec_of(owner.budget) if owner.budget else None
     return Account(
         name=owner.name,
         level="department" if isinstance(owner, Department) else "lab",
@@ -52,7 +52,8 @@ def monthly(spec: Spec | None) -> Allowance | None:
     return Allowance(spec.amount, spec.currency, spec.alert_at)
 
 
-def _spec(budget: Budget) -> Spec:
+def spec_of(budget: Budget) -> Spec:
+    """A budget of the site file."""
     return Spec(
         amount=budget.amount,
         currency=budget.currency,
