@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.exclusions import avoided
+from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.replica_jobs import (
     is_replica,
     minutes_left,
@@ -123,6 +124,7 @@ class Replicas:
         self._crashes: Counter[str] = Counter()
         self._attendance = Attendance()
         self._yielding = Yielding(spec.grace_seconds)
+        self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
         self._stopped = False
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
@@ -218,27 +220,14 @@ class Replicas:
                 self._complain(f"cannot cancel the replica jobs {job_ids}: {error}")
                 await asyncio.sleep(2.0**attempt)
 
-    async def find_preemptor(self, node: str, replica: int, attempts: int = 15) -> None:
+    async def find_preemptor(self, node: str, replica: int) -> None:
         """Note who has taken a replica's node, once Slurm tells."""
-        for _ in range(attempts):
-            job = await self._stranger_on(node)
-            if job is not None:
-                by = {"job_id": job.id, "user": job.user, "account": job.account, "qos": job.qos}
-                self._journal.event("preempted_by", job_id=replica, node=node, preempted_by=by)
-                self._yielding.taken(replica)
-                return
-            await asyncio.sleep(LOOK_SECONDS)
+        await self._preemptors.find(node, replica)
 
-    async def _stranger_on(self, node: str) -> Job | None:
-        try:
-            jobs = await asyncio.to_thread(self._client.jobs, nodes=[node])
-        except HpctoolsError:
-            return None
-        own = f"hp-run:{self._spec.id}"
-        strangers = [
-            job for job in jobs if job.state in ("RUNNING", "CONFIGURING") and own not in job.comment
-        ]
-        return max(strangers, key=lambda job: job.started or 0, default=None)
+    def _note_preemptor(self, replica: int, node: str, job: Job) -> None:
+        by = {"job_id": job.id, "user": job.user, "account": job.account, "qos": job.qos}
+        self._journal.event("preempted_by", job_id=replica, node=node, preempted_by=by)
+        self._yielding.taken(replica)
 
     async def _adopt(self) -> None:
         """Take over the replica jobs that a coordinator before us has left, so that none is there twice."""
@@ -263,9 +252,7 @@ class Replicas:
 
     async def _look_at_queue(self) -> None:
         taken = [slot for slot in self._slots if slot.job_id is not None]
-        hurry = self._looked < 0 or any(
-            self._attendance.just_lost(slot.job_id or 0, self._clock()) for slot in taken
-        )
+        hurry = self._looked < 0 or self._may_submit_again(taken)
         if not (hurry or self._clock() - self._looked >= QUEUE_SECONDS):
             return
         self._looked = self._clock()
@@ -286,6 +273,12 @@ class Replicas:
                 await self._end_with_run(job, self.end)
             await self._give_back_incomplete(slot, job)
             await self._give_up_outdated(slot, job)
+
+    def _may_submit_again(self, taken: Sequence[_Slot]) -> bool:
+        """Whether a job has just lost an agent, so that it may be over, and another one could follow."""
+        now = self._clock()
+        lost = any(self._attendance.just_lost(slot.job_id or 0, now) for slot in taken)
+        return lost and not self._yielding.lasts(now)
 
     async def _ask(self, **which: Any) -> list[Job] | None:
         try:

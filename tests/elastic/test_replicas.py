@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic import replicas, yielding
+from hpctools.elastic import preemptors, replicas, yielding
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
@@ -83,6 +83,7 @@ class Scene:
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(preemptors, "LOOK_SECONDS", 0.005)
     script = tmp_path / "replica.sh"
     script.write_text("#!/bin/sh\n")
     return script
@@ -250,6 +251,59 @@ def test_preemptor_is_the_stranger_on_the_node(scene: Scene) -> None:
     scene.act(scene.submitted(2), arrive)
     by = {"job_id": 9, "user": "cv1", "account": "cv", "qos": "high"}
     assert scene.journal.events[-1] == ("preempted_by", {"job_id": 7, "node": "n3", "preempted_by": by})
+
+
+def test_preemptors_of_several_nodes_are_asked_for_with_one_question(scene: Scene) -> None:
+    asked: list[tuple[str, ...]] = []
+    jobs = scene.slurm.jobs
+
+    def noted(**which: Any) -> list[Job]:
+        asked.append(tuple(which.get("nodes", ())))
+        return jobs(**which)
+
+    async def arrive() -> None:
+        scene.slurm.jobs = noted  # type: ignore[method-assign]
+        for number, node in ((9, "n3"), (10, "n4")):
+            scene.slurm.queue[number] = Job(
+                number, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=(node,), started=50
+            )
+        finding = (scene.replicas.find_preemptor(node, job) for node, job in (("n3", 7), ("n4", 8)))
+        await asyncio.gather(*finding)
+
+    scene.act(scene.submitted(2), arrive)
+    assert [nodes for nodes in asked if nodes] == [("n3", "n4")]
+    told = [detail for event, detail in scene.journal.events if event == "preempted_by"]
+    assert [(each["job_id"], each["preempted_by"]["job_id"]) for each in told] == [(7, 9), (8, 10)]
+
+
+def test_while_a_wave_of_replicas_leaves_slurm_is_not_asked_what_became_of_them(scene: Scene) -> None:
+    """Nothing could be submitted, and the training needs the cores just then."""
+    asked: list[object] = []
+    jobs = scene.slurm.jobs
+
+    def noted(**which: Any) -> list[Job]:
+        asked.append(which)
+        return jobs(**which)
+
+    async def leave() -> None:
+        first, second = (each.job_id for each in scene.slurm.submitted)
+        for job_id in (first, second):
+            scene.replicas.serves(job_id, f"r{job_id}")
+            scene.replicas.yields(job_id, f"r{job_id}")
+        await asyncio.sleep(0.05)
+        scene.slurm.jobs = noted  # type: ignore[method-assign]
+        scene.slurm.change(first, state="PREEMPTED")
+        scene.replicas.gone(first, f"r{first}")
+        await asyncio.sleep(0.05)
+        assert asked == []
+        scene.now = yielding.START_SECONDS + 1  # the last one only frees its node now
+        scene.replicas.gone(second, f"r{second}")
+        await asyncio.sleep(0.05)
+        assert asked == []
+        scene.now += yielding.START_SECONDS
+
+    scene.act(scene.submitted(2), leave, scene.submitted(3))
+    assert asked
 
 
 def test_each_replica_job_has_the_nodes_of_its_step(script: Path) -> None:
