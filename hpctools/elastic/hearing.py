@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
@@ -11,6 +11,7 @@ from hpctools.elastic.peers import Agent, Worker, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
+from hpctools.elastic.wave import Wave
 
 Handler = Callable[[Worker, Message, float], None]
 
@@ -22,6 +23,7 @@ class Hearing:
         self._run = run
         self._exits = exits
         self._watching = watching
+        self._wave = Wave(run, self._leave)
         self._of_worker: dict[str, Handler] = {
             "beat": self._on_beat,
             "ready": self._on_ready,
@@ -120,11 +122,16 @@ class Hearing:
         if agent.is_baseline and reason == "preempted":
             return  # its job is ended: whoever did that has asked for the end of the run, too
         names = [each.name for each in run.roster.workers_of(agent)]
-        train = any(run.membership.trains(name) for name in names)
-        run.membership.leaving(names, now)
-        run.carry_out()
-        if not (train or run.membership.is_assembling):
+        if any(run.membership.trains(name) for name in names):
+            self._wave.add(names)
+            return
+        self._leave(names)
+        if not run.membership.is_assembling:
             self._exits.send_away(agent, reason)
+
+    def _leave(self, workers: Sequence[str]) -> None:
+        self._run.membership.leaving(workers, time.monotonic())
+        self._run.carry_out()
 
     def _save_before_all_leave(self, seconds: float | None) -> None:
         """When nobody stays who has the state, it has to be on disk."""
@@ -138,7 +145,7 @@ class Hearing:
     def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
         journal = self._run.journal
         if message.get("leaving"):
-            self._run.membership.leaving([worker.name], now)
+            self._wave.add([worker.name])
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])
         worker.waits = bool(message.get("waits"))

@@ -222,14 +222,22 @@ def test_in_restart_mode_a_baseline_s_node_goes_with_its_job_or_stays(
     asyncio.run(act())
 
 
-def test_a_node_that_departs_leaves_at_a_step_boundary(act: Act) -> None:
-    def check(scene: Scene) -> None:
-        (form,) = scene.workers["b0.0.0"].said("form")
-        assert (form["world"], form["recover"]) == (2, False)
+@pytest.mark.parametrize(("nodes", "left"), [(["n1"], 2), (["n1", "n2"], 1)])
+def test_nodes_that_depart_leave_at_one_step_boundary(tmp_path: Path, nodes: list[str], left: int) -> None:
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        for node in nodes:
+            scene.acting.act(Depart(node, 30.0, "why"))
+        stays = scene.workers["b0.0.0"]
+        deadline = asyncio.get_running_loop().time() + 10
+        while not stays.said("form") and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+        (form,) = stays.said("form")
+        assert (form["world"], form["recover"]) == (left, False)
         assert not scene.workers["r7.0.0"].cut
         assert scene.agents["r7"].said("shutdown") == []
 
-    act(Depart("n1", 30.0, "why"), check)
+    asyncio.run(act())
 
 
 def test_a_baseline_s_agent_whose_workers_have_departed_is_sent_away(act: Act) -> None:
