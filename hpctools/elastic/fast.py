@@ -7,6 +7,9 @@ for each rank the generation that it is ready for and its step: agreeing on a re
 own.
 
 The sum is over ranks in the order that the collective likes, so another number of ranks rounds differently.
+
+Buckets are on the device of their parameters. They go over nccl where the group has it (`devices`), else over
+gloo, which takes CUDA tensors through pinned memory of the host; the tail is the host's and always gloo's.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from hpctools.elastic.device_group import DeviceWork
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import TAIL, Buffers, Totals, views_like
 from hpctools.elastic.group import Group, Work, await_all
 from hpctools.elastic.pieces import Piece, Step
+from hpctools.elastic.scratch import CPU
 from hpctools.elastic.session import LONE
 from hpctools.elastic.summing import Backward
 from hpctools.errors import ElasticError
@@ -72,6 +77,7 @@ class _InFlight:
         self._group = group
         self._full = 0
         self.works: list[Work] = []
+        self._on_streams: list[Work] = []
         self.error: RuntimeError | None = None
         self.flat = [
             group.scratch(("bucket", place), each.elements, each.dtype, each.device)
@@ -80,6 +86,8 @@ class _InFlight:
         self.views: dict[int, torch.Tensor] = {}
         self._bucket_of: dict[int, int] = {}
         self._missing = [set(each.parameters) for each in buckets]
+        # Autograd has a thread for each device: none may send what another one has just filled.
+        self._overlaps = len({each.device for each in buckets}) <= 1
         for place, bucket in enumerate(buckets):
             shapes = [parameters[number] for number in bucket.parameters]
             views, _ = views_like(shapes, self.flat[place], 0)
@@ -99,19 +107,31 @@ class _InFlight:
             self.views[number].zero_()
         else:
             self.views[number].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
-        # All ranks send in the same order, whichever bucket is full first.
+        if self._overlaps:
+            self.send_full()
+
+    def send_full(self) -> None:
+        """Send what is full; all ranks in the same order, whichever bucket is full first."""
         while self._full < len(self.flat) and not self._missing[self._full]:
-            self.send(self.flat[self._full])
+            self.send(self.flat[self._full], self._group.all_reduce_bulk)
             self._full += 1
 
-    def send(self, tensor: torch.Tensor) -> None:
+    def send(self, tensor: torch.Tensor, all_reduce: Callable[[torch.Tensor], Work]) -> None:
         """Begin to add up; an error comes back in the exchange, where it can be dealt with."""
         if self.error is not None:
             return
         try:
-            self.works.append(self._group.all_reduce(tensor))
+            work = all_reduce(tensor)
         except RuntimeError as error:
             self.error = error
+            return
+        self.works.append(work)
+        if tensor.is_cuda or isinstance(work, DeviceWork):
+            self._on_streams.append(work)
+
+    def order(self) -> None:
+        """What this thread does next with the sums, on its streams, comes after them; they are complete."""
+        await_all(self._on_streams)
 
     @property
     def missing(self) -> list[int]:
@@ -140,6 +160,12 @@ class FastSum:
         for number, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
 
+    @property
+    def device(self) -> torch.device | None:
+        """The one GPU that all gradients are on."""
+        (device, *others) = {each.device for each in self._parameters} or {CPU}
+        return device if device.type == "cuda" and not others else None
+
     def begin(self, step: Step, group: Group) -> None:
         """No gradients yet, and the buffers as they are."""
         self._step, self._group, self._left = step, group, sum(each.is_fed for each in step.pieces)
@@ -164,7 +190,7 @@ class FastSum:
             return
         flight = self._in_flight = _InFlight(self._group, self._buckets, self._parameters)
         self._sign(ready_for)
-        flight.send(self._tail)
+        flight.send(self._tail, self._group.all_reduce)
         self._is_armed = True
         try:
             backward(weight)
@@ -172,6 +198,7 @@ class FastSum:
             self._is_armed = False
         for number in flight.missing:
             flight.put(number, self._parameters[number].grad)
+        flight.send_full()
 
     def add_nothing(self, piece: Piece) -> None:
         """A piece without samples adds nothing."""
@@ -198,7 +225,10 @@ class FastSum:
         if samples == 0:
             return Totals(float("nan"), 0)
         scale = self._step.size / samples
-        views = self._in_flight.views if self._in_flight is not None else {}
+        views = {}
+        if self._in_flight is not None:
+            self._in_flight.order()
+            views = self._in_flight.views
         for number, parameter in enumerate(self._parameters):
             gradient = views.get(number, parameter.grad)
             parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient

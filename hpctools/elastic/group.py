@@ -10,14 +10,17 @@ import os
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed
 
+from hpctools.elastic.device_group import DeviceGroup
+from hpctools.elastic.devices import DeviceLinks
+from hpctools.elastic.meeting import HERE, LINK_TIMEOUT, Meeting, Store
 from hpctools.elastic.scratch import CPU, Scratch
 
 Result = TypeVar("Result")
@@ -25,7 +28,6 @@ Result = TypeVar("Result")
 # torch.distributed does not type what it exports from C++.
 _c10d: Any = torch.distributed
 Gloo = Any
-Store = Any
 Work = Any
 
 _LIBUV_TAKES_LISTENER = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)  # pytorch/pytorch#150215
@@ -33,15 +35,9 @@ _SUM = _c10d.ReduceOp.SUM
 
 ABANDON_TAG = 1 << 30
 ABANDON_TIMEOUT = timedelta(milliseconds=1)
-LINK_TIMEOUT = timedelta(seconds=20)
-MEET_SECONDS = 0.005
 LINK_BACKLOG = 1024  # members that connect at once
 # A member may rightly compute for hours before it sends; who is dead or frozen, the coordinator finds out.
 OPERATION_TIMEOUT = timedelta(days=7)
-
-
-class GivenUpError(Exception):
-    """A generation's group is not wanted any more."""
 
 
 class Task(Generic[Result]):
@@ -77,16 +73,24 @@ class Group:
     Every operation runs in the group's thread, so that a member that waits for a frozen one can still be
     called away: it forgets the group, whose thread then ends with the group's connections.
 
+    Args:
+        gloo: what all members agree over, and add up over where there is nothing else; None: we are alone.
+        devices: what they add up over where each has a GPU of its own. Ends with this object, or as soon as
+            anything fails in our thread: whatever waits for the GPU then would wait for a lost peer.
+
     Attributes:
         number: the generation.
         rank, world: our place and how many there are.
     """
 
-    def __init__(self, number: int, rank: int, world: int, gloo: Gloo) -> None:
+    def __init__(
+        self, number: int, rank: int, world: int, gloo: Gloo, devices: DeviceGroup | None = None
+    ) -> None:
         self.number = number
         self.rank = rank
         self.world = world
         self._gloo = gloo
+        self._devices = devices
         self._scratch = Scratch()
         self._tasks: queue.SimpleQueue[Task[object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -96,7 +100,7 @@ class Group:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_execute_all,
-                args=(self._tasks, self._scratch),
+                args=(self._tasks, partial(_give_up, self._scratch, self._devices)),
                 name=f"elastic-group-{self.number}",
                 daemon=True,
             )
@@ -117,7 +121,7 @@ class Group:
         Else the thread would wait in C++ until the others have gone; when that is while Python shuts down,
         the thread's own end there takes the process down (SIGABRT, `terminate called`).
         """
-        self._scratch.spoil()
+        _give_up(self._scratch, self._devices)
         for rank in self.others:
             # A receive that times out closes the connection; Backend.abort() leaves it open (torch 2.13).
             with contextlib.suppress(RuntimeError):
@@ -134,6 +138,16 @@ class Group:
     def all_reduce(self, tensor: torch.Tensor) -> Work:
         """Begin to replace a contiguous tensor by the sum over all ranks; in the same order on all."""
         return self._gloo.allreduce([tensor], _SUM, OPERATION_TIMEOUT)
+
+    def all_reduce_bulk(self, tensor: torch.Tensor) -> Work:
+        """The same for large tensors, which need not pass through the host where GPUs reach each other.
+
+        Over gloo, too, the work's `wait` only orders the calling thread's current stream behind the sum of a
+        CUDA tensor: the thread that goes on with it has to wait, too.
+        """
+        if self._devices is not None and self._devices.takes(tensor):
+            return self._devices.all_reduce(tensor)
+        return self.all_reduce(tensor)
 
     def scratch(
         self, use: object, elements: int, dtype: torch.dtype, device: torch.device = CPU
@@ -201,12 +215,16 @@ def link(
     store: Store,
     host: str,
     given_up: Callable[[], bool] = lambda: False,
+    devices: DeviceLinks | None = None,
+    warn: Callable[[str], None] = lambda problem: None,
 ) -> Group:
     """Connect with all members of a generation; blocks until all are there.
 
     Args:
         host: our own address, which the others connect to.
         given_up: asked again and again whether it is still wanted.
+        devices: links our GPU, too, where each member has one; None: we have none.
+        warn: told why the GPUs are not linked though each member has one.
 
     Raises:
         RuntimeError: not everyone came within LINK_TIMEOUT.
@@ -214,27 +232,15 @@ def link(
     """
     if store is None:
         return Group(number, rank, world, None)
-    _meet(store, rank, world, given_up)
+    meeting = Meeting(store, rank, world, given_up)
+    meeting.meet(HERE, devices.note if devices is not None else "")
     options = _c10d.ProcessGroupGloo._Options()
     options._timeout = LINK_TIMEOUT
     options._threads = 2
     options._devices = [_device(host)]
     gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
-    return Group(number, rank, world, gloo)
-
-
-def _meet(store: Store, rank: int, world: int, given_up: Callable[[], bool]) -> None:
-    """Wait for all members, in Python: gloo's own wait cannot be called off, and a thread in it takes the
-    process down at its end (SIGABRT)."""
-    store.set(f"here/{rank}", "")
-    members = [f"here/{each}" for each in range(world)]
-    deadline = time.monotonic() + LINK_TIMEOUT.total_seconds()
-    while not store.check(members):
-        if given_up():
-            raise GivenUpError
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"not all {world} members came within {LINK_TIMEOUT.total_seconds():g} s")
-        time.sleep(MEET_SECONDS)
+    linked = devices.join(meeting, warn) if devices is not None else None
+    return Group(number, rank, world, gloo, linked)
 
 
 def _device(host: str) -> Any:
@@ -245,7 +251,13 @@ def _device(host: str) -> Any:
     return _c10d.ProcessGroupGloo.create_device(hostname=host)
 
 
-def _execute_all(tasks: queue.SimpleQueue[Task[object] | None], scratch: Scratch) -> None:
+def _give_up(scratch: Scratch, devices: DeviceGroup | None) -> None:
+    scratch.spoil()
+    if devices is not None:
+        devices.abort()
+
+
+def _execute_all(tasks: queue.SimpleQueue[Task[object] | None], give_up: Callable[[], None]) -> None:
     while (task := tasks.get()) is not None:
-        task.execute(otherwise=scratch.spoil)
+        task.execute(otherwise=give_up)
         del task

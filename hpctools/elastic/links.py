@@ -7,7 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from hpctools.elastic.group import GivenUpError, Group, Store, join_store, link, open_store
+import torch
+
+from hpctools.elastic.devices import DeviceLinks, accelerator_of
+from hpctools.elastic.group import Group, join_store, link, open_store
+from hpctools.elastic.meeting import GivenUpError, Store
 
 CLOSE_SECONDS = 1.0
 
@@ -19,6 +23,7 @@ class Links:
         listen, host: our own address, to listen on and as the others connect to it.
         changed: held while a group is added, and notified.
         say: sends a message to the coordinator.
+        device: the GPU whose tensors are to be added up over nccl, where each worker has one.
 
     Attributes:
         groups: those that are linked and not yet in force, by generation.
@@ -26,12 +31,18 @@ class Links:
     """
 
     def __init__(
-        self, listen: str, host: str, changed: threading.Condition, say: Callable[..., None]
+        self,
+        listen: str,
+        host: str,
+        changed: threading.Condition,
+        say: Callable[..., None],
+        device: torch.device | None = None,
     ) -> None:
         self._listen = listen
         self._host = host
         self._changed = changed
         self._say = say
+        self._devices = DeviceLinks(accelerator_of(device))
         self._places: dict[int, tuple[int, int]] = {}
         self._on_their_way: dict[int, threading.Thread] = {}
         self._given_up: set[int] = set()
@@ -99,8 +110,9 @@ class Links:
         if place is None:
             return  # a later one is in force
         rank, world = place
+        wanted = (lambda: self._is_given_up(generation), self._devices, self._warn)
         try:
-            group = link(generation, rank, world, store(), self._host, lambda: self._is_given_up(generation))
+            group = link(generation, rank, world, store(), self._host, *wanted)
         except GivenUpError:
             return
         except (RuntimeError, OSError) as error:
@@ -110,3 +122,6 @@ class Links:
             self.groups[generation] = group
             self.seconds[generation] = time.monotonic() - begun
         self._say("linked", generation=generation)
+
+    def _warn(self, problem: str) -> None:
+        self._say("warning", message=problem)

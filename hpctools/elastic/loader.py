@@ -257,6 +257,11 @@ class Loader(Held):
 
     # For the session
 
+    @property
+    def reduce_device(self) -> torch.device | None:
+        """The GPU on which gradients are added up where each worker has one; None: in the host's memory."""
+        return self._sum.device
+
     def load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
         self._metrics.forget()

@@ -21,7 +21,7 @@ from hpctools.elastic.links import Links
 from hpctools.elastic.orders import Commit, Orders
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.protocol import Message, own_address
-from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked
+from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked, device_of
 from hpctools.elastic.state import move_state
 from hpctools.elastic.timing import StepClock
 
@@ -68,7 +68,7 @@ class RunSession:
         self._clock = StepClock()
         self._termination = Termination()
         die_with_parent()
-        self._links = Links(*own_address(), self._changed, self.tell)
+        self._links = Links(*own_address(), self._changed, self.tell, device_of(state))
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
         # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised
         # has left, and must not be taken for frozen and killed.

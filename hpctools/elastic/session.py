@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import torch
+
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
 
@@ -103,6 +105,21 @@ class Restorable(Protocol):
     def save_as_ordered(self) -> None:
         """Carry out an order to save that has come in, if any; the training stands still."""
         ...
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """A training whose gradients may be added up on GPUs."""
+
+    @property
+    def reduce_device(self) -> torch.device | None:
+        """The one GPU that they are on; None: they are added up in the host's memory."""
+        ...
+
+
+def device_of(state: object) -> torch.device | None:
+    """The GPU on which a training's gradients may be added up."""
+    return state.reduce_device if isinstance(state, OnDevice) else None
 
 
 class Session(Protocol):

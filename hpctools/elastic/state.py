@@ -149,7 +149,8 @@ def share(group: Group, note: Any) -> dict[int, Any]:
 
 
 def _read(structure: torch.Tensor) -> Any:
-    return torch.load(io.BytesIO(structure.numpy().tobytes()), weights_only=True)
+    # A note's tensors may come from another worker's GPU, which need not be one of ours.
+    return torch.load(io.BytesIO(structure.numpy().tobytes()), weights_only=True, map_location="cpu")
 
 
 # A tensor's place in the structure is held by (_PLACE, shape, dtype).

@@ -20,6 +20,11 @@ Backward = Callable[[float], None]
 class Summing(Protocol):
     """What the loader asks for each step: begin, then each piece, then the exchange, then apply."""
 
+    @property
+    def device(self) -> torch.device | None:
+        """The GPU on which gradients are added up where nccl can; None: in the host's memory."""
+        ...
+
     def begin(self, step: Step, group: Group) -> None:
         """A step begins, or begins again; what was gathered is forgotten."""
         ...
@@ -55,6 +60,8 @@ class Summing(Protocol):
 
 class ExactSum:
     """Adds up virtual shards in a fixed tree: the same to the bit whoever computed which."""
+
+    device = None
 
     def __init__(self, gradients: FlatGradients) -> None:
         self._gradients = gradients

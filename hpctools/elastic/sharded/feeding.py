@@ -58,6 +58,8 @@ class ShardedSum:
         agreed: what rank 0 wished in the step that is complete.
     """
 
+    device = None  # shards go over `ShardGroup`
+
     def __init__(self, model: nn.Module, group: ShardGroup, wish: Callable[[int], bool]) -> None:
         self._buffers = _Buffers(model)
         self._sum = ExactSum(FlatGradients(self._buffers))
