@@ -235,7 +235,7 @@ class Agent:
     def _leave(self, reason: str) -> None:
         """The workers leave at the end of a step, within the grace time."""
         self._leaving = reason
-        self._succession.barred = True
+        self._succession.leave()
         self._line.say("leaving", reason=reason)
         grace = self._spec.departure_seconds(self._spec.grace_seconds)
         asyncio.get_running_loop().call_later(grace, self.end, 0)
@@ -272,7 +272,7 @@ class Agent:
         elif kind == "departs":
             self._departs = _now() + float(message["seconds"])
         elif kind == "heir":
-            self._succession.heir = int(message["place"])
+            self._succession.named(int(message["place"]))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)

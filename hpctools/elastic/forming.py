@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,11 @@ class Forming:
     @property
     def is_parked(self) -> bool:
         """Whether all members have said what their state is."""
-        return set(self.parked) >= set(self.members)
+        return self.is_parked_by(self.members)
+
+    def is_parked_by(self, workers: Collection[str]) -> bool:
+        """Whether all of these have said what their state is."""
+        return set(self.parked) >= set(workers)
 
     @property
     def is_complete(self) -> bool:

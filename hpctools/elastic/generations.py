@@ -13,7 +13,7 @@ from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly
 from hpctools.elastic.deciding import Growth, GrowthFacts, Settle, Verdict
 from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
-from hpctools.elastic.forming import Forming, Member
+from hpctools.elastic.forming import NO_STATE, Forming, Member
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
@@ -62,6 +62,7 @@ class Generations:
         self._roll_back: dict[str, Any] = {}
         self._failed_links = 0
         self._step = 0
+        self._saved_step = NO_STATE
         self._world = 0  # how many trained in the generation in force
         self._recoveries = 0  # since the last step that was completed
         self._decided: tuple[bool, int, str] | None = None
@@ -122,11 +123,13 @@ class Generations:
         if not holders:
             self._without_state()
             return
-        self._let_leavers_go(holders)
         self._done.clear()
         members = self._recovery_members(holders, now)
         if members:
+            self._let_leavers_go(holders)
             self._recoveries += 1
+        else:  # who has to go keeps the state, too, as long as it is nowhere but in memory
+            holders = [*holders, *(each for each in self._present_holders() if each not in holders)]
         if self._recoveries > RECOVERIES:
             self._break(f"the workers lost each other {RECOVERIES} times in step {self._step}")
             return
@@ -139,10 +142,21 @@ class Generations:
 
     def _holders(self) -> list[str]:
         """Who may have the newest state and stays; else who has it and leaves; else who had an older one."""
-        present = [each for each in self._participants if each in self._ready]
+        present = self._present_holders()
         staying = [each for each in present if not self._ready[each].leaving]
         stood_by = [name for name, each in self._ready.items() if each.has_state and not each.leaving]
         return staying or present or stood_by
+
+    def _present_holders(self) -> list[str]:
+        return [each for each in self._participants if each in self._ready]
+
+    def _let_savers_go(self) -> None:
+        """Who has to go and waits with the others may, once what all of them hold is on disk."""
+        forming = self._forming
+        if forming is None or not forming.waits or not forming.is_parked_by(self._participants):
+            return
+        if self._saved_step >= max(forming.parked.values(), default=NO_STATE):
+            self._let_leavers_go(self._holders())
 
     def _let_leavers_go(self, holders: Sequence[str]) -> None:
         for worker in [each for each in self._participants if each not in holders]:

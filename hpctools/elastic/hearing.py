@@ -207,6 +207,7 @@ class Hearing:
         detail = {key: value for key, value in message.items() if key != "kind"}
         self._run.journal.event("saved", worker=worker.name, **detail)
         self._run.has_checkpoint = True
+        self._run.membership.saved(int(message["step"]))
         if message.get("why") != "interval":
             self._run.answered.set()
 

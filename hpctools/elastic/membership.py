@@ -10,7 +10,8 @@ A *generation* is a numbered membership in rank order. There are two ways from o
   again.
 
 With fewer workers than the smallest allowed size, those that hold the state wait parked until a recovery with
-newcomers makes an allowed size. A coordinator that takes over first hears how the workers stand (`assembly`).
+newcomers makes an allowed size; who has to go waits with them until the state is saved. A coordinator that
+takes over first hears how the workers stand (`assembly`).
 
 Nothing here waits, reads a clock or talks: methods take what happened and leave effects in `effects`.
 """
@@ -188,6 +189,12 @@ class Membership(Generations):
         if forming is not None:
             forming.parked[worker] = completed
             self._commit_if_complete(forming, now)
+            self._let_savers_go()
+
+    def saved(self, step: int) -> None:
+        """The state after so many steps is on disk."""
+        self._saved_step = max(self._saved_step, step)
+        self._let_savers_go()
 
     def failed(self, worker: str, generation: int, now: float) -> None:
         """The generation's group broke under a worker."""
@@ -243,6 +250,7 @@ class Membership(Generations):
         """
         self._roll_back = {"to_step": to_step, "skip": list(skip)}
         self._step = min(self._step, to_step)
+        self._saved_step = min(self._saved_step, to_step)
         self._recover(now)
 
     def begin_with_anybody(self) -> None:
@@ -259,6 +267,7 @@ class Membership(Generations):
         self._done.clear()
         self._roll_back = {}
         self._step = self._recoveries = self._failed_links = 0
+        self._saved_step = forms.NO_STATE
         self.generation, self.members, self._world = 0, (), 0
 
     def consider(self, now: float) -> None:
@@ -323,6 +332,7 @@ class Membership(Generations):
             self._recoveries = 0
             self._recover(now)
             return
+        self._let_savers_go()
         self._say_that_we_wait(now)
         if now < self._wait_until:
             self._look_at = self._wait_until

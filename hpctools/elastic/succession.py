@@ -14,6 +14,7 @@ VACANT_SECONDS = 0.1
 HEIR_SECONDS = 0.3
 CLAIMED_SECONDS = 2.0
 STRANGER = 8
+LEAVING = 5
 
 
 class Succession:
@@ -27,7 +28,7 @@ class Succession:
 
     Attributes:
         heir: our place among those that take over; far behind until a coordinator has told.
-        barred: whether we go and so must not take over.
+        barred: whether we have gone and so must not take over.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Succession:
         self._is_first = is_first
         self._vacant: tuple[int, float] | None = None
         self.heir = STRANGER
-        self.barred = False
+        self.barred = self._leaves = False
         self.coordinator: Coordinator | None = None
         self.work: asyncio.Task[int | None] | None = None
 
@@ -69,6 +70,15 @@ class Succession:
             term = self._folder.current_term()
             if self._is_due(now, term, published):
                 self._claim(term + 1)
+
+    def named(self, place: int) -> None:
+        """A coordinator has told our place among the heirs."""
+        if not self._leaves:
+            self.heir = place
+
+    def leave(self) -> None:
+        """Our node goes: others come first, but when nobody else is left the state has to be saved by us."""
+        self._leaves, self.heir = True, max(self.heir, LEAVING)
 
     def resign(self) -> None:
         """We go: let another agent take over."""

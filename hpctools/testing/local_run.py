@@ -112,9 +112,13 @@ class LocalRun:
     def lose_node(self) -> None:
         """The last node of the present baseline job dies, and Slurm ends the rest of the job for that."""
         self.baseline[-1].kill()
-        self._write(self._baseline_job, "COMPLETING", "baseline", ended="NODE_FAIL")
+        self.fail_baseline()
         for agent in self.baseline[:-1]:
             agent.send_signal(signal.SIGTERM)
+
+    def fail_baseline(self) -> None:
+        """Slurm says of the present baseline job that it is ended because one of its nodes has failed."""
+        self._write(self._baseline_job, "COMPLETING", "baseline", ended="NODE_FAIL")
 
     def cancel_baseline(self) -> None:
         """What scancel does to the present baseline job."""

@@ -40,10 +40,68 @@ def test_with_fewer_than_the_least_the_holder_parks_and_goes_on_with_a_newcomer(
     assert (commits["a"]["send_to"], commits["c"]["receive_from"]) == ([1], 0)
 
 
-def test_a_leaver_below_the_least_goes_at_once_and_the_others_wait() -> None:
+def below_the_least() -> Membership:
+    """One of two has to go and two are the least: both wait with the state of seven steps."""
     membership = started("ab", (2, 3))
     membership.leaving(["b"], now=5)
-    assert sent(membership) == [("b", {"kind": "release"}), ("a", {"kind": "park", "generation": 2})]
+    assert sorted(sent(membership)) == [(worker, {"kind": "park", "generation": 2}) for worker in "ab"]
+    assert membership.phase == "waiting"
+    return membership
+
+
+def test_a_leaver_below_the_least_goes_once_the_state_is_saved_and_the_others_wait() -> None:
+    membership = below_the_least()
+    membership.saved(6)  # on an interval, and of the step before
+    for worker in "ab":
+        membership.parked(worker, 2, 7, now=5)
+    assert sent(membership) == []
+    membership.saved(7)
+    assert sent(membership) == [("b", {"kind": "release"})]
+    assert membership.is_last("a")
+
+
+def test_a_leaver_below_the_least_goes_at_once_when_the_state_was_saved_before() -> None:
+    membership = below_the_least()
+    membership.saved(7)
+    membership.parked("b", 2, 7, now=5)
+    assert sent(membership) == [], "the other one may be further"
+    membership.parked("a", 2, 7, now=5)
+    assert sent(membership) == [("b", {"kind": "release"})]
+
+
+def test_what_was_saved_before_a_roll_back_lets_nobody_go() -> None:
+    membership = started("ab", (2, 3))
+    membership.saved(9)
+    membership.roll_back(4, [5], now=5)
+    recovered(membership, 2, "ab", completed=4)
+    membership.leaving(["b"], now=6)
+    sent(membership)
+    for worker in "ab":
+        membership.parked(worker, 3, 5, now=6)
+    assert sent(membership) == []
+
+
+def test_when_the_others_vanish_the_leaver_below_the_least_still_has_the_state() -> None:
+    """A node fails, and Slurm ends what is left of its job before the loss is noticed."""
+    membership = below_the_least()
+    membership.lost("a", now=6)
+    assert sent(membership) == [("b", {"kind": "park", "generation": 3})]
+    membership.parked("b", 3, 7, now=6)
+    membership.saved(7)
+    assert sent(membership) == [], "nobody else has it"
+    for place, worker in enumerate("cd"):
+        membership.ready(worker, (1, place), now=8)
+    assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["b", "c"]
+
+
+def test_a_leaver_below_the_least_goes_as_soon_as_newcomers_make_a_size() -> None:
+    membership = below_the_least()
+    for worker in "ab":
+        membership.parked(worker, 2, 7, now=5)
+    membership.ready("c", (1, 9), now=6)
+    released, *formed = sent(membership)
+    assert released == ("b", {"kind": "release"})
+    assert [(to, message["kind"]) for to, message in formed] == [("a", "form"), ("c", "form")]
 
 
 def test_who_is_too_many_for_a_size_stands_by_and_is_first_when_it_is_needed_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,33 @@ def test_one_of_the_baseline_s_nodes_fails(
     assert_same_result(run, lone)
     assert [event.event for event in run.events("finished", "failed", "cancelled")] == ["finished"]
     assert len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dead", [0, 1])
+@pytest.mark.parametrize("first", ["the end", "the death"])
+def test_one_of_two_nodes_fails_as_the_other_one_is_ended(
+    dead: int, first: str, make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Nothing was saved yet, and both are needed: who is ended has the state, and perhaps nobody coordinates.
+
+    Whether its end is known before or after the other one's death.
+    """
+    with make_run((2, 2)) as run:
+        run.wait_for_world(2)
+        run.wait_for_steps(3)
+        run.fail_baseline()
+        strokes = [lambda: run.baseline[1 - dead].send_signal(signal.SIGTERM), run.baseline[dead].kill]
+        for stroke in strokes if first == "the end" else reversed(strokes):
+            stroke()
+            time.sleep(0.05)
+        run.wait(lambda: len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2)
+        run.wait(lambda: run.committed()[-1]["worker"].startswith("b1000."))
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert run.events("saved"), run.story()
+    assert [event.event for event in run.events("finished", "failed", "cancelled")] == ["finished"]
 
 
 @pytest.mark.long

@@ -18,7 +18,13 @@ from hpctools.elastic.fence import FRESH_SECONDS, Fence, FencedClient
 from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.spec import RunSpec
-from hpctools.elastic.succession import CLAIMED_SECONDS, HEIR_SECONDS, VACANT_SECONDS, Succession
+from hpctools.elastic.succession import (
+    CLAIMED_SECONDS,
+    HEIR_SECONDS,
+    LEAVING,
+    VACANT_SECONDS,
+    Succession,
+)
 from hpctools.errors import ElasticError
 from hpctools.slurm.types import Job
 from hpctools.testing.slurm import FakeSlurm
@@ -140,6 +146,19 @@ def test_who_was_answered_begins_to_wait_anew_and_who_goes_does_not_take_over(fo
     agent.succession.resign()
     agent.look(99.0, 1)
     assert agent.terms == []
+
+
+def test_who_is_about_to_go_takes_over_when_nobody_else_does(folder: RunFolder) -> None:
+    """It may be the last one that has the state, and that can submit another baseline job."""
+    folder.claim_term(1, agent="b0")
+    agent = Waits(folder, heir=0)
+    agent.succession.leave()
+    agent.succession.named(0)  # told by a coordinator that had not heard of it yet
+    agent.look(0.0, 1)
+    agent.look(VACANT_SECONDS + (LEAVING - 0.1) * HEIR_SECONDS, 1)
+    assert agent.terms == []
+    agent.look(VACANT_SECONDS + LEAVING * HEIR_SECONDS, 1)
+    assert agent.terms == [2]
 
 
 class SlowToPublish(RunFolder):

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpctools.elastic.assembly import Returned
 from hpctools.elastic.deciding import Settle
-from hpctools.elastic.effects import Broken, Completed, Formed, Send
+from hpctools.elastic.effects import Broken, Completed, Formed, Send, Waiting
 from hpctools.elastic.membership import Membership
 
 LAST_STEP = 30
@@ -178,6 +178,8 @@ class Simulation:
             member.switched(name, message["generation"], message["step"], self.now)
         elif kind == "done":
             member.done(name)
+        elif kind == "saved":
+            member.saved(message["step"])
         elif kind == "left":
             member.left(name, self.now, stays=message["stays"])
         else:
@@ -196,10 +198,18 @@ class Simulation:
                 self.workers[effect.to].inbox.append(dict(effect.message))
             elif isinstance(effect, Formed):
                 self.formed.append(effect)
+            elif isinstance(effect, Waiting):
+                self._order_save()
             elif isinstance(effect, Broken):
                 self.broken = effect.reason
             elif isinstance(effect, Completed):
                 self.completed = True
+
+    def _order_save(self) -> None:
+        """As the coordinator does: the first that is there, and perhaps nothing comes of it."""
+        present = [self.workers[name] for name in self.membership.members if self.workers[name].alive]
+        if present:
+            present[0].inbox.append({"kind": "save"})
 
     def _forget(self, generation: int) -> None:
         self.groups[generation] = []
@@ -230,6 +240,8 @@ class Simulation:
                 worker.ready_for = max(worker.ready_for, message["generation"])
         elif kind in ("release", "stop"):
             self._exit(worker)
+        elif kind == "save" and worker.has_state and self.random.random() < 0.8:
+            worker.say("saved", step=worker.completed)
         elif kind == "finish":
             worker.finished = True
 
