@@ -21,6 +21,7 @@ from hpctools.elastic.protocol import (
     token_matches,
     worker_place,
 )
+from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.errors import ElasticError
 
 HELLO_SECONDS = 10.0
@@ -29,12 +30,17 @@ HELLO_SECONDS = 10.0
 class Connections:
     """Admits agents and workers, listens to them, and notices when they are gone.
 
+    Args:
+        patience: seconds for which the last worker with the state is waited for when it is silent.
+
     Attributes:
         token: the secret that admits them.
     """
 
-    def __init__(self, run: RunContext, hearing: Hearing, exits: Exits) -> None:
+    def __init__(self, run: RunContext, hearing: Hearing, exits: Exits, patience: float) -> None:
         self._run = run
+        self._patience = patience
+        self._awaited = ""
         self._hearing = hearing
         self._exits = exits
         self._next_beat = 0.0
@@ -92,7 +98,7 @@ class Connections:
         former = run.roster.agents.get(name)
         agent = run.roster.agents[name] = _agent_of(hello, writer)
         if former is not None:
-            agent.leaving, agent.reason = former.leaving, former.reason
+            agent.leaving, agent.reason, agent.told = former.leaving, former.reason, former.told
             former.writer.transport.abort()
         write(writer, "welcome", term=run.fence.term)
         self._name_heirs()
@@ -128,10 +134,7 @@ class Connections:
     # Those that go
 
     def check_silence(self, now: float, *, late: bool) -> None:
-        """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame.
-
-        The last worker with the state is waited for: nobody waits for it in vain, and it may come back.
-        """
+        """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""
         # After the last step a worker saves and shuts Python down, which stops its signs of life first.
         run = self._run
         workers = () if run.completed else run.roster.workers.values()
@@ -139,8 +142,23 @@ class Connections:
         for peer in peers:
             if late:
                 peer.seen = now
-            elif now - peer.seen > SILENCE_SECONDS and not run.membership.is_last(peer.name):
+            elif isinstance(peer, Worker) and run.membership.is_last(peer.name):
+                self._await_last(peer, now - peer.seen)
+            elif now - peer.seen > SILENCE_SECONDS:
                 self._give_up_on(peer)
+
+    def _await_last(self, worker: Worker, silent: float) -> None:
+        """Nobody waits in vain for the last worker with the state, and it may come back; but not for ever."""
+        run, patience = self._run, self._patience
+        who = f"{worker.name} on {run.roster.node_of(worker.name)}, which alone has the training's state,"
+        if silent > patience:
+            if not run.has_checkpoint:
+                lost = f"{who} gave no sign of life for {patience:g} s, and nothing was saved"
+                run.fail(lost, EXIT_CODES["hang"])
+            self._give_up_on(worker)
+        elif silent > SILENCE_SECONDS and self._awaited != worker.name:
+            self._awaited = worker.name
+            run.warn(f"{who} gives no sign of life; it is waited for, {patience:g} s at most")
 
     def show_life(self, now: float) -> None:
         """Let all know that we are there."""
@@ -186,7 +204,8 @@ class Connections:
         self._exits.check_finished()
         if run.is_over:
             return
-        run.journal.event("left", job_id=agent.job_id, node=agent.node, reason=agent.reason)
+        took = {} if agent.told is None else {"seconds": round(time.monotonic() - agent.told, 3)}
+        run.journal.event("left", job_id=agent.job_id, node=agent.node, reason=agent.reason, **took)
         self._name_heirs()
         run.payback.history.departed(agent.name, time.monotonic(), taken=agent.reason in TAKEN)
         if agent.is_baseline:

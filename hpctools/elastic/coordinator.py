@@ -32,7 +32,7 @@ from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
 from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
-from hpctools.elastic.recovery.wiring import watchers_of
+from hpctools.elastic.recovery.wiring import longest_silence, watchers_of
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
@@ -81,7 +81,7 @@ class Coordinator:
             run, fenced, baseline_job, lambda agent: hearing.leaves(agent, "departed", time.monotonic())
         )
         self._watching = watching
-        self._connections = Connections(run, hearing, exits)
+        self._connections = Connections(run, hearing, exits, longest_silence(spec))
         self._acting = Acting(run, hearing, exits, self._connections)
         self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0

@@ -39,6 +39,7 @@ from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.peers import Agent, Worker
+from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.restart.run import RestartRun
@@ -89,9 +90,9 @@ class Scene:
         exits = Exits(run)
         watching = Watching(run, (), lambda action, now: None)
         self.hearing = Hearing(run, exits, watching)
-        connections = Connections(run, self.hearing, exits)
-        self.acting = Acting(run, self.hearing, exits, connections)
-        self.deadlines = Deadlines(run, connections, exits)
+        self.connections = Connections(run, self.hearing, exits, longest_silence(spec))
+        self.acting = Acting(run, self.hearing, exits, self.connections)
+        self.deadlines = Deadlines(run, self.connections, exits)
         run.carry_out = self._carry_out
 
     def _carry_out(self) -> None:

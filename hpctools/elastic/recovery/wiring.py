@@ -12,7 +12,7 @@ from typing import Any
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.recovery.ladder import Entry, Ladder
 from hpctools.elastic.recovery.policy_text import parse
-from hpctools.elastic.recovery.settings import LogRule, Recovery
+from hpctools.elastic.recovery.settings import Hang, LogRule, Recovery
 from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -49,6 +49,11 @@ def _on_paper(settings: Recovery) -> Recovery:
 def log_rules_of(spec: RunSpec) -> tuple[LogRule, ...]:
     """The log rules that an agent's matcher needs; none without a policy."""
     return parse(spec.recovery, f"run {spec.id}").logs
+
+
+def longest_silence(spec: RunSpec) -> float:
+    """Seconds without a step that are a hang, by the policy or without one."""
+    return (parse(spec.recovery, f"run {spec.id}").hang or Hang()).seconds
 
 
 def entries_of(events: Iterable[Event], now: float, utc: datetime) -> list[Entry]:

@@ -1,0 +1,134 @@
+"""Workers that give no sign of life: given up within seconds, but the last with the state is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_run import LedgerRun, training
+from test_acting import NAMES, SPEC, Scene
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.protocol import SILENCE_SECONDS
+from hpctools.elastic.recovery.settings import EXIT_CODES
+from hpctools.elastic.recovery.wiring import longest_silence
+from hpctools.elastic.spec import RunSpec
+from tests.elastic.test_run import OPTIONS, assert_same_result, lone
+
+__all__ = ["lone"]
+
+BASELINE, *REPLICAS = NAMES
+PATIENCE = 20.0
+HANG = {"metrics": {"hang": {"seconds": PATIENCE}}}
+
+
+def run_spec(recovery: dict[str, Any]) -> RunSpec:
+    return RunSpec.from_json({**SPEC.to_json(), "recovery": recovery})
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[[Callable[[Scene], None]], None]:
+    """Have a look at a run of three workers of which the replicas' are gone; all were last seen at 0."""
+
+    def look(check: Callable[[Scene], None]) -> None:
+        async def scene() -> None:
+            made = Scene(RunFolder.create(tmp_path / "run", SPEC), run_spec(HANG))
+            for worker in REPLICAS:
+                made.connections.expel(made.run.roster.workers[worker])
+            for agent in made.run.roster.agents.values():
+                agent.seen = PATIENCE  # only the worker is frozen
+            check(made)
+
+        asyncio.run(scene())
+
+    return look
+
+
+def warnings_of(scene: Scene) -> list[str]:
+    return [each.detail["message"] for each in scene.run.folder.events() if each.event == "warning"]
+
+
+def test_the_limit_is_the_policys_hang_or_its_default() -> None:
+    assert longest_silence(run_spec(HANG)) == PATIENCE
+    assert longest_silence(run_spec({})) == longest_silence(SPEC) == 600
+
+
+def test_the_last_one_with_the_state_is_waited_for_and_that_is_said_once(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    def check(scene: Scene) -> None:
+        for now in (SILENCE_SECONDS + 0.1, PATIENCE - 0.1, PATIENCE):
+            scene.connections.check_silence(now, late=False)
+        assert BASELINE in scene.run.roster.workers
+        (said,) = warnings_of(scene)
+        assert said.startswith(
+            f"{BASELINE} on n0, which alone has the training's state, gives no sign of life"
+        )
+        assert "20 s at most" in said
+
+    look(check)
+
+
+def test_without_a_checkpoint_the_run_then_fails_with_the_code_of_a_hang(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    def check(scene: Scene) -> None:
+        scene.connections.check_silence(PATIENCE + 0.1, late=False)
+        outcome = scene.run.ended.result()
+        assert (outcome.state, outcome.code) == ("failed", EXIT_CODES["hang"])
+        assert "gave no sign of life for 20 s, and nothing was saved" in outcome.message
+        assert scene.agents["b0"].said("kill") == [{"kind": "kill", "worker": BASELINE}]
+
+    look(check)
+
+
+def test_with_a_checkpoint_it_is_given_up_as_any_other(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    def check(scene: Scene) -> None:
+        scene.run.has_checkpoint = True
+        scene.connections.check_silence(PATIENCE + 0.1, late=False)
+        assert not scene.run.ended.done()
+        assert scene.agents["b0"].said("kill") == [{"kind": "kill", "worker": BASELINE}]
+        assert BASELINE not in scene.run.roster.workers
+
+    look(check)
+
+
+def test_who_slept_itself_blames_nobody(look: Callable[[Callable[[Scene], None]], None]) -> None:
+    def check(scene: Scene) -> None:
+        scene.connections.check_silence(PATIENCE + 0.1, late=True)
+        scene.connections.check_silence(2 * PATIENCE, late=False)
+        assert not scene.run.ended.done()
+
+    look(check)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("save_every", [None, 4])
+def test_a_run_whose_only_worker_freezes(
+    save_every: int | None, tmp_path: Path, lone: list[dict[str, Any]]
+) -> None:
+    """It begins again with what was saved, in a process of its own, or fails; the rule itself only logs."""
+    hurry = tmp_path / "hurry"
+    options = ["--delay", "0.002", "--hurry", str(hurry)]
+    options += [] if save_every is None else ["--save-every", str(save_every)]
+    recovery = {"metrics": {"hang": {"seconds": 6}}}
+    with LedgerRun(
+        tmp_path, training(tmp_path / "out", *OPTIONS, *options), (1, 1), recovery=recovery
+    ) as run:
+        run.wait_for_steps(6)
+        os.kill(run.pid_of("b0.0.0"), signal.SIGSTOP)
+        if save_every is None:
+            assert run.end() == EXIT_CODES["hang"]
+            return
+        run.wait(lambda: run.events("resumed"))
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert run.committed()[-1]["worker"] == "b0.0.1"
