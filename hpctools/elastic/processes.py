@@ -229,6 +229,7 @@ class Workers:
             "PYTHONUNBUFFERED": "1",
             "HPCTOOLS_RUN_DIR": str(self._post.folder.path),
             "HPCTOOLS_WORKER": worker,
+            "LOCAL_RANK": str(worker_place(worker)[1]),  # which of the node's GPUs is its own
         }
 
 
