@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from hpctools.budget.bill import BillRow
-from hpctools.budget.money import apportion, total
+from hpctools.budget.money import EXACT, MOST_PLACES, apportion, total
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
 from hpctools.budget.tree import BudgetSite
 from hpctools.budget.usage import NANO, JobKey, Place, Usage, measure
@@ -34,6 +34,7 @@ class LineKey:
             the bill names no node group that the site has (support, tax, what nobody tagged).
         account: who is charged; empty when nobody is.
         user, cluster, dbindex, job_id: of the job; empty and 0 when it is not one job's.
+        capacity: how the nodes were paid for, as the bill tells it.
     """
 
     day: date
@@ -45,6 +46,7 @@ class LineKey:
     dbindex: int
     job_id: int
     currency: str
+    capacity: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,12 @@ def attribute(
     _check(bill, month)
     usage = measure(jobs, site, month, as_of)
     hours = _node_hours(bill)
+    cells = _cells(bill)
     lines: list[Line] = []
-    for cell in _cells(bill):
+    for cell in cells:
         used = usage.get(cell.place, {})
-        lines += _divide(cell, site, used, _capacity(cell.place, site, hours, as_of))
+        lines += _divide(cell, site, used, paid_for(*cell.place, site, hours.get(cell.place), as_of))
+    lines += _pooled([cell for cell in cells if _is_shared(cell, site)], site, lines)
     return Attribution(
         tuple(sorted((line for line in lines if line.amount), key=lambda line: line.key)),
         _coverage(usage, {(row.node_group, row.day) for row in bill}),
@@ -123,14 +127,15 @@ class _Cell:
     place: Place
     currency: str
     amount: Decimal
+    capacity: str
 
     def line(self, kind: Kind, amount: Decimal, account: str = "", job: JobKey | None = None) -> Line:
         group, day = self.place
         if job is None:
-            return Line(LineKey(day, group, kind, account, "", "", 0, 0, self.currency), amount)
-        key = LineKey(
-            day, group, kind, account, job.user, job.cluster, job.dbindex, job.job_id, self.currency
-        )
+            key = LineKey(day, group, kind, account, "", "", 0, 0, self.currency, self.capacity)
+            return Line(key, amount)
+        of_job = (job.user, job.cluster, job.dbindex, job.job_id)
+        key = LineKey(day, group, kind, account, *of_job, self.currency, self.capacity)
         return Line(key, amount, provisional=job.running)
 
 
@@ -147,10 +152,13 @@ def _check(bill: Sequence[BillRow], month: Month) -> None:
 
 
 def _cells(bill: Iterable[BillRow]) -> list[_Cell]:
-    amounts: defaultdict[tuple[Place, str], list[Decimal]] = defaultdict(list)
+    amounts: defaultdict[tuple[Place, str, str], list[Decimal]] = defaultdict(list)
     for row in bill:
-        amounts[(row.node_group, row.day), row.currency].append(row.amount)
-    return [_Cell(place, currency, total(parts)) for (place, currency), parts in amounts.items()]
+        amounts[(row.node_group, row.day), row.currency, row.capacity].append(row.amount)
+    return [
+        _Cell(place, currency, total(parts), capacity)
+        for (place, currency, capacity), parts in amounts.items()
+    ]
 
 
 def _node_hours(bill: Iterable[BillRow]) -> dict[Place, Decimal]:
@@ -160,49 +168,115 @@ def _node_hours(bill: Iterable[BillRow]) -> dict[Place, Decimal]:
     return hours
 
 
-def _capacity(place: Place, site: BudgetSite, hours: Mapping[Place, Decimal], as_of: int) -> int:
-    """Nano-node-seconds that were paid for."""
-    group, day = place
-    if billed := hours.get(place):
-        return max(0, int(billed * 3600 * NANO))
-    if group not in site.groups:
+def paid_for(name: str, day: date, site: BudgetSite, hours: Decimal | None, as_of: int) -> int:
+    """Nano-node-seconds of a node group's day that were paid for.
+
+    Args:
+        hours: billed node-hours; the always-on nodes count where there are none.
+        as_of: Unix seconds that today's nodes are counted to.
+    """
+    if hours:
+        return max(0, int(hours * 3600 * NANO))
+    if name not in site.groups:
         return 0
     seconds = min(DAY_SECONDS, max(0, as_of - day_start(day)))
-    return site.groups[group].always_on * seconds * NANO
+    return site.groups[name].always_on * seconds * NANO
+
+
+def _is_shared(cell: _Cell, site: BudgetSite) -> bool:
+    group = site.groups.get(cell.place[0])
+    return group is not None and group.role == "shared"
 
 
 def _divide(cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], capacity: int) -> list[Line]:
     group = site.groups.get(cell.place[0])
     if group is None:
         return [cell.line("untagged", cell.amount)]
-    if group.role == "shared":
-        return [cell.line("shared", cell.amount)]
-    return _divide_compute(cell, site, sorted(used.items()), capacity)
+    return [] if group.role == "shared" else _divide_compute(cell, site, sorted(used.items()), capacity)
 
 
 def _divide_compute(
     cell: _Cell, site: BudgetSite, used: Sequence[tuple[JobKey, int]], capacity: int
 ) -> list[Line]:
-    held = sum(weight for _, weight in used)
-    weights = [weight for _, weight in used] + [max(0, capacity - held)]
-    if not any(weights):
-        return [cell.line("idle", cell.amount)]
-    *parts, idle = apportion(cell.amount, weights)
-    lines = [
-        cell.line("attributed", part, job.account, job) for (job, _), part in zip(used, parts, strict=True)
-    ]
-    return lines + _idle(cell, site, used, idle)
-
-
-def _idle(cell: _Cell, site: BudgetSite, used: Sequence[tuple[JobKey, int]], amount: Decimal) -> list[Line]:
-    """Idle cost by the site's policy; with `proportional` it stays idle where nobody used the group."""
-    if site.idle == "unallocated" or not used:
-        return [cell.line("idle", amount)]
     by_account: defaultdict[str, int] = defaultdict(int)
     for job, weight in used:
         by_account[job.account] += weight
-    parts = apportion(amount, list(by_account.values()))
-    return [cell.line("idle", part, account) for account, part in zip(by_account, parts, strict=True)]
+    held = sum(by_account.values())
+    weights = [weight for _, weight in used] + [max(0, capacity - held)]
+    *parts, idle = apportion(cell.amount, weights) if any(weights) else [cell.amount]
+    lines = [
+        cell.line("attributed", part, job.account, job) for (job, _), part in zip(used, parts, strict=True)
+    ]
+    shares = idle_shares(site, cell.place[0], by_account, idle)
+    return lines + [cell.line("idle", part, account) for account, part in shares]
+
+
+def idle_shares(
+    site: BudgetSite, group: str, by_account: Mapping[str, int], amount: Decimal
+) -> list[tuple[str, Decimal]]:
+    """Who bears the idle cost of a compute group's day; the empty account is nobody.
+
+    Args:
+        by_account: what the jobs of each account used of the group on the day.
+    """
+    caused = site.burst and site.groups[group].always_on == 0
+    if by_account and (caused or site.idle == "proportional"):
+        return _split(amount, by_account)
+    if site.idle == "partition-owner" and not caused:
+        return _split(amount, _weights_of(site, site.owners.get(group, ())))
+    return [("", amount)]
+
+
+def _pooled(cells: Iterable[_Cell], site: BudgetSite, lines: Iterable[Line]) -> list[Line]:
+    """The cost of shared nodes, by rule, after that of compute nodes, which some rules follow."""
+    spent: defaultdict[tuple[date, str], defaultdict[str, list[Decimal]]]
+    spent = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line.key.kind == "attributed":
+            spent[line.key.day, line.key.currency][line.key.account].append(line.amount)
+    result: list[Line] = []
+    for cell in cells:
+        group, day = cell.place
+        by_cost = {account: total(parts) for account, parts in spent[day, cell.currency].items()}
+        shares = pool_shares(site, group, by_cost, cell.amount)
+        result += [cell.line("shared", part, account) for account, part in shares]
+    return result
+
+
+def pool_shares(
+    site: BudgetSite, group: str, by_cost: Mapping[str, Decimal], amount: Decimal
+) -> list[tuple[str, Decimal]]:
+    """Who bears the cost of a shared group's day; the empty account is nobody.
+
+    Args:
+        by_cost: what the jobs of each account cost on the day, in the same currency.
+    """
+    rule = site.pools.get(group, "unallocated")
+    names = [department.name for department in site.departments]
+    if rule == "equally":
+        return _split(amount, dict.fromkeys(names, 1))
+    if rule == "by-fair-share":
+        return _split(amount, _weights_of(site, names))
+    if rule == "by-use":
+        return _split(amount, {name: _whole(cost) for name, cost in by_cost.items() if cost > 0})
+    return [("", amount)]
+
+
+def _weights_of(site: BudgetSite, names: Iterable[str]) -> dict[str, int]:
+    return {name: site.by_name[name].fair_share for name in names}
+
+
+def _whole(cost: Decimal) -> int:
+    """A cost in the smallest unit that money can have."""
+    return int(cost.scaleb(MOST_PLACES, EXACT))
+
+
+def _split(amount: Decimal, weights: Mapping[str, int]) -> list[tuple[str, Decimal]]:
+    """Parts by account; all of it is nobody's where no weight is above zero."""
+    if not any(weights.values()):
+        return [("", amount)]
+    names = sorted(weights)
+    return list(zip(names, apportion(amount, [weights[name] for name in names]), strict=True))
 
 
 def _coverage(usage: Usage, billed: Collection[Place]) -> dict[str, Coverage]:

@@ -16,10 +16,10 @@ ZERO = Decimal(0)
 
 # A part of an amount is a whole number of this many decimal places, or of the amount's own when it has more.
 PART_PLACES = 6
-_MOST_PLACES = 20
+MOST_PLACES = 20
 _MOST_DIGITS = 40
 
-_EXACT = Context(prec=200, rounding=ROUND_HALF_EVEN, traps=[Inexact, InvalidOperation])
+EXACT = Context(prec=200, rounding=ROUND_HALF_EVEN, traps=[Inexact, InvalidOperation])
 _ROUNDING = Context(prec=200, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation])
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
@@ -36,12 +36,12 @@ def parse_amount(text: str) -> Decimal:
         raise BudgetError(f"{text!r} is not an amount", "expected a decimal number such as 12.34") from None
     if (
         not amount.is_finite()
-        or abs(_exponent(amount)) > _MOST_PLACES
+        or abs(_exponent(amount)) > MOST_PLACES
         or len(amount.as_tuple().digits) > _MOST_DIGITS
     ):
         raise BudgetError(
             f"{text!r} is not an amount",
-            f"expected a finite number with at most {_MOST_PLACES} decimal places",
+            f"expected a finite number with at most {MOST_PLACES} decimal places",
         )
     return plain(amount)
 
@@ -59,23 +59,21 @@ def parse_currency(text: str) -> str:
 
 def plain(amount: Decimal) -> Decimal:
     """The same value without trailing zeros or an exponent: one spelling for one amount."""
-    trimmed = amount.normalize(_EXACT)
-    return (
-        trimmed.quantize(Decimal(1), context=_EXACT) if _exponent(trimmed) > 0 else _EXACT.add(trimmed, ZERO)
-    )
+    trimmed = amount.normalize(EXACT)
+    return trimmed.quantize(Decimal(1), context=EXACT) if _exponent(trimmed) > 0 else EXACT.add(trimmed, ZERO)
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
     """The exact sum."""
     result = ZERO
     for amount in amounts:
-        result = _EXACT.add(result, amount)
+        result = EXACT.add(result, amount)
     return plain(result)
 
 
 def difference(left: Decimal, right: Decimal) -> Decimal:
     """`left - right`, exact."""
-    return plain(_EXACT.subtract(left, right))
+    return plain(EXACT.subtract(left, right))
 
 
 def apportion(amount: Decimal, weights: Sequence[int]) -> list[Decimal]:
@@ -95,13 +93,13 @@ def apportion(amount: Decimal, weights: Sequence[int]) -> list[Decimal]:
     if whole <= 0 or min(weights) < 0:
         raise ValueError("weights must be non-negative and one of them above zero")
     places = max(PART_PLACES, -_exponent(amount))
-    units = int(amount.copy_abs().scaleb(places, _EXACT))
+    units = int(amount.copy_abs().scaleb(places, EXACT))
     parts = [units * weight // whole for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda i: -(units * weights[i] % whole))
     for index in by_remainder[: units - sum(parts)]:
         parts[index] += 1
     sign = -1 if amount < 0 else 1
-    return [plain(Decimal(sign * part).scaleb(-places, _EXACT)) for part in parts]
+    return [plain(Decimal(sign * part).scaleb(-places, EXACT)) for part in parts]
 
 
 def to_places(amount: Decimal, places: int = 2) -> Decimal:

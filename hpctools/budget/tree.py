@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal
@@ -12,7 +13,8 @@ from hpctools.budget.allowance import Spec
 SITE_ACCOUNT = "root"
 
 Level = Literal["site", "department", "lab"]
-IdlePolicy = Literal["unallocated", "proportional"]
+IdlePolicy = Literal["unallocated", "proportional", "partition-owner"]
+PoolRule = Literal["unallocated", "equally", "by-use", "by-fair-share"]
 Role = Literal["compute", "shared"]
 
 
@@ -40,6 +42,7 @@ class Account:
         budget: of a month; None when nobody set one.
         title: what people call it; empty when they use the name.
         spec: the whole budget, for any period; `budget` is None when its period is not the month.
+        fair_share: its weight among its siblings.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Account:
     budget: Allowance | None = None
     title: str = ""
     spec: Spec | None = None
+    fair_share: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,10 @@ class BudgetSite:
         cluster: Slurm's ClusterName.
         accounts: departments and labs, parents before children.
         idle: who pays for node time that no job used.
+        owners: of node groups: the departments that have the group in their partition.
+        pools: how the cost of shared node groups is divided; without a rule nobody is charged.
+        burst: whether groups without always-on nodes are wholly charged to those whose jobs ran on them,
+            whatever `idle` says.
         tag_key: the cost allocation tag whose value names the node group.
         metric: Cost Explorer's name of the cost measure; one site uses one.
     """
@@ -91,6 +99,9 @@ class BudgetSite:
     tag_key: str = "hpctools:node-group"
     metric: str = "NetAmortizedCost"
     currency: str = "USD"
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pools: Mapping[str, PoolRule] = field(default_factory=dict)
+    burst: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, Account]:
@@ -107,6 +118,11 @@ class BudgetSite:
     def groups(self) -> dict[str, NodeGroup]:
         """Every node group by name."""
         return {group.name: group for group in self.node_groups}
+
+    @cached_property
+    def departments(self) -> tuple[Account, ...]:
+        """Accounts directly below the site."""
+        return self.children(SITE_ACCOUNT)
 
     def children(self, name: str) -> tuple[Account, ...]:
         """The accounts directly below one."""

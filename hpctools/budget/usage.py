@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
 from hpctools.budget.tree import BudgetSite, NodeGroup
 from hpctools.slurm.accounting import JobRecord, expand
 
 NANO = 10**9
+
+Job = TypeVar("Job")
 
 Place = tuple[str, date]
 """A node group on a day."""
@@ -42,13 +45,13 @@ Usage = dict[Place, dict[JobKey, int]]
 
 
 @dataclass(frozen=True)
-class _Hold:
+class Hold(Generic[Job]):
     """A share of one node, held by one job from `start` to `end` (Unix seconds)."""
 
     start: int
     end: int
     share: int
-    job: JobKey
+    job: Job
 
 
 def measure(jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: int) -> Usage:
@@ -66,20 +69,20 @@ def measure(jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: in
         only what is above zero; nodes that no compute group has are left out.
     """
     window = day_start(month.start), min(day_start(month.end), as_of)
-    by_node: defaultdict[str, list[_Hold]] = defaultdict(list)
+    by_node: defaultdict[str, list[Hold[JobKey]]] = defaultdict(list)
     for job in jobs:
         for node, hold in _holds(job, site, window):
             by_node[node].append(hold)
     usage: Usage = {}
     for node, holds in by_node.items():
         group = site.group_of_node[node].name
-        for day, job_key, amount in _sweep(holds):
+        for day, job_key, amount in sweep(holds):
             cell = usage.setdefault((group, day), {})
             cell[job_key] = cell.get(job_key, 0) + amount
     return usage
 
 
-def _holds(job: JobRecord, site: BudgetSite, window: tuple[int, int]) -> Iterator[tuple[str, _Hold]]:
+def _holds(job: JobRecord, site: BudgetSite, window: tuple[int, int]) -> Iterator[tuple[str, Hold[JobKey]]]:
     if job.start is None:
         return
     start = max(job.start, window[0])
@@ -89,26 +92,26 @@ def _holds(job: JobRecord, site: BudgetSite, window: tuple[int, int]) -> Iterato
     key = JobKey(job.cluster, job.dbindex, job.job_id, job.account, job.user, running=job.end is None)
     nodes = expand(job.nodes)
     groups = [site.group_of_node.get(node) for node in nodes]
-    for node, group, share in zip(nodes, groups, _shares(job, groups), strict=True):
+    for node, group, share in zip(nodes, groups, shares(job, groups), strict=True):
         if group is not None and group.role == "compute" and share:
-            yield node, _Hold(start, end, share, key)
+            yield node, Hold(start, end, share, key)
 
 
-def _shares(job: JobRecord, groups: Sequence[NodeGroup | None]) -> list[int]:
+def shares(job: JobRecord, groups: Sequence[NodeGroup | None]) -> list[int]:
     """A job's share (of NANO) of each of its nodes.
 
     sacct tells what a job got in all, not on which node: it is taken as spread evenly, or, where that would
     not fit on one of the nodes, in proportion to the nodes' sizes.
     """
-    shares = [0] * len(groups)
+    result = [0] * len(groups)
     for got, sizes in (
         (job.cpus, [group.cpus if group else 0 for group in groups]),
         (job.memory_mb, [group.memory_mb if group else 0 for group in groups]),
         (job.gpus, [group.gpus if group else 0 for group in groups]),
         (job.shards, [group.shards if group else 0 for group in groups]),
     ):
-        shares = [max(pair) for pair in zip(shares, _spread(got, sizes), strict=True)]
-    return shares
+        result = [max(pair) for pair in zip(result, _spread(got, sizes), strict=True)]
+    return result
 
 
 def _spread(got: int, sizes: Sequence[int]) -> list[int]:
@@ -121,11 +124,11 @@ def _spread(got: int, sizes: Sequence[int]) -> list[int]:
     return [proportional if size else 0 for size in sizes]
 
 
-def _sweep(holds: Sequence[_Hold]) -> Iterator[tuple[date, JobKey, int]]:
+def sweep(holds: Sequence[Hold[Job]]) -> Iterator[tuple[date, Job, int]]:
     """Use of one node, piece by piece between the moments at which its set of jobs or the day changes."""
-    starts = sorted(holds, key=lambda hold: (hold.start, hold.job))
+    starts = sorted(holds, key=lambda hold: hold.start)
     moments = sorted({t for hold in holds for t in (hold.start, hold.end)} | _midnights(holds))
-    active: list[_Hold] = []
+    active: list[Hold[Job]] = []
     position = 0
     for begin, end in pairwise(moments):
         while position < len(starts) and starts[position].start <= begin:
@@ -137,7 +140,7 @@ def _sweep(holds: Sequence[_Hold]) -> Iterator[tuple[date, JobKey, int]]:
             yield day_of(begin), hold.job, hold.share * NANO * (end - begin) // full
 
 
-def _midnights(holds: Sequence[_Hold]) -> set[int]:
+def _midnights(holds: Sequence[Hold[Job]]) -> set[int]:
     first = min(hold.start for hold in holds)
     last = max(hold.end for hold in holds)
     return set(range(first - first % DAY_SECONDS + DAY_SECONDS, last, DAY_SECONDS))

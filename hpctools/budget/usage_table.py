@@ -1,6 +1,7 @@
 """What jobs used of their nodes on one day, in columns: the same figures as `usage.measure`, for many jobs.
 
-Needs the `api` extra. Whole nano-node-seconds throughout, so that neither the order of jobs nor the way of summing matters.
+Needs the `api` extra. Whole nano-node-seconds throughout, so that neither the order of jobs nor the way of
+summing matters.
 """
 
 from __future__ import annotations

@@ -84,10 +84,19 @@ class JobRecord:
     reservation: str
 
 
-def read_jobs(
+@dataclass(frozen=True)
+class Window:
+    """What sacct answered about some UTC days; `end` is exclusive."""
+
+    first: date
+    end: date
+    text: str
+
+
+def read_windows(
     first: date, end: date, *, sacct: Path | str = "sacct", timeout: float = 300.0
-) -> Iterator[JobRecord]:
-    """Every job that was known in a span of days, each once, a window at a time.
+) -> Iterator[Window]:
+    """What sacct says of a span of days, a window at a time; a job is in each window that it ran in.
 
     One query runs at a time, because slurmdbd fails on results over 3 GiB and concurrent large queries have
     brought databases down. The first covers a day; the next twice as many as long as answers stay small,
@@ -102,18 +111,31 @@ def read_jobs(
     Raises:
         UnreachableError: slurmdbd does not answer.
         CommandError: sacct failed otherwise.
-        BudgetError: its output is not what was asked for.
     """
-    seen: set[tuple[str, int]] = set()
     day, days = first, 1
     while day < end:
         after = min(day + timedelta(days=days), end)
-        records = parse(_query(day, after, sacct, timeout))
-        for record in records:
+        text = _query(day, after, sacct, timeout)
+        yield Window(day, after, text)
+        day, days = after, min(2 * days, LONGEST_WINDOW) if text.count("\n") <= FEW_JOBS else 1
+
+
+def read_jobs(
+    first: date, end: date, *, sacct: Path | str = "sacct", timeout: float = 300.0
+) -> Iterator[JobRecord]:
+    """Every job that was known in a span of days, each once; asks as `read_windows` does.
+
+    Raises:
+        UnreachableError: slurmdbd does not answer.
+        CommandError: sacct failed otherwise.
+        BudgetError: its output is not what was asked for.
+    """
+    seen: set[tuple[str, int]] = set()
+    for window in read_windows(first, end, sacct=sacct, timeout=timeout):
+        for record in parse(window.text):
             if (record.cluster, record.dbindex) not in seen:
                 seen.add((record.cluster, record.dbindex))
                 yield record
-        day, days = after, min(2 * days, LONGEST_WINDOW) if len(records) <= FEW_JOBS else 1
 
 
 def read_ids(
