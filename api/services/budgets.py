@@ -1,0 +1,275 @@
+"""Budgets as they were set: by the site file, and by people over it. The newest word counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from api.auth.principal import Principal
+from api.db.budget_models import BudgetApproval, BudgetVersion
+from api.db.engine import reading, writing
+from api.services import audit
+from hpctools.budget.allowance import Approval, Spec, Version, check_split, period_of
+from hpctools.budget.from_site import monthly
+from hpctools.budget.month import day_of
+from hpctools.budget.spec_words import parse_spec, spell_spec
+from hpctools.budget.tree import Account, BudgetSite
+from hpctools.errors import BudgetError
+
+BEGINNING = date(2000, 1, 1)
+"""From when a site file's first budget counts: as long as there is a bill."""
+SITE_FILE = "the site file"
+
+
+@dataclass(frozen=True)
+class Stored(Version):
+    """A budget from some day on, and where it comes from.
+
+    Attributes:
+        id: None for what the site file says and nobody has recorded yet.
+        from_site: the site file said so.
+        made_at: Unix seconds; None with `id`.
+    """
+
+    id: int | None = None
+    from_site: bool = False
+    made_at: int | None = None
+    made_by: str = SITE_FILE
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Who changes something, when and why.
+
+    Attributes:
+        principal: who asks.
+        at: Unix seconds.
+    """
+
+    principal: Principal | str
+    at: int
+    why: str = ""
+
+    @property
+    def by(self) -> str:
+        """Their name."""
+        return self.principal if isinstance(self.principal, str) else self.principal.name
+
+    @property
+    def today(self) -> date:
+        """The UTC day."""
+        return day_of(self.at)
+
+
+def versions(session: Session, account: Account, today: date) -> list[Stored]:
+    """All budgets that an account had and has, by the day from which they count.
+
+    What the site file says now and did not say before comes last: it counts from today, or from the
+    beginning if it is the first.
+    """
+    query = select(BudgetVersion).where(BudgetVersion.account == account.name).order_by(BudgetVersion.id)
+    rows = [_stored(row) for row in session.scalars(query)]
+    said = [row.spec for row in rows if row.from_site]
+    if account.spec is not None and said[-1:] != [account.spec]:
+        rows.append(Stored(today if rows else BEGINNING, account.spec, from_site=True))
+    if account.spec is None and rows and rows[-1].from_site:
+        return []
+    return sorted(rows, key=lambda row: row.effective)
+
+
+def approvals(session: Session, account: str) -> list[Approval]:
+    """What was granted beyond an account's budget, ever."""
+    query = select(BudgetApproval).where(BudgetApproval.account == account).order_by(BudgetApproval.id)
+    return [Approval(row.granted, row.amount, row.until) for row in session.scalars(query)]
+
+
+def in_effect(known: Sequence[Stored], day: date) -> Stored | None:
+    """The budget of the period that a day lies in."""
+    counting = [row for row in known if row.effective <= day]
+    if not counting:
+        return None
+    period = period_of(counting[-1].spec.calendar, day)
+    later = [row for row in known if period is not None and row.effective < period.end]
+    return (later or counting)[-1]
+
+
+def record_site(session: Session, site: BudgetSite, at: int) -> None:
+    """Keep what the site file says and did not say before, so that alerts can refer to it."""
+    for account in site.accounts:
+        for row in versions(session, account, day_of(at)):
+            if row.id is None:
+                _insert(session, account.name, row, Change(SITE_FILE, at, "the site file says so"))
+
+
+def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
+    """The site with the budgets of now instead of the site file's."""
+    with reading(engine) as session:
+        changed = set(session.scalars(select(BudgetVersion.account).where(~BudgetVersion.from_site)))
+        accounts = tuple(
+            _with_budget(session, account, today) if account.name in changed else account
+            for account in site.accounts
+        )
+    return replace(site, accounts=accounts) if changed else site
+
+
+def set_budget(
+    engine: Engine, site: BudgetSite, account: Account, spec: Spec, effective: date, change: Change
+) -> Stored:
+    """Give an account another budget.
+
+    Raises:
+        BudgetError: it is in another currency than the bill, begins in a period that is over, or is more than
+            the account above has to give, or less than those below were given.
+    """
+    with writing(engine) as session:
+        record_site(session, site, change.at)
+        return _set(session, site, account, spec, effective, change)
+
+
+def split(
+    engine: Engine, site: BudgetSite, account: Account, parts: Mapping[str, Decimal], change: Change
+) -> list[Stored]:
+    """Give parts of an account's budget to those directly below it, all at once.
+
+    Those that are not named keep theirs; a part that had no budget gets one for the same periods.
+
+    Raises:
+        BudgetError: the account has no budget, a name is none of those below it, or the parts do not fit.
+    """
+    children = {child.name: child for child in site.children(account.name)}
+    strange = sorted(parts.keys() - children.keys())
+    if strange:
+        raise BudgetError(
+            f"{', '.join(strange)} is not directly below {account.name}",
+            f"there are: {', '.join(children) or 'none'}",
+        )
+    with writing(engine) as session:
+        record_site(session, site, change.at)
+        above = in_effect(versions(session, account, change.today), change.today)
+        if above is None:
+            raise BudgetError(f"{account.name} has no budget to split", "set one first")
+        specs = {
+            name: _part(session, children[name], above.spec, amount, change.today)
+            for name, amount in parts.items()
+        }
+        _check_parts(session, site, account, above.spec, specs, change.today)
+        return [
+            _append(session, children[name], spec, _first_day(spec, change.today), change)
+            for name, spec in specs.items()
+        ]
+
+
+def approve(engine: Engine, account: Account, amount: Decimal, until: date, change: Change) -> Approval:
+    """Grant an account more than its budget, until a day (exclusive).
+
+    Raises:
+        BudgetError: it is nothing, or over already.
+    """
+    if amount <= 0:
+        raise BudgetError("an approval of nothing", "give an amount above zero")
+    if until <= change.today:
+        raise BudgetError(f"{until} is over", "give a day after today (UTC), on which the approval ends")
+    row = BudgetApproval(
+        account=account.name,
+        granted=change.today,
+        amount=amount,
+        until=until,
+        made_at=change.at,
+        made_by=change.by,
+        why=change.why,
+    )
+    after = {"amount": f"{amount:f}", "until": until.isoformat(), "why": change.why}
+    with writing(engine) as session:
+        session.add(row)
+        audit.record(session, change.principal, "budget.approve", account.name, None, after, at=change.at)
+    return Approval(change.today, amount, until)
+
+
+def _stored(row: BudgetVersion) -> Stored:
+    spec = parse_spec(json.loads(row.spec))
+    return Stored(row.effective, spec, row.id, row.from_site, row.made_at, row.made_by, row.why)
+
+
+def _with_budget(session: Session, account: Account, today: date) -> Account:
+    found = in_effect(versions(session, account, today), today)
+    spec = found.spec if found else None
+    return replace(account, spec=spec, budget=monthly(spec))
+
+
+def _set(
+    session: Session, site: BudgetSite, account: Account, spec: Spec, effective: date, change: Change
+) -> Stored:
+    if spec.currency != site.currency:
+        raise BudgetError(
+            f"the budget is in {spec.currency} and the site's bill in {site.currency}",
+            f"give it in {site.currency}",
+        )
+    if effective < _first_day(spec, change.today):
+        raise BudgetError(
+            f"{effective} lies in a period that is over, whose budget stays as it was",
+            f"give {_first_day(spec, change.today)} or later",
+        )
+    if account.parent is not None and account.parent in site.by_name:
+        parent = site.by_name[account.parent]
+        above = in_effect(versions(session, parent, effective), effective)
+        _check_parts(session, site, parent, above.spec if above else None, {account.name: spec}, effective)
+    _check_parts(session, site, account, spec, {}, effective)
+    return _append(session, account, spec, effective, change)
+
+
+def _first_day(spec: Spec, today: date) -> date:
+    period = period_of(spec.calendar, today)
+    return period.first if period else today
+
+
+def _part(session: Session, child: Account, above: Spec, amount: Decimal, today: date) -> Spec:
+    found = in_effect(versions(session, child, today), today)
+    alike = found is not None and found.spec.calendar == above.calendar
+    base = found.spec if found is not None and alike else Spec(amount, above.currency, above.calendar)
+    alerts = base.alert_at or above.alert_at
+    return replace(base, amount=amount, alert_at=alerts)
+
+
+def _check_parts(
+    session: Session,
+    site: BudgetSite,
+    parent: Account,
+    above: Spec | None,
+    changed: Mapping[str, Spec],
+    day: date,
+) -> None:
+    """Whether the budgets below an account fit into its own; those of one-off grants are beside it."""
+    rest: Iterable[Account] = (each for each in site.children(parent.name) if each.name not in changed)
+    others = (in_effect(versions(session, each, day), day) for each in rest)
+    check_split(above, [*changed.values(), *(row.spec for row in others if row)], parent.name)
+
+
+def _append(session: Session, account: Account, spec: Spec, effective: date, change: Change) -> Stored:
+    known = in_effect(versions(session, account, change.today), effective)
+    row = _insert(session, account.name, Stored(effective, spec), change)
+    after = {**spell_spec(spec), "effective": effective.isoformat(), "why": change.why}
+    before = spell_spec(known.spec) if known else None
+    audit.record(session, change.principal, "budget.set", account.name, before, after, at=change.at)
+    return row
+
+
+def _insert(session: Session, account: str, version: Stored, change: Change) -> Stored:
+    row = BudgetVersion(
+        account=account,
+        effective=version.effective,
+        spec=json.dumps(spell_spec(version.spec), sort_keys=True),
+        from_site=version.from_site,
+        made_at=change.at,
+        made_by=change.by,
+        why=change.why,
+    )
+    session.add(row)
+    session.flush()
+    return _stored(row)

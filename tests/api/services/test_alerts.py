@@ -1,0 +1,104 @@
+"""Alerts are told once each, whoever looks how often; a changed budget tells anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from api.services.alerts import Alert, listed, raise_alerts
+from api.services.budgets import Change, approve, set_budget
+from hpctools.budget.allowance import Notify, Spec
+from hpctools.budget.money import to_places
+from hpctools.budget.tree import BudgetSite
+
+FIRST = date(2026, 11, 1)
+
+
+def only(site: BudgetSite, name: str, spec: Spec) -> BudgetSite:
+    """The site with one budget."""
+    accounts = tuple(replace(each, spec=spec if each.name == name else None) for each in site.accounts)
+    return replace(site, accounts=accounts)
+
+
+@pytest.fixture
+def small(site: BudgetSite, reconcile_november: Callable[..., Any]) -> BudgetSite:
+    """A department that has spent more than three quarters of its budget of 1,000."""
+    reconcile_november()
+    notify = Notify(("head@uni.example", "dean@uni.example"), "", "https://chat.example/hook")
+    return only(site, "nlp", Spec(Decimal(1000), "USD", alert_at=(50, 75), notify=notify))
+
+
+def kinds(alerts: list[Alert]) -> list[tuple[str, int]]:
+    return [(each.kind, each.threshold) for each in alerts]
+
+
+def test_each_threshold_is_told_once(engine: Engine, small: BudgetSite, now: int) -> None:
+    assert raise_alerts(engine, small, now) == 2
+    assert raise_alerts(engine, small, now + 60) == 0
+    found = listed(engine, {"nlp"})
+    assert kinds(found) == [("spent", 75), ("spent", 50)]
+    assert found[0].deliveries == (
+        ("mail", "head@uni.example", "waiting"),
+        ("mail", "dean@uni.example", "waiting"),
+        ("webhook", "https://chat.example/hook", "waiting"),
+    )
+    assert (found[0].period_first, found[0].allowed, found[0].currency) == (FIRST, Decimal(1000), "USD")
+    assert found[0].reached >= 750
+
+
+def test_several_services_at_once_tell_it_once(engine: Engine, small: BudgetSite, now: int) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        raised = [pool.submit(raise_alerts, engine, small, now) for _ in range(4)]
+        assert sorted(each.result(60) for each in raised) == [0, 0, 0, 2]
+    assert len(listed(engine, None)) == 2
+
+
+def test_a_changed_budget_tells_anew_and_an_approval_does_not(
+    engine: Engine, small: BudgetSite, now: int
+) -> None:
+    raise_alerts(engine, small, now)
+    nlp, change = small.by_name["nlp"], Change("operator:root", now, "more")
+    assert nlp.spec is not None
+    approve(engine, nlp, Decimal(1), date(2026, 12, 1), change)
+    assert raise_alerts(engine, small, now) == 0
+    set_budget(engine, small, nlp, replace(nlp.spec, amount=Decimal(1001)), FIRST, change)
+    assert raise_alerts(engine, small, now) == 2
+    assert len(listed(engine, None)) == 4
+
+
+def test_what_is_expected_is_told_before_it_is_spent(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    spent = sum_of(engine, site, now)
+    spec = Spec(to_places(spent + 1), "USD", alert_at=(100,), alert_on_forecast=(100, 1000))
+    assert raise_alerts(engine, only(site, "nlp", spec), now) == 1
+    assert kinds(listed(engine, None)) == [("forecast", 100)]
+
+
+def sum_of(engine: Engine, site: BudgetSite, now: int) -> Decimal:
+    from api.services.spending import read_outlook
+
+    found = read_outlook(engine, site, site.by_name["nlp"], now)
+    assert found is not None
+    return found.billed
+
+
+def test_nothing_spent_reaches_nothing(engine: Engine, site: BudgetSite, now: int) -> None:
+    assert raise_alerts(engine, site, now) == 0
+    assert listed(engine, None) == []
+
+
+def test_others_alerts_are_not_listed(engine: Engine, small: BudgetSite, now: int) -> None:
+    raise_alerts(engine, small, now)
+    assert listed(engine, {"cv"}) == []
+    newest = listed(engine, {"nlp"}, limit=1)
+    assert kinds(newest) == [("spent", 75)]
+    assert kinds(listed(engine, {"nlp"}, before=newest[0].id)) == [("spent", 50)]
