@@ -109,7 +109,7 @@ class Hearing:
         """
         if agent.leaving:
             return
-        agent.leaving, agent.reason = True, reason
+        agent.leaving, agent.reason, agent.told = True, reason, now
         run = self._run
         if agent.is_baseline and reason == "departed":
             run.loses_baseline(agent.job_id)

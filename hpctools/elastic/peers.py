@@ -23,6 +23,7 @@ class Agent:
         running: names of its workers' processes.
         restarts: of its workers, after they had ended badly, without a long time between them.
         reason: why it will have gone, when it goes.
+        told: when it was known that its node is wanted or given up.
     """
 
     writer: asyncio.StreamWriter
@@ -37,6 +38,7 @@ class Agent:
     restarts: int = 0
     last_restart: float = 0.0
     reason: str = "lost"
+    told: float | None = None
 
 
 @dataclass

@@ -97,6 +97,7 @@ def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], 
     assert sorted(event.detail["job_id"] for event in run.events("preempted_by")) == preempted
     assert all(event.detail["preempted_by"] == by for event in run.events("preempted_by"))
     assert [event.detail["reason"] for event in run.events("left")] == ["preempted"] * 2
+    assert all(0 < event.detail["seconds"] <= run.spec.grace_seconds for event in run.events("left"))
     resizes = run.events("resize")
     assert (resizes[0].detail["from"], resizes[-1].detail["to"]) == (2, 6)
     assert not any(event.detail["recovered"] for event in resizes)
