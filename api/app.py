@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 
 from api import openapi, problems
+from api.auth.identify import Context, identify_request
+from api.auth.provider import Provider
 from api.db.engine import connect
-from api.deps import Context
 from api.edge import Edge
-from api.routers import accounts, health, pages, session
+from api.etags import Conditional
+from api.idempotency import Idempotency
+from api.limits import Limits
+from api.metrics import Metrics
+from api.routers import accounts, audit, health, pages, reconciliations, session, tokens
+from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
+from api.services.site_work import SiteWork
 from api.settings import Settings
+
+if TYPE_CHECKING:
+    from api.auth.oidc import Oidc
+
+_STOP_SECONDS = 5.0
 
 _DESCRIPTION = (
     "What departments and labs spent on the cluster: the cloud bill joined to Slurm's jobs. "
@@ -28,14 +43,47 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
         clock: Unix seconds now.
     """
     app = FastAPI(
-        title="hpctools budgets", version="1", description=_DESCRIPTION, docs_url=None, redoc_url=None
+        title="hpctools budgets",
+        version="1",
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_alive,
     )
-    app.state.context = Context(
-        connect(settings.database_url), SiteFile(settings.site, settings.metric), clock
+    engine, site_file = connect(settings.database_url), SiteFile(settings.site, settings.metric)
+    provider = settings.provider()
+    app.state.context = Context(engine, site_file, clock, _oidc(provider) if provider else None)
+    app.state.settings = settings
+    app.state.metrics = Metrics()
+    app.state.scheduler = Scheduler(
+        engine, SiteWork(settings, site_file, engine), settings.metric, settings.reconcile_every, clock
     )
     problems.install(app)
-    app.add_middleware(Edge)
-    for module in (accounts, health, session, pages):
+    _stand_in_front(app, settings)
+    for module in (accounts, reconciliations, audit, tokens, health, session, pages):
         app.include_router(module.router)
     openapi.install(app)
     return app
+
+
+@asynccontextmanager
+async def _alive(app: FastAPI) -> AsyncIterator[None]:
+    """While the service is served."""
+    app.state.scheduler.start()
+    yield
+    await run_in_threadpool(app.state.scheduler.stop, _STOP_SECONDS)
+    app.state.context.engine.dispose()
+
+
+def _stand_in_front(app: FastAPI, settings: Settings) -> None:
+    """What every request passes; the last one that is added is the first."""
+    app.add_middleware(Idempotency, identify=identify_request, never=frozenset({"/v1/tokens"}))
+    app.add_middleware(Conditional)
+    app.add_middleware(Limits, most_bytes=settings.most_request_bytes, seconds=settings.answer_seconds)
+    app.add_middleware(Edge, metrics=app.state.metrics)
+
+
+def _oidc(provider: Provider) -> Oidc:
+    from api.auth.oidc import Oidc
+
+    return Oidc(provider)

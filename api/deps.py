@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from sqlalchemy import Engine
 
+from api.auth.identify import Context, identify
 from api.auth.principal import Principal, Scope
 from api.problems import ProblemError, forbidden, not_found, unauthorized
-from api.services.site_file import SiteFile
-from api.services.tokens import verify
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import Account, BudgetSite
 from hpctools.errors import BudgetError
@@ -22,19 +19,6 @@ from hpctools.errors import BudgetError
 COOKIE = "hpctools_token"
 
 _bearer = HTTPBearer(auto_error=False, description="A token made with `hpctools-api token create`.")
-
-
-@dataclass(frozen=True)
-class Context:
-    """What the application was started with.
-
-    Attributes:
-        clock: Unix seconds now.
-    """
-
-    engine: Engine
-    site_file: SiteFile
-    clock: Callable[[], int]
 
 
 def get_context(request: Request) -> Context:
@@ -50,12 +34,12 @@ def get_bearer(
     context: Ctx, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
     """Who asks, by `Authorization: Bearer`. The cookie does not count here: /v1 needs no CSRF protection."""
-    return _known(context, credentials.credentials if credentials else "")
+    return known(context, credentials.credentials if credentials else "")
 
 
 def get_visitor(context: Ctx, request: Request) -> Principal:
     """Who asks, by the cookie of a browser."""
-    return _known(context, request.cookies.get(COOKIE, ""))
+    return known(context, request.cookies.get(COOKIE, ""))
 
 
 def get_site(context: Ctx) -> BudgetSite:
@@ -158,8 +142,13 @@ def _month(text: str) -> Month:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{error}.", errors=(field,)) from None
 
 
-def _known(context: Context, secret: str) -> Principal:
-    principal = verify(context.engine, secret, context.clock())
+def known(context: Context, secret: str) -> Principal:
+    """Who a secret belongs to.
+
+    Raises:
+        ProblemError: 401, nobody.
+    """
+    principal = identify(context, secret)
     if principal is None:
         raise unauthorized()
     return principal

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from api.edge import HEADERS
+from api.headers import HEADERS, ID, SCOPE_ID
 from api.pages.render import render
 from hpctools.errors import HpctoolsError, UnreachableError
 
@@ -75,13 +75,14 @@ def install(app: FastAPI) -> None:
 
 async def _on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)  # noqa: S101 - the handler's registration says so
-    return _answer(request, error)
+    return respond(request, error)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     status = HTTPStatus(error.status_code)
-    return _answer(request, ProblemError(status, f"{status.description}.", headers=error.headers))
+    said = error.detail if error.detail != status.phrase else f"{status.description or status.phrase}."
+    return respond(request, ProblemError(status, said, headers=error.headers))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
@@ -91,29 +92,37 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         for found in error.errors()
     )
     detail = "; ".join(f"{field['field']}: {field['message']}" for field in fields)
-    return _answer(request, ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields))
+    return respond(request, ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=fields))
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HpctoolsError)  # noqa: S101
+    return failure(request, error)
+
+
+def failure(request: Request, error: HpctoolsError) -> Response:
     """Something behind us failed: the reason goes to the log, it may tell paths and hosts."""
     _log.error("%s %s: %s", request.method, request.url.path, error)
     if isinstance(error, UnreachableError):
         away = "Something that the service needs does not answer. Try again later."
-        return _answer(request, ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, away))
+        return respond(request, ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, away))
     broken = "The service cannot answer. Its log tells the operator why."
-    return _answer(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
+    return respond(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     # The server logs the traceback itself.
     _log.error("%s %s failed: %r", request.method, request.url.path, error)
     broken = "The service met an error of its own. Its log tells the operator more."
-    return _answer(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
+    return respond(request, ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, broken))
 
 
-def _answer(request: Request, problem: ProblemError) -> Response:
+def respond(request: Request, problem: ProblemError) -> Response:
+    """A problem as an answer: details for programs, a page for people."""
     # The answer to a bug goes past Edge, outside of which Starlette catches it.
     headers = HEADERS | problem.headers
+    if SCOPE_ID in request.scope:
+        headers[ID] = request.scope[SCOPE_ID]
     if not _wants_page(request):
         return JSONResponse(_body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=headers)
     if problem.status == HTTPStatus.UNAUTHORIZED:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from api.auth.provider import Provider, check_role
+from api.logs import Format
 from hpctools.errors import UsageError
 
 Metric = Literal["NetAmortizedCost", "AmortizedCost", "NetUnblendedCost", "UnblendedCost", "BlendedCost"]
@@ -35,6 +37,56 @@ class Settings(BaseSettings):
     """Read the whole AWS account's bill, or only what carries the site's cluster tag."""
     migrate: bool = True
     """Bring the database's tables up to date when the service starts."""
+    reconcile_every: int = Field(default=3600, ge=0, le=7 * 86400)
+    """Seconds between two reconciliations that the service begins by itself; 0 for none."""
+    most_request_bytes: int = Field(default=1_000_000, ge=1000)
+    """The largest request."""
+    answer_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    """The longest that an answer may take to begin."""
+    metrics: Literal["token", "loopback"] = "token"
+    """Who may read /metrics: whoever has a token of the whole site, or besides them this machine itself."""
+    log_format: Format = "json"
+    """`json` for one object a line, or `text`."""
+    root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
+    """The path under which a proxy shows the service, for example /budgets; the proxy takes it off."""
+    trusted_proxies: str = "127.0.0.1,::1"
+    """Addresses, or networks, of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    oidc_issuer: str | None = None
+    """URL of an OpenID provider whose tokens are taken; see docs/budget-api.md."""
+    oidc_audience: str | None = None
+    """Our name there; tokens for others are refused."""
+    oidc_username_claim: str = ""
+    """The claim with the Unix account, one that people cannot change; empty: only groups count."""
+    oidc_groups_claim: str = "groups"
+    """The claim with the groups of a person."""
+    oidc_groups: dict[str, str] = Field(default_factory=dict)
+    """JSON: what a group opens: `admin`, `head:ACCOUNT` or `member:ACCOUNT`."""
+    oidc_leeway: int = Field(default=60, ge=0, le=300)
+    """Seconds that the provider's clock may differ."""
+
+    @model_validator(mode="after")
+    def _oidc(self) -> Settings:
+        if (self.oidc_issuer is None) != (self.oidc_audience is None):
+            raise ValueError("HPCTOOLS_API_OIDC_ISSUER and HPCTOOLS_API_OIDC_AUDIENCE belong together")
+        wrong = [role for role in self.oidc_groups.values() if not check_role(role)]
+        if wrong:
+            raise ValueError(
+                f"HPCTOOLS_API_OIDC_GROUPS: {wrong[0]!r} is none of admin, head:ACCOUNT and member:ACCOUNT"
+            )
+        return self
+
+    def provider(self) -> Provider | None:
+        """The OpenID provider, if there is one."""
+        if self.oidc_issuer is None or self.oidc_audience is None:
+            return None
+        return Provider(
+            self.oidc_issuer,
+            self.oidc_audience,
+            self.oidc_username_claim,
+            self.oidc_groups_claim,
+            self.oidc_groups,
+            self.oidc_leeway,
+        )
 
 
 def read_settings() -> Settings:
@@ -47,6 +99,8 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise UsageError(str(first["ctx"]["error"]), "change the variable and start again") from None
         name = "_".join(str(part) for part in first["loc"]).upper()
         raise UsageError(
             f"HPCTOOLS_API_{name}={first['input']!r} cannot be used: {first['msg']}",

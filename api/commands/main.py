@@ -12,6 +12,7 @@ from api.commands.store import open_store
 from api.commands.tokens import token
 from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
+from api.logs import configure
 from api.settings import read_settings
 from hpctools.budget.month import Month, day_of, day_start
 from hpctools.errors import BudgetError, HpctoolsError, UsageError
@@ -51,14 +52,19 @@ def serve(host: str, port: int) -> None:
     from api.app import create_app
 
     settings = read_settings()
+    configure(settings.log_format)
     with open_store(settings):
         pass
     uvicorn.run(
         create_app(settings),
         host=host,
         port=port,
-        log_level="info",
+        log_config=None,
+        access_log=False,
         server_header=False,
+        root_path=settings.root_path,
+        proxy_headers=True,
+        forwarded_allow_ips=settings.trusted_proxies,
         # A client that never ends its request does not keep the service from ending.
         timeout_graceful_shutdown=10,
     )
@@ -80,10 +86,9 @@ def migrate() -> None:
 @click.option("--month", help="YYYY-MM; the present month when left out.")
 def reconcile(month: str | None) -> None:
     """Read the bill and the jobs of a month and post what changed."""
-    from api.services.cost_explorer import CostExplorer
-    from api.services.reconcile import Sacct
-    from api.services.reconcile import reconcile as carry_out
+    from api.services.scheduler import by_hand
     from api.services.site_file import SiteFile
+    from api.services.site_work import SiteWork
 
     settings = read_settings()
     now = int(time.time())
@@ -91,12 +96,9 @@ def reconcile(month: str | None) -> None:
     if day_start(chosen.start) > now:
         raise UsageError(f"{chosen} has not begun", "give the present month or one before it")
     site_file = SiteFile(settings.site, settings.metric)
-    site = site_file.current()
-    cluster = site_file.cluster_tag() if settings.bill_scope == "cluster" else None
-    bills = CostExplorer(site.metric, site.tag_key, cluster)
-    jobs = Sacct(settings.sacct, settings.sacct_timeout)
+    site_file.current()
     with open_store(settings) as engine:
-        outcome = carry_out(engine, site, chosen, bills, jobs, now)
+        outcome = by_hand(engine, chosen, SiteWork(settings, site_file, engine), now)
     click.echo(
         f"{outcome.month}: new or changed: {outcome.bill_days} bill days, {outcome.jobs} jobs, "
         f"{outcome.entries} ledger entries"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel
 
+from api.auth.identify import bearer
 from api.db.migrate import HEAD, current
-from api.deps import Ctx
+from api.deps import Ctx, known
+from api.problems import forbidden
 from api.routers import problems
+from hpctools.budget.tree import SITE_ACCOUNT
 from hpctools.errors import UnreachableError
 
 router = APIRouter(tags=["health"])
@@ -21,9 +26,40 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+@router.get("/livez")
+def livez() -> Health:
+    """Answers 200 while the process answers at all. Needs no token."""
+    return Health()
+
+
 @router.get("/healthz", responses=problems(503))
 def healthz(context: Ctx) -> Health:
     """Answers 200 when the database answers and its tables are up to date. Needs no token."""
     if current(context.engine) != HEAD:
         raise UnreachableError("the database's tables are not up to date", "run `hpctools-api migrate`")
     return Health()
+
+
+@router.get("/readyz", responses=problems(500, 503))
+def readyz(context: Ctx) -> Health:
+    """As /healthz, and the site file can be read. Needs no token."""
+    context.site_file.current()
+    return healthz(context)
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=problems(401, 403, 500))
+def metrics(request: Request, context: Ctx) -> PlainTextResponse:
+    """Figures for Prometheus. Needs a token of the whole site, or to come from here if that is set."""
+    settings = request.app.state.settings
+    if not (settings.metrics == "loopback" and _is_local(request)):
+        principal = known(context, bearer(request))
+        if not principal.may_see(context.site_file.current(), SITE_ACCOUNT):
+            raise forbidden("read on the whole site")
+    text = request.app.state.metrics.text(context.engine, settings.metric, context.clock())
+    return PlainTextResponse(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _is_local(request: Request) -> bool:
+    """Whether a request comes from this machine, and from no proxy on it."""
+    forwarded = any(name in request.headers for name in ("x-forwarded-for", "forwarded", "via"))
+    return not forwarded and request.client is not None and request.client.host in ("127.0.0.1", "::1")

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from api.deps import COOKIE, Ctx
 from api.pages.render import render
 from api.problems import ProblemError
-from api.services.tokens import verify
+from api.services import tokens
 
 router = APIRouter(include_in_schema=False)
 
@@ -49,7 +49,7 @@ def show_login() -> HTMLResponse:
 def login(request: Request, context: Ctx, token: Annotated[str, Form(max_length=256)] = "") -> Response:
     """Sign in."""
     secret = token.strip()
-    if verify(context.engine, secret, context.clock()) is None:
+    if tokens.verify(context.engine, secret, context.clock()) is None:
         return HTMLResponse(render("login.html", failed=True), HTTPStatus.UNAUTHORIZED)
     answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
     answer.set_cookie(

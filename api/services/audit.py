@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.auth.principal import Principal
 from api.db.access_models import AuditEntry
+from api.paging import Page, select_page
 
 GENESIS = "0" * 64
 """What the first entry follows."""
@@ -24,6 +25,15 @@ class Broken:
 
     id: int
     reason: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which entries are asked for; None for any."""
+
+    principal: str | None = None
+    action: str | None = None
+    subject: str | None = None
 
 
 def record(
@@ -84,6 +94,15 @@ def head(session: Session) -> str:
     """The digest of the last entry, to be noted where the database's owner cannot change it."""
     last = session.scalar(select(AuditEntry.digest).order_by(AuditEntry.id.desc()).limit(1))
     return last or GENESIS
+
+
+def listed(session: Session, page: Page, wanted: Wanted) -> tuple[list[AuditEntry], str | None]:
+    """Entries, the newest first, and the cursor of the next page."""
+    filters = {name: value for name, value in vars(wanted).items() if value is not None}
+    query = select(AuditEntry).filter_by(**filters)
+    listing = f"audit {sorted(filters.items())}"
+    query = select_page(query, page, listing, [AuditEntry.id], [int], descending=True)
+    return page.next(listing, session.scalars(query).all(), lambda entry: (entry.id,))
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
+from api.auth.people import People
 from hpctools.budget.cost_explorer import ClusterTag
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import BudgetSite
@@ -26,6 +27,7 @@ class SiteFile:
         self._stamp: tuple[int, int] | None = None
         self._site: BudgetSite | None = None
         self._cluster: ClusterTag | None = None
+        self._people = People()
 
     def current(self) -> BudgetSite:
         """The site.
@@ -43,7 +45,15 @@ class SiteFile:
         """
         return self._read()[1]
 
-    def _read(self) -> tuple[BudgetSite, ClusterTag]:
+    def people(self) -> People:
+        """Who leads and who works in which account.
+
+        Raises:
+            SiteError: the file cannot be read or has findings.
+        """
+        return self._read()[2]
+
+    def _read(self) -> tuple[BudgetSite, ClusterTag, People]:
         with self._lock:
             stamp = self._stat()
             if self._site is None or self._cluster is None or stamp != self._stamp:
@@ -52,8 +62,9 @@ class SiteFile:
                 site = load(self._path)
                 self._site = budget_site(site, self._metric)
                 self._cluster = ClusterTag(site.billing.cluster_tag, site.cluster.name)
+                self._people = People.of(site)
                 self._stamp = stamp
-            return self._site, self._cluster
+            return self._site, self._cluster, self._people
 
     def _stat(self) -> tuple[int, int]:
         try:

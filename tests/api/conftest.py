@@ -20,6 +20,7 @@ from moto.server import ThreadedMotoServer
 from sqlalchemy import Engine, create_engine
 
 from api.app import create_app
+from api.auth.principal import Scope
 from api.db.engine import connect
 from api.db.migrate import upgrade
 from api.services import tokens
@@ -272,13 +273,20 @@ class Service:
     app: FastAPI
     engine: Engine
 
-    def token(self, account: str | None, expires_at: int | None = None, now: int = NOW) -> str:
-        return tokens.create(self.engine, f"t-{uuid4().hex}", account, now, expires_at)
+    def token(
+        self,
+        account: str | None,
+        expires_at: int | None = None,
+        now: int = NOW,
+        scopes: tuple[Scope, ...] = ("read",),
+    ) -> str:
+        return tokens.create(self.engine, f"t-{uuid4().hex}", account, now, expires_at, scopes)
 
-    def client(self, account: str | None) -> TestClient:
-        """A program that holds a token."""
+    def client(self, account: str | None, *scopes: Scope) -> TestClient:
+        """A program that holds a token: an administrator's for None, otherwise one that reads."""
         client = self.anonymous()
-        client.headers["Authorization"] = f"Bearer {self.token(account)}"
+        token = self.token(account, scopes=scopes or ("read",))
+        client.headers["Authorization"] = f"Bearer {token}"
         return client
 
     def browser(self, account: str | None) -> TestClient:

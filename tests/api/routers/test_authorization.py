@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,28 +11,67 @@ from fastapi import FastAPI
 
 MONTH = "2026-11"
 
-# Path template and method -> concrete path, and the status for: nobody, the head of nlp, the head of cv, a
-# lab of nlp, an administrator.
-PROGRAMS = {
-    ("GET", "/v1/accounts"): ("/v1/accounts", (401, 200, 200, 200, 200)),
-    ("GET", "/v1/accounts/{name}/statement/{month}"): (
-        f"/v1/accounts/nlp/statement/{MONTH}",
-        (401, 200, 404, 404, 200),
-    ),
+
+@dataclass(frozen=True)
+class Row:
+    """One route.
+
+    Attributes:
+        statuses: in the order of WHO; without a valid token it is 401 everywhere.
+    """
+
+    path: str
+    statuses: tuple[int, ...]
+    body: Any = None
+
+
+# Account and scopes of the tokens that ask.
+WHO: dict[str, tuple[str | None, tuple[Any, ...]]] = {
+    "member of nlp-lab-a": ("nlp-lab-a", ("read",)),
+    "member of nlp-lab-b": ("nlp-lab-b", ("read",)),
+    "head of nlp": ("nlp", ("write",)),
+    "head of cv": ("cv", ("write",)),
+    "reader of nlp": ("nlp", ("read",)),
+    "enforcer of the site": ("root", ("enforce",)),
+    "administrator": (None, ()),
 }
+
+EVERYBODY = (200, 200, 200, 200, 200, 200, 200)
+READS_NLP = (404, 404, 200, 404, 200, 200, 200)
+
+
+def only_admin(status: int) -> tuple[int, ...]:
+    return (403, 403, 403, 403, 403, 403, status)
+
+
+PROGRAMS = {
+    ("GET", "/v1/accounts"): Row("/v1/accounts", EVERYBODY),
+    ("GET", "/v1/accounts/{name}/statement/{month}"): Row(f"/v1/accounts/nlp/statement/{MONTH}", READS_NLP),
+    ("GET", "/v1/reconciliations"): Row("/v1/reconciliations", only_admin(200)),
+    ("POST", "/v1/reconciliations"): Row("/v1/reconciliations", only_admin(202), {"month": MONTH}),
+    ("GET", "/v1/reconciliations/{number}"): Row("/v1/reconciliations/1", only_admin(404)),
+    ("GET", "/v1/audit"): Row("/v1/audit", only_admin(200)),
+    ("GET", "/v1/tokens"): Row("/v1/tokens", only_admin(200)),
+    ("POST", "/v1/tokens"): Row("/v1/tokens", only_admin(201), {"name": "new", "account": "nlp"}),
+    ("DELETE", "/v1/tokens/{name}"): Row("/v1/tokens/nothing", only_admin(404)),
+    ("GET", "/metrics"): Row("/metrics", (403, 403, 403, 403, 403, 200, 200)),
+}
+# Pages: nobody, the head of nlp, the head of cv, a lab of nlp, an administrator.
 BROWSERS = {
     ("GET", "/"): ("/", (303, 200, 200, 200, 200)),
     ("GET", "/accounts/{name}"): ("/accounts/nlp", (303, 200, 404, 404, 200)),
 }
+VISITORS = ("nlp", "cv", "nlp-lab-a", None)
 # Open to everybody on purpose: they tell nothing about anybody.
 OPEN = {
+    ("GET", "/livez"),
     ("GET", "/healthz"),
+    ("GET", "/readyz"),
     ("GET", "/login"),
     ("POST", "/login"),
     ("POST", "/logout"),
     ("GET", "/openapi.json"),
 }
-WHO = ("nlp", "cv", "nlp-lab-a", None)
 
 
 def routes(router: Any) -> Iterator[tuple[str, str]]:
@@ -54,11 +94,27 @@ def test_a_new_route_without_an_entry_would_be_noticed(sqlite_service: Any) -> N
     assert ("GET", "/v1/forgotten") in set(routes(app))
 
 
+def ask(client: Any, route: tuple[str, str]) -> int:
+    row = PROGRAMS[route]
+    status: int = client.request(route[0], row.path, json=row.body).status_code
+    return status
+
+
 @pytest.mark.parametrize("route", PROGRAMS)
-def test_programs_see_what_their_token_opens(sqlite_service: Any, route: tuple[str, str]) -> None:
-    path, expected = PROGRAMS[route]
-    clients = [sqlite_service.anonymous(), *(sqlite_service.client(account) for account in WHO)]
-    assert tuple(client.request(route[0], path).status_code for client in clients) == expected
+def test_without_a_valid_token_no_route_of_programs_opens(
+    sqlite_service: Any, route: tuple[str, str], now: int
+) -> None:
+    expired = sqlite_service.anonymous()
+    expired.headers["Authorization"] = f"Bearer {sqlite_service.token(None, expires_at=now)}"
+    assert (ask(sqlite_service.anonymous(), route), ask(expired, route)) == (401, 401)
+
+
+@pytest.mark.parametrize("route", PROGRAMS)
+def test_programs_may_what_their_token_opens(sqlite_service: Any, route: tuple[str, str]) -> None:
+    found = {
+        who: ask(sqlite_service.client(account, *scopes), route) for who, (account, scopes) in WHO.items()
+    }
+    assert found == dict(zip(WHO, PROGRAMS[route].statuses, strict=True))
 
 
 @pytest.mark.parametrize("route", BROWSERS)
@@ -66,7 +122,7 @@ def test_browsers_see_what_their_token_opens(sqlite_service: Any, route: tuple[s
     path, expected = BROWSERS[route]
     nobody = sqlite_service.anonymous()
     nobody.headers["Accept"] = "text/html"
-    clients = [nobody, *(sqlite_service.browser(account) for account in WHO)]
+    clients = [nobody, *(sqlite_service.browser(account) for account in VISITORS)]
     assert tuple(client.request(route[0], path).status_code for client in clients) == expected
 
 

@@ -1,0 +1,74 @@
+"""A lock that one of several replicas holds for as long as it lives; when it dies, the lock is free."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from api.db.engine import reachable
+from hpctools.errors import UnreachableError
+
+# Another than the writers' lock: this one is held for minutes, while AWS and slurmdbd are asked.
+_KEY = 0x68706375
+
+
+@contextmanager
+def alone(engine: Engine) -> Iterator[bool]:
+    """Hold the lock for a block of code, if nobody has it; tells whether it is held.
+
+    In PostgreSQL it is an advisory lock of a connection of its own. SQLite's only lock would keep every
+    writer waiting: there it is a lock on a file beside the database, where all replicas are on one machine.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    if engine.dialect.name == "postgresql":
+        with _advisory(engine) as held:
+            yield held
+    elif engine.url.database and engine.url.database != ":memory:":
+        with _file(Path(f"{engine.url.database}.lock")) as held:
+            yield held
+    else:
+        yield True
+
+
+@contextmanager
+def _advisory(engine: Engine) -> Iterator[bool]:
+    with reachable():
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    try:
+        with reachable():
+            held = bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_KEY})").scalar())
+        yield held
+    finally:
+        # The connection is closed and not given back to the pool: the lock goes with it, whatever happened.
+        connection.invalidate()
+        connection.close()
+
+
+@contextmanager
+def _file(path: Path) -> Iterator[bool]:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UnreachableError(
+            f"cannot open the lock {path}: {error.strerror}",
+            "the service needs to write to its database's folder",
+        ) from None
+    try:
+        yield _taken(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
