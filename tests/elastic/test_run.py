@@ -108,6 +108,7 @@ def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], 
     assert len(status.nodes) == 6
 
 
+@pytest.mark.long
 def test_killed_worker_and_killed_agent(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """kill -9 in mid-step loses the step in flight, nothing else; both are replaced."""
     with make_run((1, 3), "--hurry", str(hurry)) as run:
@@ -178,6 +179,7 @@ def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurr
     assert waiting.detail == {"have": 1, "need": 2}
 
 
+@pytest.mark.long
 def test_frozen_worker_is_left_behind(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """SIGSTOP: noticed within 3 s, the others go on; the frozen one is replaced."""
     with make_run((1, 2), "--hurry", str(hurry)) as run:

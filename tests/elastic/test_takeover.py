@@ -167,6 +167,7 @@ def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_
     assert run.events("waiting") == []
 
 
+@pytest.mark.long
 def test_a_coordinator_that_wakes_up_steps_down(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
