@@ -5,29 +5,31 @@
 Four to eight nodes and back, a model of 5 million parameters with AdamW (60 MB of state). The pause is the
 time from the end of the last step before to the end of the first step after, minus a normal step (the median
 of the next ones); phases are those that the run itself reports. On the cluster, which has real Slurm
-daemons, nodes are taken by urgent jobs that preempt; what they wait is compared with what they wait when the
-preempted jobs have nothing to do but to die. torchrun and torchft resize the same model on this machine, told
-what is going to happen, each with the shortest timeouts that work.
+daemons, nodes are taken by urgent jobs that preempt; what they wait is compared, percentile with percentile,
+with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on.
+torchrun and torchft resize the same model on this machine, told what is going to happen, each with the
+shortest timeouts that work.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench import rigs, rivals, steps
 from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from bench.steps import Pause, quantile
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import Event, RunFolder
 from hpctools.errors import CommandError
+from hpctools.sandbox.cluster import Sandbox
 
 LEAST, MOST = 4, 8
 POLICY = "elasticPolicy: {backOffLimitInSeconds: 0}\n"
@@ -39,6 +41,7 @@ RESOLUTION_SECONDS = 0.01
 TAKEN = (2, 4, 1, 3)
 """Nodes that urgent jobs take, in turn."""
 KINDS = {"shrink": False, "grow": True}
+OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"}
 Start = Callable[[Path, int, dict[str, str]], AbstractContextManager[rivals.Rival]]
 RIVALS: dict[str, Start] = {"torchrun": rivals.torchrun, "torchft": rivals.torchft}
 
@@ -49,7 +52,8 @@ class Ours:
 
     Attributes:
         waits: of urgent jobs, seconds from sbatch to their first line.
-        control: the same when all that is preempted dies at once.
+        control: the same when all that is preempted dies at once; Slurm's own.
+        grace: the longest time that a replica of each needed from its SIGTERM to its end, seconds.
         evicted: replicas that went, beside those whose nodes were needed.
         phases: seconds by phase and kind of resize.
     """
@@ -57,6 +61,7 @@ class Ours:
     pauses: list[Pause] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     control: list[float] = field(default_factory=list)
+    grace: list[float] = field(default_factory=list)
     evicted: int = 0
     phases: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
@@ -70,50 +75,70 @@ def on_cluster(cycles: int, found: Ours) -> None:
             _one_urgent_job(rig, TAKEN[cycle % len(TAKEN)], found)
         time.sleep(2)
         _collect(rig.logs, rig.folder, begin, found)
-        _end_run(rig)
-        found.control = [_control(rig, TAKEN[cycle % len(TAKEN)]) for cycle in range(cycles)]
+        _end_all(rig)
+        found.control = list(_control(rig.sandbox, [TAKEN[cycle % len(TAKEN)] for cycle in range(cycles)]))
 
 
 def _one_urgent_job(rig: rigs.Cluster, nodes: int, found: Ours) -> None:
-    before, asked = _preempted(rig.folder), time.monotonic()
+    before, asked = len(_preempted(rig.folder)), time.monotonic()
     job, wait = rig.wait_of_urgent(nodes)
     rigs.await_size(rig.logs, MOST - nodes, asked)
     found.waits.append(wait)
-    evicted = _preempted(rig.folder) - before - nodes
+    gone = _preempted(rig.folder)[before:]
+    found.grace.append(max(event.detail["seconds"] for event in gone))
+    evicted = len(gone) - nodes
     found.evicted += max(0, evicted)
     rig.cancel(job)
     rigs.await_size(rig.logs, MOST, time.monotonic())
     say(f"{nodes} nodes for an urgent job after {wait:.2f} s; {evicted} more evicted; back again")
 
 
-def _preempted(folder: RunFolder) -> int:
-    return sum(e.event == "left" and e.detail.get("reason") == "preempted" for e in folder.events())
+def _preempted(folder: RunFolder) -> list[Event]:
+    return [e for e in folder.events() if e.event == "left" and e.detail.get("reason") == "preempted"]
 
 
-def _end_run(rig: rigs.Cluster) -> None:
+def _control(sandbox: Sandbox, taken: Sequence[int]) -> Iterator[float]:
+    """What the same urgent jobs wait when jobs that end at their SIGTERM have the nodes.
+
+    The training goes on meanwhile as it does for ours, on the nodes that nobody takes: slurmctld, the step
+    daemons and the urgent job's first line share the cores with as much.
+    """
+    rig = rigs.Cluster(sandbox, LEAST, LEAST, ENVIRON)
+    rigs.await_size(rig.logs, LEAST, time.monotonic())
+    for nodes in taken:
+        plain = [_plain_job(sandbox) for _ in range(MOST - LEAST)]
+        rigs.await_(partial(_are, rig, plain, {"RUNNING"}), "the control's jobs")
+        time.sleep(2)  # their steps, too
+        job, wait = rig.wait_of_urgent(nodes)
+        yield wait
+        rig.cancel(job, *plain)
+        rigs.await_(partial(_are, rig, [job, *plain], OVER), "the control's end")
+        say(f"{nodes} nodes for an urgent job after {wait:.2f} s, from jobs that die")
+    _end_all(rig)
+
+
+def _plain_job(sandbox: Sandbox) -> int:
+    """A job of one node, of the replicas' QoS, that ends at its SIGTERM."""
+    words = [
+        "sbatch",
+        "--parsable",
+        f"--partition={rigs.PARTITION}",
+        "--exclusive",
+        "--time=120",
+        "--nodes=1",
+    ]
+    words += ["--qos=elastic", "--output=/dev/null", "--wrap", "srun --ntasks-per-node=1 sleep 100000"]
+    return int(sandbox.inside(*words, user=rigs.RESEARCHER).stdout.split(";")[0])
+
+
+def _are(rig: rigs.Cluster, jobs: Sequence[int], states: Collection[str]) -> bool:
+    known = rig.states()
+    return all(known.get(job, "COMPLETED") in states for job in jobs)
+
+
+def _end_all(rig: rigs.Cluster) -> None:
     rig.sandbox.inside("scancel", f"--user={rigs.RESEARCHER}")
-    rigs.await_(lambda: not _active(rig), "the run's jobs did not end")
-
-
-def _active(rig: rigs.Cluster) -> list[int]:
-    over = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")
-    return [job for job, state in rig.states().items() if state not in over]
-
-
-def _control(rig: rigs.Cluster, nodes: int) -> float:
-    """What the same urgent job waits when jobs that end at their SIGTERM have the nodes."""
-    words = ["sbatch", "--parsable", f"--partition={rigs.PARTITION}", "--exclusive", "--time=120"]
-    words += ["--output=/dev/null", "--wrap", "srun --ntasks-per-node=1 sleep 100000"]
-    sizes = [f"--nodes={LEAST}"] + ["--qos=elastic"] * (MOST - LEAST)
-    for options in sizes:
-        rig.sandbox.inside(*words[:-2], options, *words[-2:], user=rigs.RESEARCHER)
-    everyone = len(sizes)
-    rigs.await_(lambda: list(rig.states().values()).count("RUNNING") == everyone, "the control's jobs")
-    time.sleep(2)  # their steps, too
-    job, wait = rig.wait_of_urgent(nodes)
-    rig.cancel(job)
-    _end_run(rig)
-    return wait
+    rigs.await_(lambda: set(rig.states().values()) <= OVER, "the run's jobs did not end")
 
 
 def on_machine(resizes: int, found: Ours) -> None:
@@ -229,8 +254,8 @@ def goals(ours: Ours, others: dict[str, list[Pause]]) -> list[Goal]:
     for name, kind, theirs, seconds in _pairs(ours.pauses, others):
         found.append(Goal(f"{kind} {name}'s shortest over our p50", times(theirs, seconds), "x", ">=", TIMES))
     if ours.waits and ours.control:
-        beyond = quantile(ours.waits, 0.95) - statistics.median(ours.control)
-        found.append(Goal("urgent job's wait p95 beyond Slurm's own", beyond, "s", "<=", WAIT_SECONDS))
+        beyond = quantile(ours.waits, 0.95) - quantile(ours.control, 0.95)
+        found.append(Goal("urgent job's wait p95 beyond Slurm's own p95", beyond, "s", "<=", WAIT_SECONDS))
         found.append(Goal("collateral nodes evicted", ours.evicted, "nodes", "<=", 0))
     return found
 
@@ -264,7 +289,7 @@ def main() -> int:
     rows = list(table({"hpctools": ours.pauses, **others}))
     rows += [row("hpctools", f"{kind}: {phase}", seconds) for (kind, phase), seconds in ours.phases.items()]
     rows += compared(ours.pauses, others)
-    waits = {"waits": ours.waits, "Slurm's own": ours.control}
+    waits = {"waits": ours.waits, "of it grace": ours.grace, "Slurm's own": ours.control}
     rows += [row("urgent job", what, seconds) for what, seconds in waits.items() if seconds]
     return report("resize", rows, goals(ours, others), check=given.check, complete=course.complete)
 

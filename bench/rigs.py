@@ -206,7 +206,7 @@ class Cluster:
         self._home = sandbox.layout.tree / "home" / RESEARCHER
         self.logs = self._home / "hpctools"
         self._blockers: list[int] = []
-        sandbox.inside("mkdir", f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
+        sandbox.inside("mkdir", "-p", f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
         words = [f"--partition={PARTITION}", "--exclusive", "--time=120", f"--nodes={least}:{most}"]
         if policy:
             (self.logs / "policy.yaml").write_text(policy)
