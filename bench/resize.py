@@ -111,7 +111,8 @@ def _control(sandbox: Sandbox, taken: Sequence[int]) -> Iterator[float]:
         time.sleep(2)  # their steps, too
         job, wait = rig.wait_of_urgent(nodes)
         yield wait
-        rig.cancel(job, *plain)
+        rig.cancel(job)
+        sandbox.inside("scancel", f"--user={rigs.RESEARCHER}", "--qos=elastic")
         rigs.await_(partial(_are, rig, [job, *plain], OVER), "the control's end")
         say(f"{nodes} nodes for an urgent job after {wait:.2f} s, from jobs that die")
     _end_all(rig)
@@ -119,15 +120,9 @@ def _control(sandbox: Sandbox, taken: Sequence[int]) -> Iterator[float]:
 
 def _plain_job(sandbox: Sandbox) -> int:
     """A job of one node, of the replicas' QoS, that ends at its SIGTERM."""
-    words = [
-        "sbatch",
-        "--parsable",
-        f"--partition={rigs.PARTITION}",
-        "--exclusive",
-        "--time=120",
-        "--nodes=1",
-    ]
-    words += ["--qos=elastic", "--output=/dev/null", "--wrap", "srun --ntasks-per-node=1 sleep 100000"]
+    words = ["sbatch", "--parsable", f"--partition={rigs.PARTITION}", "--qos=elastic", "--nodes=1"]
+    words += ["--exclusive", "--time=120", "--output=/dev/null", "--wrap"]
+    words += ["srun --ntasks-per-node=1 sleep 100000"]
     return int(sandbox.inside(*words, user=rigs.RESEARCHER).stdout.split(";")[0])
 
 

@@ -99,3 +99,13 @@ def test_a_rival_is_judged_by_its_shortest_resize_of_each_kind():
     }
     assert lines[("torchrun's min over ours", "grow")] == ("10.0 x", "7.1 x")
     assert goals(Ours(), rivals) == []
+
+
+def test_waits_are_compared_percentile_with_percentile():
+    """Slurm's own slow ones are not ours; ours are, however fast its usual ones are."""
+    ours = Ours(waits=[2.0] * 15 + [4.5], control=[1.9] * 15 + [2.9], evicted=1)
+    found = {goal.name: (goal.value, goal.met) for goal in goals(ours, {})}
+    assert found == {
+        "urgent job's wait p95 beyond Slurm's own p95": (pytest.approx(1.6), False),
+        "collateral nodes evicted": (1, False),
+    }
