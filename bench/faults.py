@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from bench import rigs, steps, strikes
@@ -92,6 +92,7 @@ class Found:
         storm: kinds of its faults.
         around: seconds of the stop, by what stood still.
         books: of each run.
+        broken_off: parts that did not come to their end, and why.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -100,6 +101,7 @@ class Found:
     minutes: float = 0.0
     around: dict[str, float] = field(default_factory=dict)
     books: list[Books] = field(default_factory=list)
+    broken_off: list[str] = field(default_factory=list)
 
 
 def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
@@ -267,7 +269,7 @@ def _row(fault: str, count: int, median: float, most: float, whole: float) -> di
 
 def goals(found: Found) -> list[Goal]:
     """What was promised."""
-    promised = []
+    promised = [Goal(f"broken off: {why}", 1, "parts", "<=", 0) for why in found.broken_off]
     for kind in dict.fromkeys(fault.kind for fault in found.faults):
         longest = max(fault.stop for fault in found.faults if fault.kind == kind)
         promised.append(Goal(f"training again after {named(kind)}", longest, "s", "<=", LIMITS[kind]))
@@ -302,20 +304,31 @@ def start(rig: str) -> AbstractContextManager[rigs.Rig]:
 
 
 def measure(found: Found, rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> None:
-    """Each part on a run of its own."""
+    """Each part on a run of its own; one that does not come to its end takes nothing from the others."""
     shares = strikes.shares_on(rig_name)
     kinds = list(shares)
     if "each" in parts:
-        with start(rig_name) as rig:
+        with _part(found, "each"), start(rig_name) as rig:
             each(rig, kinds * repeats, found)
     if "storm" in parts:
-        with start(rig_name) as rig:
+        with _part(found, "storm"), start(rig_name) as rig:
             storm(rig, shares, minutes, found)
     if "around" in parts:
-        slow_storage(found)
+        with _part(found, "storage"):
+            slow_storage(found)
     if "around" in parts and rig_name == "cluster":
-        with rigs.cluster(LEAST, MOST, ENVIRON) as cluster:
+        with _part(found, "slurmctld"), rigs.cluster(LEAST, MOST, ENVIRON) as cluster:
             around(cluster, found)
+
+
+@contextmanager
+def _part(found: Found, name: str) -> Iterator[None]:
+    """What was awaited in it and did not happen is told, and counts as a goal that is not met."""
+    try:
+        yield
+    except TimeoutError as error:
+        found.broken_off.append(f"{name}: {error}")
+        say(f"bench: {name} was broken off: {error}")
 
 
 def main() -> int:

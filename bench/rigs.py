@@ -30,7 +30,9 @@ from hpctools.testing.local_run import LocalRun
 
 PROGRAMS = Path(__file__).with_name("elastic_programs")
 RESEARCHER, PARTITION = "dl1", "dl"
-URGENT_USER, URGENT = "cv2", ("--partition=cv", "--qos=high", "--exclusive", "--time=120")
+URGENT_USER, OTHER_USER = "cv2", "cv1"
+"""Who submits what preempts; nodes that are only to be full belong to both, for each may have 32 GPUs."""
+URGENT = ("--partition=cv", "--qos=high", "--exclusive", "--time=120")
 LIMIT_SECONDS = 180.0
 POLL_SECONDS = 0.1
 
@@ -228,15 +230,18 @@ class Cluster:
         """Urgent jobs of one node each take what is not for replicas."""
         wanted = self.most - self.least - replicas
         while len(self._blockers) < wanted:
-            self._blockers.append(self.urgent(1))
+            user = OTHER_USER if len(self._blockers) % 2 else URGENT_USER
+            self._blockers.append(self.urgent(1, user=user))
         if gone := self._blockers[wanted:]:
             self.cancel(*gone)
             del self._blockers[wanted:]
 
-    def urgent(self, nodes: int, *more: str, script: str = "exec sleep 100000") -> int:
+    def urgent(
+        self, nodes: int, *more: str, script: str = "exec sleep 100000", user: str = URGENT_USER
+    ) -> int:
         """Submit a job that preempts; returns its id."""
         words = ["sbatch", "--parsable", *URGENT, f"--nodes={nodes}", "--output=/dev/null", *more]
-        return int(self.sandbox.inside(*words, "--wrap", script, user=URGENT_USER).stdout.split(";")[0])
+        return int(self.sandbox.inside(*words, "--wrap", script, user=user).stdout.split(";")[0])
 
     def cancel(self, *jobs: int) -> None:
         """scancel, as root."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import faults
 from bench.faults import LIMITS, Books, Fault, Found, goals, rows
 from bench.steps import Audit
 from bench.strikes import KINDS, SHARES, deal, shares_on
@@ -57,3 +59,17 @@ def test_each_fault_is_judged_by_itself():
 
 def test_a_bench_that_was_broken_off_at_once_has_nothing_to_say():
     assert goals(Found()) == list(rows(Found())) == []
+
+
+def test_a_part_that_does_not_come_to_its_end_takes_nothing_from_the_others(monkeypatch: pytest.MonkeyPatch):
+    def hung(rig: str) -> None:
+        raise TimeoutError("no 8 workers within 180 s")
+
+    monkeypatch.setattr(faults, "start", hung)
+    monkeypatch.setattr(faults, "slow_storage", lambda found: found.around.update(storage=0.1))
+    found = Found()
+    measure(found, "local", ("each", "around"), 1, 1.0)
+    assert {goal.name: goal.met for goal in goals(found)} == {
+        "broken off: each: no 8 workers within 180 s": False,
+        "stop: storage": True,
+    }
