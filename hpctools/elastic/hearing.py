@@ -137,7 +137,7 @@ class Hearing:
         """When nobody stays who has the state, it has to be on disk."""
         run = self._run
         staying = [each for each in run.membership.members if not _leaves(run.roster.agent_of(each))]
-        if run.membership.members and not staying:
+        if run.membership.members and not staying and not run.is_over:
             run.order_save("all nodes have to go", urgent=True, seconds=seconds or run.spec.graceful_seconds)
 
     # Workers

@@ -15,6 +15,7 @@ from hpctools.slurm.types import Node
 LOOK_SECONDS = 10.0
 SPOT_SECONDS = 120.0
 LAST_SECONDS = 15.0
+SAVE_SECONDS = 10.0  # before that: workers that wait parked cannot save a sharded model
 WORDS = {
     "spot": "the cloud takes its spot instance back",
     "rebalance": "the cloud expects to take its spot instance back",
@@ -37,16 +38,21 @@ class _Notice:
 
     Attributes:
         until: when it is gone, on the clock of `now`; None: nobody said.
-        prepared: whether the run was told that it will lose a node that it needs.
+        prepared: how often the run was told that it will lose a node that it needs.
     """
 
     what: str
     until: float | None
-    prepared: bool = False
+    prepared: int = 0
 
     def left(self, now: float) -> float | None:
         """Seconds that there are."""
         return None if self.until is None else max(0.0, self.until - now)
+
+    def preparations(self, now: float) -> int:
+        """How often the run should have been told by now: at once, and shortly before the node departs."""
+        left = self.left(now)
+        return 1 if left is None or left > LAST_SECONDS + SAVE_SECONDS else 2
 
 
 class Notices:
@@ -85,8 +91,8 @@ class Notices:
             ):
                 self._departed.add(node)
                 found.append(Depart(node, left, why))
-            elif not notice.prepared:
-                notice.prepared = True
+            elif notice.prepared < notice.preparations(now):
+                notice.prepared = notice.preparations(now)
                 found.append(Prepare(node, left, why))
         return found
 

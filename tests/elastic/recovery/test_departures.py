@@ -86,6 +86,8 @@ def test_a_spot_instance_that_the_run_needs_stays_nearly_to_its_end() -> None:
     assert notices.tick(0.0, OURS) == [Prepare("n2", None, REBALANCE)]
     notices.heard(10.0, Report("notice", "", "n2", what="spot"))
     notices.heard(11.0, Report("notice", "", "n2", what="rebalance"))
+    assert notices.tick(104.0, OURS) == []
+    assert notices.tick(106.0, OURS) == [Prepare("n2", 24.0, SPOT)], "what was trained since is saved, too"
     assert notices.tick(114.0, OURS) == []
     assert notices.tick(116.0, OURS) == [Depart("n2", 14.0, SPOT)]
     assert notices.tick(117.0, OURS) == []
