@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import faults
-from bench.faults import LIMITS, Books, Fault, Found, goals, rows
+from bench.faults import LIMITS, Books, Fault, Found, goals, measure, rows
 from bench.steps import Audit
 from bench.strikes import KINDS, SHARES, deal, shares_on
 
