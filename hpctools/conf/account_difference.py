@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
-from hpctools.conf.account_changes import AccountChange, AccountDifference, Action
+from hpctools.conf.account_changes import AccountChange, AccountDifference, Action, Kept
 from hpctools.conf.accounts import Account, AccountTree, Association, Qos, Settings
 from hpctools.conf.pruning import Item, people_below, pruned
 from hpctools.conf.renames import closed, keeping_renamed
@@ -47,11 +47,12 @@ def difference(
         *closed(target, live, {(change.kind, change.name) for change in removals}, busy),
         *removals,
     ]
+    changes, later = _without_held(changes, live)
     new = {change.name for change in changes if (change.kind, change.action) == ("association", "add")}
     return AccountDifference(
         cluster,
         tuple(changes),
-        kept,
+        (*kept, *later),
         shared=bool(live.beside.clusters | (set(live.clusters) - {cluster})),
         new_people=frozenset(new - live.default_accounts.keys()),
         defaults={user: wanted.default_accounts.get(user, "") for user in new},
@@ -64,6 +65,20 @@ def restoring(before: AccountTree, now: AccountTree, *, busy: Sequence[Job] = ()
     Whatever came in between goes again, unless a job needs it.
     """
     return difference(before, now, prune=True, busy=busy)
+
+
+def _without_held(
+    changes: Sequence[AccountChange], live: AccountTree
+) -> tuple[list[AccountChange], list[Kept]]:
+    """A limit that a budget has taken stays so until the budget gives it back: then the change comes."""
+    held = {each for each in changes if each.kind == "account" and (each.name, each.key) in live.beside.held}
+    why = "{} is in the hands of its budget (`hpctools budget enforce`); then it becomes {}"
+    kept = [
+        Kept("account", each.name, "", why.format(each.key, each.after or "not set"))
+        for each in changes
+        if each in held
+    ]
+    return [each for each in changes if each not in held], kept
 
 
 def _clusters(wanted: AccountTree, live: AccountTree) -> Iterator[AccountChange]:

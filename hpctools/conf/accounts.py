@@ -63,6 +63,7 @@ class Beside:
         accounts: accounts that other clusters have.
         partitioned: (user, account) of associations for one partition only: somebody's own arrangement.
         unread: lines that cannot be understood, because a name holds `|` or a line break.
+        held: (account, setting) of limits that a budget has taken; the tree has them as they were before.
     """
 
     clusters: frozenset[str] = frozenset()
@@ -71,6 +72,7 @@ class Beside:
     accounts: frozenset[str] = frozenset()
     partitioned: frozenset[tuple[str, str]] = frozenset()
     unread: tuple[str, ...] = ()
+    held: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos, without_inherited
+from hpctools.conf.held import descriptions, held
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
 from hpctools.errors import HpctoolsError
 
@@ -31,6 +32,7 @@ def live_queries(cluster: str | None = None) -> tuple[tuple[str, ...], ...]:
         ("show", "user", *where, "format=User,DefaultAccount"),
         ("show", "cluster", "format=Cluster"),
         ("show", "tres", "format=Type,Name"),
+        ("show", "accounts", "format=Account,Descr"),
     )
 
 
@@ -59,6 +61,7 @@ def parse_live(
     user_text: str = "",
     cluster_text: str = "",
     tres_text: str = "",
+    description_text: str = "",
     *,
     cluster: str | None = None,
 ) -> AccountTree:
@@ -66,6 +69,9 @@ def parse_live(
 
     slurmdbd accepts names with `|` and with line breaks, which nothing in its output tells apart: such lines
     are left out, and stand in `beside.unread`.
+
+    A limit that a budget has taken (`held.py`) is told as it was before, and stands in `beside.held`: whoever
+    compares sees the account that there will be again.
 
     Args:
         cluster: the cluster whose associations count; all when None.
@@ -82,10 +88,11 @@ def parse_live(
     tres = _rows(tres_text, ("Type", "Name"), unread)
     ours = [row for row in associations if row["Partition"] == "" and cluster in (None, row["Cluster"])]
     coordinators = {row["Account"]: tuple(filter(None, row["Coordinators"].split(","))) for row in accounts}
+    taken = {name: held(text, cluster) for name, text in descriptions(description_text)}
     return AccountTree(
         clusters=tuple(row["Cluster"] for row in clusters),
         qos=tuple(Qos(row["Name"], _canonical(row, QOS_SETTINGS)) for row in qos),
-        accounts=without_inherited([_account(row, coordinators) for row in ours if row["User"] == ""]),
+        accounts=without_inherited([_account(row, coordinators, taken) for row in ours if row["User"] == ""]),
         default_accounts={row["User"]: row["DefaultAccount"] for row in users},
         associations=tuple(
             Association(row["User"], row["Account"], _canonical(row, ASSOCIATION_SETTINGS))
@@ -95,6 +102,7 @@ def parse_live(
         beside=replace(
             _beside(associations, tres, cluster, unread),
             clusters=frozenset(row["Cluster"] for row in clusters if cluster not in (None, row["Cluster"])),
+            held=frozenset((name, key) for name, keys in taken.items() for key in keys),
         ),
     )
 
@@ -136,9 +144,11 @@ def _lines(text: str) -> Iterator[str]:
     return (line for line in text.split("\n") if line)
 
 
-def _account(row: Row, coordinators: Mapping[str, tuple[str, ...]]) -> Account:
+def _account(
+    row: Row, coordinators: Mapping[str, tuple[str, ...]], taken: Mapping[str, Mapping[str, str]]
+) -> Account:
     name = row["Account"]
-    settings = _canonical(row, ASSOCIATION_SETTINGS)
+    settings = {**_canonical(row, ASSOCIATION_SETTINGS), **taken.get(name, {})}
     return Account(name, row["ParentName"] or ROOT, settings, coordinators.get(name, ()))
 
 

@@ -30,8 +30,9 @@ uni|nlp-a|ada||special|7|||||||rare|{OTHER}
 ACCOUNTS = "nlp|eve,ada\nnlp-a|eve,bob,ada\nroot|\n"
 USERS = "ada|nlp-a\nroot|root\n"
 CLUSTERS = "uni\nother\n"
+DESCRIPTIONS = "nlp|language | speech\nnlp-a|nlp-a\nroot|default root account\n"
 TRES = "cpu|\nmem|\ngres|gpu\ngres|gpu:a100\n"
-ANSWERS = (QOS, ASSOCIATIONS, ACCOUNTS, USERS, CLUSTERS, TRES)
+ANSWERS = (QOS, ASSOCIATIONS, ACCOUNTS, USERS, CLUSTERS, TRES, DESCRIPTIONS)
 
 UNSET = dict.fromkeys(ASSOCIATION_SETTINGS, "")
 
@@ -98,10 +99,11 @@ def test_without_a_cluster_all_count() -> None:
 def test_asking_all_at_once() -> None:
     asked: dict[Sequence[str], str] = dict(zip(live_queries("uni"), ANSWERS, strict=True))
     assert read_live(asked.__getitem__, "uni") == parse_live(*ANSWERS, cluster="uni")
-    assert [query[1] for query in asked] == ["qos", "association", "account", "user", "cluster", "tres"]
+    kinds = ["qos", "association", "account", "user", "cluster", "tres", "accounts"]
+    assert [query[1] for query in asked] == kinds
 
 
-@pytest.mark.parametrize("at", range(len(ANSWERS)))
+@pytest.mark.parametrize("at", range(len(ANSWERS) - 1))
 def test_an_answer_of_another_shape_is_an_error_and_no_guess(at: int) -> None:
     answers = list(ANSWERS)
     answers[at] = "one|too|many" + "|x" * 40 + "\n"
