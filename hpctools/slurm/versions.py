@@ -199,6 +199,16 @@ def column_of_whole_nodes(release: Release) -> tuple[str, str]:
     return ("Exclusive", "NODE") if release >= (26, 5) else ("OverSubscribe", "NO")
 
 
+def shows_nodes_of_partition(release: Release) -> bool:
+    """Whether squeue shows a job as asking for whole nodes when only its partition gives them, for the time.
+
+    A job that was submitted to a partition with OverSubscribe=EXCLUSIVE gets whole nodes for ever on 22.05.8,
+    whatever becomes of the partition; on 24.11.5 it gets them no more once the partition shares its nodes,
+    and shows the same until then; 26.05.5 tells (measured). Releases in between are taken for the later one.
+    """
+    return (23, 2) <= release[:2] < (26, 5)
+
+
 def holds_memory_of_cpus_against_nodes(release: Release) -> bool:
     """Whether a waiting job stays that asks for memory by CPU, once its nodes have less than its CPUs bring.
 

@@ -41,7 +41,7 @@ def kill(cluster: Cluster, one: str, other: str, points: int, at_random: int, *w
     program = str(Path(__file__).with_name("killed_apply.py"))
     argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, program, one, other]
     numbers = map(str, (points, at_random, SEED))
-    done = cluster.inside(*argv, *numbers, *words, timeout=900)
+    done = cluster.inside(*argv, *numbers, *words, timeout=1500)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -57,7 +57,7 @@ def judge(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.releases
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
     small: Cluster, sites: dict[str, str], thorough: bool
 ) -> None:

@@ -67,6 +67,14 @@ def least(shapes: Iterable[Raw]) -> Tres:
     return {name: min(node.get(name, 0) for node in nodes) for name in names}
 
 
+def smallest(meaning: Meaning, nodes: str) -> Tres:
+    """Count the CPUs and the memory of the smallest node of a folded list, each for itself; {} of none."""
+    names = [name for name in (expand(nodes) if nodes else ()) if name in meaning.nodes]
+    shapes = {id(meaning.nodes[name].shape): meaning.nodes[name].shape for name in names}
+    found = [_of_node(shape) for shape in shapes.values()]
+    return {name: min(node[name] for node in found) for name in ("cpu", "mem")} if found else {}
+
+
 def fewest_threads(shapes: Iterable[Raw]) -> int:
     """Count the CPUs of a core, on the nodes where it has the fewest; 1 of none."""
     return min((_threads(shape) for shape in shapes), default=1)
@@ -120,12 +128,14 @@ def misfit(demand: Demand, there: Capacity, *, stated: bool) -> str:
             continue
         total = there.total.get(tres.lower(), 0)
         if (tres in ("cpu", "mem") or tres.startswith("gres/")) and count > total:
-            return f"it asks for {effects.amount(tres, count)}, of which there {_are(total)} then"
+            told = f"it asks for {effects.amount(tres, count)}, of which there {_are(total)} then"
+            return told + demand.doubt(tres)
     memory = demand.memory if stated else memory_on_a_node(demand)
     for tres, count in {**demand.per_node, "mem": memory}.items():
         if count > there.most.get(tres, 0):
             most = there.most.get(tres, 0)
-            return f"it asks for {effects.amount(tres, count)} on a node, and none has more than {most} then"
+            told = f"it asks for {effects.amount(tres, count)} on a node, and none has more than {most} then"
+            return told + demand.doubt(tres)
     return ""
 
 

@@ -10,7 +10,7 @@ from hpctools.conf.account_changes import AccountDifference, Kept
 from hpctools.conf.account_difference import difference
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.plan import effects, keys
+from hpctools.conf.plan import effects, keys, partition_terms
 from hpctools.conf.plan.accounts import account_changes
 from hpctools.conf.plan.files import file_changes, file_texts
 from hpctools.conf.plan.limit_jobs import Hindrance, Queue, hindered
@@ -31,8 +31,9 @@ _SLURM_CONF = "slurm.conf"
 _MOST_NAMED = 5
 # What of a node jobs ask for, and a partition has as much of as its nodes.
 _SIZES = {"CPUs", "Gres", "RealMemory", "MemSpecLimit"}
-# What of a partition puts its jobs under other limits: its QoS, and whether they get whole nodes.
-_UNDER_LIMITS = {"QOS", "OverSubscribe"}
+# What of a partition puts its jobs under other limits, or makes them larger: its QoS, whether they get whole
+# nodes, and what it gives them.
+_UNDER_LIMITS = {"QOS", "OverSubscribe"} | partition_terms.KEYS
 
 
 def make_plan(
@@ -70,6 +71,7 @@ def make_plan(
     found.take_slurm_conf(sides)
     found.take_files(wanted, live, sides)
     kept = found.take_accounts(wanted, live, sides, prune=prune)
+    found.attribute()
     return Plan(
         cluster=cluster,
         release=spell_release(release),
@@ -90,6 +92,7 @@ class _Found:
         self.changes: list[Change] = []
         self.jobs: dict[int, DisturbedJob] = {}
         self.meant: dict[str, bool] = {}
+        self.hindered: list[DisturbedJob] = []
 
     def take_slurm_conf(self, sides: Sides) -> None:
         if sides.now is None:
@@ -98,6 +101,7 @@ class _Found:
         too_big = tuple(reshaped(sides))
         self._take(_naming(node_changes(sides), too_big), sides)
         self._name(too_big)
+        self.hindered.extend(too_big)
         for change, jobs in partition_changes(sides):
             self.changes.append(change)
             self._name(jobs)
@@ -118,10 +122,14 @@ class _Found:
         parents = {account.parent for tree in trees for account in tree.accounts}
         self.changes.extend(account_changes(found, hindrances, sides.release, parents))
         self._name(each.job for each in hindrances)
-        named = {job for change in self.changes for job in change.jobs}
-        unnamed = [each.job for each in hindrances if each.job.id not in named]
-        self.changes = [_with_limited(change, unnamed) for change in self.changes]
+        self.hindered.extend(each.job for each in hindrances)
         return _kept(found.kept, prune=prune)
+
+    def attribute(self) -> None:
+        """Name jobs that no change names yet with the changes of partitions that hinder them."""
+        named = {job for change in self.changes for job in change.jobs}
+        unnamed = {job.id: job for job in reversed(self.hindered) if job.id not in named}
+        self.changes = [_with_limited(change, [*unnamed.values()]) for change in self.changes]
 
     def _take(self, changes: Iterator[Change], sides: Sides) -> None:
         for change in changes:
@@ -153,10 +161,11 @@ def _qos_of_partitions(meaning: Meaning) -> dict[str, str]:
 
 
 def _with_limited(change: Change, jobs: Sequence[DisturbedJob]) -> Change:
-    """A change of a partition that brings jobs under limits, with those jobs."""
-    if change.area != "partition" or change.key not in _UNDER_LIMITS:
+    """A change of a partition, or of all, that brings jobs under limits or makes them larger, with those."""
+    if change.area not in ("partition", "cluster") or change.key not in _UNDER_LIMITS:
         return change
-    mine = tuple(job for job in jobs if change.subject in job.partition.split(","))
+    everywhere = change.area == "cluster"
+    mine = tuple(job for job in jobs if everywhere or change.subject in job.partition.split(","))
     effect = effects.joined(change.effect, effects.of_jobs(mine))
     return replace(change, effect=effect, jobs=(*change.jobs, *(job.id for job in mine)))
 

@@ -12,8 +12,10 @@ from hpctools.slurm.versions import Release, column_of_whole_nodes
 # squeue(1), --Format; no field holds words of people. For a job that waits tres-alloc is what it asks for.
 _FIELDS = (
     *("JobID", "tres-alloc", "cpus-per-tres", "mem-per-tres", "MinMemory", "tres-per-node", "NumNodes"),
-    *("TimeLeft", "Threads"),
+    *("TimeLeft", "Threads", "cpus-per-task", "NTPerNode", "MinCPUs"),
 )
+# What comes with each GPU has no `gres` in front when the partition gives it (22.05.8, 24.11.5, 26.05.5).
+_GIVEN = re.compile(r"gpu(:|$)")
 
 _COUNT = re.compile(r"([\d.]+)([KMGTP]?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -38,6 +40,13 @@ class Demand:
             taken for the latter. 0 when that is clear.
         per_gpu: MiB that come with each GPU; 0 when that is not how it asks for memory.
         threads: how many CPUs of a core it uses; None when all.
+        cpus: CPUs without those that come with its GPUs; 0 when all that `tres` has are its own.
+        gpu_cpus: CPUs that come with each GPU; 0 when none do, or slurmctld has not looked at it yet.
+        given: what of each GPU its partition gives and it does not state: `cpu`, `mem`.
+        task_cpus: CPUs of each of its tasks.
+        node_tasks: tasks that it wants on every node; 0 when it does not say.
+        node_cpus: CPUs that it wants on every node.
+        provided: what is taken for granted of a TRES and not known, a clause by TRES.
     """
 
     tres: Tres = field(default_factory=dict)
@@ -50,6 +59,22 @@ class Demand:
     unclear: int = 0
     per_gpu: int = 0
     threads: int | None = None
+    cpus: int = 0
+    gpu_cpus: int = 0
+    given: frozenset[str] = frozenset()
+    task_cpus: int = 1
+    node_tasks: int = 0
+    node_cpus: int = 1
+    provided: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def own_cpus(self) -> int:
+        """CPUs without those that come with its GPUs."""
+        return self.cpus or self.tres.get("cpu", 1)
+
+    def doubt(self, tres: str) -> str:
+        """What a sentence about a TRES ends with where it hangs on what is not known."""
+        return f" ({self.provided[tres]})" if tres in self.provided else ""
 
 
 def demand_format(release: Release) -> str:
@@ -63,19 +88,21 @@ def read_demands(text: str, release: Release) -> dict[int, Demand]:
     column = column_of_whole_nodes(release)
     rows = (line.strip().split("|") for line in text.splitlines())
     return {
-        int(row[0]): _demand(row, whole=row[len(_FIELDS)] == column[1])
+        int(row[0]): _demand(row[: len(_FIELDS) + 1], whole=row[len(_FIELDS)] == column[1])
         for row in rows
         if len(row) > len(_FIELDS) and row[0].isdecimal()
     }
 
 
 def _demand(row: list[str], *, whole: bool) -> Demand:
-    _, shown, cpus_per_tres, mem_per_tres, memory, per_node, nodes, left, threads = row[: len(_FIELDS)]
+    _, shown, cpus_per_tres, mem_per_tres, memory, per_node, nodes, left, threads, *at_once = row[:-1]
     tres, per_gpu = _tres(shown), generic(mem_per_tres).get("gres/gpu", 0)
     stated = 0 if per_gpu else _count("mem", memory)  # a partition's default is shown besides
     per_cpu, unclear = _per_cpu(tres, stated)
+    with_gpus = _with_cpus(tres, generic(cpus_per_tres), per_cpu)
+    task_cpus, node_tasks, node_cpus = (int(text) if text.isdecimal() else 0 for text in at_once)
     return Demand(
-        _with_cpus(tres, generic(cpus_per_tres), per_cpu),
+        with_gpus,
         generic(per_node),
         int(nodes) if nodes.isdecimal() else 1,
         parse.minutes(left),
@@ -85,7 +112,17 @@ def _demand(row: list[str], *, whole: bool) -> Demand:
         unclear,
         per_gpu,
         int(threads) if threads.isdecimal() else None,
+        0 if with_gpus is tres else tres.get("cpu", 1),
+        generic(cpus_per_tres).get("gres/gpu", 0),
+        _given(cpu=cpus_per_tres, mem=mem_per_tres),
+        max(task_cpus, 1),
+        node_tasks,
+        max(node_cpus, 1),
     )
+
+
+def _given(**shown: str) -> frozenset[str]:
+    return frozenset(name for name, text in shown.items() if _GIVEN.match(text))
 
 
 def _tres(text: str) -> dict[str, int]:

@@ -134,9 +134,10 @@ def _waiting(job: Job, demand: Demand, new: Sequence[Limit], look: _Look) -> Ite
     for limit in new:
         asked = _asked(limit, job, demand, look.rules)
         if _never(limit, asked):
-            yield Hindrance(effects.disturbed(job, _told_never(limit, asked)), limit.holder, limit.key)
+            told = _told_never(limit, asked) + demand.doubt(limit.tres)
+            yield Hindrance(effects.disturbed(job, told), limit.holder, limit.key)
         elif asked and (used := _in_use(limit, look)) + asked > limit.value:
-            told = _told_later(limit, used)
+            told = _told_later(limit, used) + demand.doubt(limit.tres)
             later.append(Hindrance(effects.disturbed(job, told, waits=True), limit.holder, limit.key))
     yield from later
 

@@ -12,10 +12,12 @@ from dataclasses import replace
 from hpctools.conf.plan import effects
 from hpctools.conf.plan.capacity import capacity, misfit, reshapes
 from hpctools.conf.plan.demand import Demand
+from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.partition_nodes import nodes_of
+from hpctools.conf.plan.partition_terms import Terms, memory_for_limit, terms_of
 from hpctools.conf.plan.sides import Sides
-from hpctools.conf.plan.whole_nodes import taken
+from hpctools.conf.plan.whole_nodes import gives_nodes, taken
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import holds_memory_of_cpus_against_nodes, keeps_jobs_of_other_partitions
 
@@ -30,7 +32,8 @@ def disturbed_by(sides: Sides, partition: str, key: str, before: str, after: str
     Args:
         before, after: canonical texts.
     """
-    why = _reason(sides, key, before, after)
+    memory = key == "maxmempernode"
+    why = _too_much_memory(sides, partition, before, after) if memory else _reason(sides, key, before, after)
     if why is None:
         return ()
     told = ((job, why(job, sides.demands.get(job.id, _NOTHING))) for job in _waiting(sides, partition))
@@ -49,10 +52,10 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
         return ()
     there = sides.once(("there", before), lambda: capacity(now, before))
     then = sides.once(("then", after), lambda: capacity(sides.wanted, after))
-    if there == then:
-        return ()
     earlier, later = taken(sides)
-    stated = not holds_memory_of_cpus_against_nodes(sides.release)
+    if there == then:
+        jobs = [job for job in jobs if earlier[job.id] != later[job.id]]
+    stated = there != then and not holds_memory_of_cpus_against_nodes(sides.release)
     told = ((job, misfit(later[job.id], then, stated=stated)) for job in jobs)
     return tuple(
         effects.disturbed(job, why)
@@ -63,7 +66,10 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
 
 def reshaped(sides: Sides) -> Iterator[DisturbedJob]:
     """Yield the jobs for which partitions' nodes have too little then, though they stay the same nodes."""
-    if sides.now is None or not reshapes(sides.now, sides.wanted):
+    if sides.now is None:
+        return
+    earlier, later = taken(sides)
+    if earlier == later and not reshapes(sides.now, sides.wanted):
         return
     waiting = {name for job in sides.jobs if job.state == "PENDING" for name in job.partition.split(",")}
     there = sides.now.partitions
@@ -120,7 +126,6 @@ def _reason(sides: Sides, key: str, before: str, after: str) -> Why | None:
         "maxtime": _too_long,
         "maxnodes": _too_many,
         "minnodes": _too_few,
-        "maxmempernode": _too_much_memory,
         "allowgroups": lambda before, after: _not_in_groups(sides.groups, before, after),
         "allowaccounts": lambda _, after: _not_among("account", after),
         "allowqos": lambda _, after: _not_among("qos", after),
@@ -177,19 +182,31 @@ def _too_few(before: str, after: str) -> Why | None:
     return why
 
 
-def _too_much_memory(before: str, after: str) -> Why | None:
-    """What a job states for a node, or for each CPU, which is the least that it takes of a node."""
+def _too_much_memory(sides: Sides, partition: str, before: str, after: str) -> Why | None:
+    """What a job gets of a node's memory as slurmctld reckons it, under the defaults then."""
     most, old = (int(text) if text.isdecimal() else 0 for text in (after, before))
-    if not most:
+    if not most or sides.now is None:
         return None
+    now, then = (_memory_on_a_node(meaning, partition) for meaning in (sides.now, sides.wanted))
+    earlier, later = taken(sides)
 
-    def why(_: Job, demand: Demand) -> str:
-        if demand.memory <= most or (old and demand.memory > old):
+    def why(job: Job, _: Demand) -> str:
+        if job.id not in later or (old and now(earlier[job.id])[0] > old):
             return ""
-        told = effects.amount("mem", demand.memory)
-        return f"it asks for {told} on a node, and at most {most} are allowed then"
+        least, likely = then(later[job.id])
+        if likely <= most or (least <= most and old and now(earlier[job.id])[1] > old):
+            return ""
+        told = effects.amount("mem", least if least > most else likely)
+        doubt = later[job.id].doubt("mem") if least > most else " (if it says on how many nodes)"
+        return f"it asks for {told} on a node, and at most {most} are allowed then{doubt}"
 
     return why
+
+
+def _memory_on_a_node(meaning: Meaning, partition: str) -> Callable[[Demand], tuple[int, int]]:
+    terms = terms_of(meaning, partition) or Terms()
+    whole = gives_nodes(meaning.partitions.get(partition, {}))
+    return lambda demand: memory_for_limit(demand, terms, whole=whole or demand.whole)
 
 
 def _not_in_groups(groups: Mapping[str, frozenset[str]], before: str, after: str) -> Why | None:

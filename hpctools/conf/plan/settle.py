@@ -17,6 +17,7 @@ from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.demand import Demand, by_cpu, read_memory_by_cpu
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
+from hpctools.conf.plan.partition_terms import KEYS
 from hpctools.conf.plan.read import SHOW, Ask, answer, commands
 from hpctools.slurm.versions import Release
 
@@ -58,7 +59,7 @@ def settled_plan(
 
 def _shape_places(plan: Plan) -> bool:
     """Whether nodes or partitions change, and with them what jobs take or may take."""
-    return any(change.area in ("node", "partition") for change in plan.changes)
+    return any(change.area in ("node", "partition") or change.key in KEYS for change in plan.changes)
 
 
 def _limits_memory(wanted: Bundle) -> bool:

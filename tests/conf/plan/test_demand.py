@@ -1,5 +1,7 @@
 """What jobs ask for and what is used, as real daemons print it."""
 
+from typing import Any
+
 from hpctools.conf.plan.demand import (
     Demand,
     Used,
@@ -11,15 +13,17 @@ from hpctools.conf.plan.demand import (
 )
 
 EARLY, BETWEEN, LATEST = (22, 5, 8), (25, 11, 7), (26, 5, 5)
+# The CPUs that come with each GPU are the partition's, and not among those that the job asks for.
+BY_DEFAULT: dict[str, Any] = {"gpu_cpus": 12, "given": frozenset({"cpu"})}
 # Printed by 22.05.8, 24.11.5 and 26.05.5 alike, but for `gres:gpu:8` where the later ones have `gres/gpu:8`;
 # the last column, OverSubscribe, is another one of 26.05.5.
 QUEUE = """\
-7|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|N/A|11673M|gres:gpu:a100:8|3|1:00:00|*|OK|
-8|cpu=1,mem=2G,node=1,billing=300,gres/gpu=3|gpu:12|N/A|2G|N/A|1|UNLIMITED|*|NO|
-2|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|N/A|11673M|gres/gpu:8|2|1:00:00|*|OK|
-1|cpu=4,mem=4M,node=1,billing=33|N/A|N/A|1M|N/A|1|59:59|*|NO|
-6|cpu=4,mem=8G,node=2,gres/gpu=2|gpu:12|N/A|2G|gres/gpu:1|2|10:00|*|USER|
-9|cpu=200,mem=1.50T,node=4,gres/shard=2|N/A|N/A|0|gres/shard:2|4|2-00:00:00|*|YES|
+7|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|N/A|11673M|gres:gpu:a100:8|3|1:00:00|*|1|0|1|OK|
+8|cpu=1,mem=2G,node=1,billing=300,gres/gpu=3|gpu:12|N/A|2G|N/A|1|UNLIMITED|*|1|0|1|NO|
+2|cpu=1,mem=11673M,node=2,billing=1600,gres/gpu=16|gpu:12|N/A|11673M|gres/gpu:8|2|1:00:00|*|1|0|1|OK|
+1|cpu=4,mem=4M,node=1,billing=33|N/A|N/A|1M|N/A|1|59:59|*|1|0|1|NO|
+6|cpu=4,mem=8G,node=2,gres/gpu=2|gpu:12|N/A|2G|gres/gpu:1|2|10:00|*|1|0|1|USER|
+9|cpu=200,mem=1.50T,node=4,gres/shard=2|N/A|N/A|0|gres/shard:2|4|2-00:00:00|*|1|0|1|YES|
 """
 
 
@@ -28,9 +32,18 @@ def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> 
     large = {"cpu": 192, "mem": 192 * 11673, "node": 2, "billing": 1600, "gres/gpu": 16}
     small = {"cpu": 36, "mem": 2048, "node": 1, "billing": 300, "gres/gpu": 3}
     assert found == {
-        7: Demand(large, {"gres/gpu": 8, "gres/gpu:a100": 8}, 3, 60, memory=11673, per_cpu=11673),
-        8: Demand(small, {}, 1, whole=True, memory=2048, unclear=2048),
-        2: Demand(large, {"gres/gpu": 8}, 2, 60, memory=11673, per_cpu=11673),
+        7: Demand(
+            large,
+            {"gres/gpu": 8, "gres/gpu:a100": 8},
+            3,
+            60,
+            memory=11673,
+            per_cpu=11673,
+            cpus=1,
+            **BY_DEFAULT,
+        ),
+        8: Demand(small, {}, 1, whole=True, memory=2048, unclear=2048, cpus=1, **BY_DEFAULT),
+        2: Demand(large, {"gres/gpu": 8}, 2, 60, memory=11673, per_cpu=11673, cpus=1, **BY_DEFAULT),
         6: Demand(
             {"cpu": 24, "mem": 2048 * 24, "node": 2, "gres/gpu": 2},
             {"gres/gpu": 1},
@@ -38,6 +51,8 @@ def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> 
             10,
             memory=2048,
             per_cpu=2048,
+            cpus=4,
+            **BY_DEFAULT,
         ),
         1: Demand({"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60, whole=True, memory=1, per_cpu=1),
         9: Demand({"cpu": 200, "mem": 1536 * 1024, "node": 4, "gres/shard": 2}, {"gres/shard": 2}, 4, 2880),
@@ -47,7 +62,7 @@ def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> 
 
 def test_each_release_shows_in_its_own_way_who_asked_for_whole_nodes() -> None:
     """26.05.5 prints OverSubscribe=NO for every job; the releases before it do as 24.11."""
-    row = "1|cpu=1,node=1|N/A|N/A|0|N/A|1|1:00|*|{}|"
+    row = "1|cpu=1,node=1|N/A|N/A|0|N/A|1|1:00|*|1|0|1|{}|"
     words = ("OK", "NO", "NODE", "USER")
     found = {
         release: [read_demands(row.format(word), release)[1].whole for word in words]
@@ -63,20 +78,20 @@ def test_each_release_shows_in_its_own_way_who_asked_for_whole_nodes() -> None:
 
 
 def test_what_cannot_be_understood_is_left_out() -> None:
-    assert read_demands("squeue: error: no\n\n5|x|\nJOBID|TRES|A|B|C|D|E|F|G|H|\n", EARLY) == {}
+    assert read_demands("squeue: error: no\n\n5|x|\nJOBID|TRES|A|B|C|D|E|F|G|H|I|J|K|\n", EARLY) == {}
 
 
 def test_memory_of_one_cpu_a_node_may_be_for_either() -> None:
     """Two CPUs on two nodes are as unclear as one; the CPUs that come with GPUs bring their own, then."""
     rows = """\
-1|cpu=1,mem=100M,node=1|N/A|N/A|100M|N/A|1|1:00|*|OK|
-2|cpu=2,mem=200M,node=2|N/A|N/A|100M|N/A|2|1:00|*|OK|
-3|cpu=2,mem=200M,node=1|N/A|N/A|100M|N/A|1|1:00|*|OK|
-4|cpu=1,mem=100M,node=2|N/A|N/A|100M|N/A|2|1:00|*|OK|
-5|cpu=1,mem=100M,node=1|N/A|N/A|0|N/A|1|1:00|*|OK|
-6|cpu=1,mem=100M,node=1,gres/gpu=2|gpu:12|N/A|100M|N/A|1|1:00|*|OK|
-7|cpu=1,node=1|N/A|N/A|0|N/A|1|1:00|*|OK|
-8|cpu=1,mem=100M,node=1,gres/gpu=1|gpu:12|gres:gpu:100|11673M|N/A|1|1:00|1|NO|
+1|cpu=1,mem=100M,node=1|N/A|N/A|100M|N/A|1|1:00|*|1|0|1|OK|
+2|cpu=2,mem=200M,node=2|N/A|N/A|100M|N/A|2|1:00|*|1|0|1|OK|
+3|cpu=2,mem=200M,node=1|N/A|N/A|100M|N/A|1|1:00|*|1|0|1|OK|
+4|cpu=1,mem=100M,node=2|N/A|N/A|100M|N/A|2|1:00|*|1|0|1|OK|
+5|cpu=1,mem=100M,node=1|N/A|N/A|0|N/A|1|1:00|*|1|0|1|OK|
+6|cpu=1,mem=100M,node=1,gres/gpu=2|gpu:12|N/A|100M|N/A|1|1:00|*|1|0|1|OK|
+7|cpu=1,node=1|N/A|N/A|0|N/A|1|1:00|*|1|0|1|OK|
+8|cpu=1,mem=100M,node=1,gres/gpu=1|gpu:12|gres:gpu:100|11673M|N/A|1|1:00|1|1|0|1|NO|
 """
     found = read_demands(rows, EARLY)
     assert {number: (each.per_cpu, each.unclear) for number, each in found.items()} == {
@@ -86,15 +101,52 @@ def test_memory_of_one_cpu_a_node_may_be_for_either() -> None:
     }
     assert (found[6].tres["mem"], by_cpu(found[6])) == (
         100,
-        Demand({"cpu": 24, "mem": 2400, "node": 1, "gres/gpu": 2}, left=1, memory=100, per_cpu=100),
+        Demand(
+            {"cpu": 24, "mem": 2400, "node": 1, "gres/gpu": 2},
+            left=1,
+            memory=100,
+            per_cpu=100,
+            cpus=1,
+            **BY_DEFAULT,
+        ),
     )
     assert [by_cpu(found[number]) == found[number] for number in found] == [
         *(False, False, True, True),
         *(True, False, True, True),
     ]
     assert found[8] == Demand(
-        {"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, left=1, whole=True, per_gpu=100, threads=1
+        {"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1},
+        left=1,
+        whole=True,
+        per_gpu=100,
+        threads=1,
+        cpus=1,
+        **BY_DEFAULT,
     )
+
+
+def test_what_a_job_says_of_each_node_and_what_its_partition_gives_it() -> None:
+    """22.05.8 and 24.11.5; what comes with a GPU has `gres` in front only if the job states it."""
+    rows = """\
+1|cpu=6,mem=600M,node=1|N/A|N/A|100M|N/A|1|1:00|*|1|6|6|OK|
+2|cpu=8,mem=800M,node=1|N/A|N/A|100M|N/A|1|1:00|*|8|0|8|OK|
+3|cpu=1,mem=9M,node=1,gres/gpu=2|gpu:12|gpu:5000|0|N/A|1|1:00|*|1|0|1|OK|
+4|cpu=4,mem=9M,node=1,gres/gpu=2|gres/gpu:2|gres:gpu:400|0|N/A|1|1:00|*|1|0|1|OK|
+5|cpu=1,mem=9M,node=1,gres/gpu=2|N/A|N/A|0|N/A|1|1:00|*|1|0|1|OK|
+"""
+    found = read_demands(rows, EARLY)
+    assert {number: (each.task_cpus, each.node_tasks, each.node_cpus) for number, each in found.items()} == {
+        1: (1, 6, 6),
+        2: (8, 0, 8),
+        **dict.fromkeys((3, 4, 5), (1, 0, 1)),
+    }
+    assert {number: (each.own_cpus, each.gpu_cpus, each.given) for number, each in found.items()} == {
+        1: (6, 0, frozenset()),
+        2: (8, 0, frozenset()),
+        3: (1, 12, frozenset({"cpu", "mem"})),
+        4: (4, 2, frozenset()),
+        5: (1, 0, frozenset()),
+    }
 
 
 JOBS = """\

@@ -344,8 +344,12 @@ def test_a_partition_that_gives_whole_nodes_from_now_on() -> None:
         (Demand({"cpu": 12, "mem": 1200, "node": 1}, per_cpu=100, threads=1), 24, 1200),
         (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True, per_cpu=100), 96, 9600),
         (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True, per_cpu=100, threads=1), 96, 4800),
-        (Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, per_gpu=100), 12, 100),
-        (Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, whole=True, per_gpu=100), 96, 800),
+        (Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, per_gpu=100, gpu_cpus=12), 12, 100),
+        (
+            Demand({"cpu": 12, "mem": 100, "node": 1, "gres/gpu": 1}, whole=True, per_gpu=100, gpu_cpus=12),
+            96,
+            800,
+        ),
         (Demand({"cpu": 1, "mem": 100, "node": 1}, whole=True), 96, 100),
     ],
 )
