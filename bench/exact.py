@@ -81,14 +81,14 @@ class Beside:
         }
 
 
-def beside(processes: int, delay: float, blocks: int) -> Beside:
-    """Measure one setting."""
+def beside(processes: int, delay: float, blocks: int, more: Sequence[str] = ()) -> Beside:
+    """Measure one setting; with more options of the program (bench/exact_programs/beside_ddp.py)."""
     with tempfile.TemporaryDirectory(prefix="bench-exact-", ignore_cleanup_errors=True) as folder:
         base = Path(folder)
         out = base / "out"
         out.mkdir()
         program = [sys.executable, str(PROGRAMS / "beside_ddp.py"), str(out)]
-        options = ["--delay", str(delay), "--blocks", str(blocks), "--steps", str(STEPS)]
+        options = ["--delay", str(delay), "--blocks", str(blocks), "--steps", str(STEPS), *more]
         with LocalRun(base, [*program, *options], (processes, processes)) as local:
             deadline = time.monotonic() + LIMIT_SECONDS
             while not (out / "seconds.json").exists():

@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, DistributedSampler
 from hpctools import elastic
 
 BATCH = 48
-WIDTH = 1536
 WARM_UP = 3
 
 parser = argparse.ArgumentParser()
@@ -31,6 +30,8 @@ parser.add_argument("out", type=Path)
 parser.add_argument("--delay", type=float, default=0.0, help="seconds of sleep per sample, in the loop")
 parser.add_argument("--blocks", type=int, default=10)
 parser.add_argument("--steps", type=int, default=10, help="of a block")
+parser.add_argument("--width", type=int, default=1536, help="of the model's layers")
+parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 args = parser.parse_args()
 
 
@@ -49,11 +50,20 @@ class Samples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self._inputs[index % 1000], self._labels[index % 1000]
 
 
+def own_device() -> torch.device:
+    """Where we compute: of several GPUs each of the first nodes has one of its own."""
+    if args.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", (int(os.environ["SLURMD_NODENAME"][1:]) - 1) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def training_step(
     model: nn.Module, batch: list[torch.Tensor], backward: Callable[[torch.Tensor], object]
 ) -> None:
     """Forward and backward pass, with the sleep that stands for larger samples."""
-    inputs, labels = batch
+    inputs, labels = (each.to(device) for each in batch)
     loss = nn.functional.cross_entropy(model(inputs), labels)
     time.sleep(args.delay * len(inputs))
     backward(loss)
@@ -87,32 +97,43 @@ def seconds(step: Callable[[], None], steps: int) -> float:
     begun = time.monotonic()
     for _ in range(steps):
         step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return time.monotonic() - begun
 
 
+def begin_theirs() -> None:
+    """DDP's own group: nccl where each of us has a GPU, as ordinary trainings have it."""
+    backend = loader.reduce_backend
+    # What the loader has set for the process makes nccl's waits block the host, which DDP need not.
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "0"
+    store = f"file://{args.out}/store"
+    torch.distributed.init_process_group(backend, store, rank=loader.rank, world_size=loader.world_size)
+
+
+device = own_device()
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Linear(256, WIDTH),
+    nn.Linear(256, args.width),
     nn.ReLU(),
-    nn.Linear(WIDTH, WIDTH),
+    nn.Linear(args.width, args.width),
     nn.ReLU(),
-    nn.Linear(WIDTH, WIDTH),
+    nn.Linear(args.width, args.width),
     nn.ReLU(),
-    nn.Linear(WIDTH, 10),
-)
+    nn.Linear(args.width, 10),
+).to(device)
 other = copy.deepcopy(model)
 optimizers = [torch.optim.SGD(each.parameters(), lr=1e-3, momentum=0.9) for each in (model, other)]
 data = Samples()
 loader = elastic.Loader(model, optimizers[0], data, batch_size=BATCH, epochs=1000, mode="fast")
 own_batches = iter(loader)
 first = next(own_batches)
-loader.backward(nn.functional.cross_entropy(model(first[0]), first[1]))  # the rehearsal; now we are in
+training_step(model, first, loader.backward)  # the rehearsal; now we are in
 first = next(own_batches)
-store = f"file://{args.out}/store"
-torch.distributed.init_process_group("gloo", store, rank=loader.rank, world_size=loader.world_size)
+begin_theirs()
 ddp = DistributedDataParallel(other)
 their_batches = batches(data, loader.rank, loader.world_size)
-loader.backward(nn.functional.cross_entropy(model(first[0]), first[1]))
+training_step(model, first, loader.backward)
 optimizers[0].step()
 
 

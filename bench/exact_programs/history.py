@@ -24,9 +24,19 @@ parser.add_argument("out", type=Path)
 parser.add_argument("--data", choices=("map", "streams"), default="map")
 parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--mode", choices=("exact", "fast"), default="exact")
+parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 args = parser.parse_args()
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
 hurry = args.out / "hurry"
+
+
+def own_device() -> torch.device:
+    """Where we compute: of several GPUs each of the first nodes has one of its own."""
+    if args.device == "cpu":
+        return torch.device("cpu")
+    torch.use_deterministic_algorithms(True)
+    node = int(os.environ.get("SLURMD_NODENAME", "n1")[1:])
+    return torch.device("cuda", (node - 1) % torch.cuda.device_count())
 
 
 def sample(number: int) -> tuple[int, torch.Tensor, torch.Tensor]:
@@ -109,7 +119,8 @@ def pause(step: int, fed: set[int]) -> None:
 def train(note: Any) -> None:
     """The whole training."""
     torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
-    model = Model(0.1 if args.mode == "exact" else 0.0)
+    device = own_device()
+    model = Model(0.1 if args.mode == "exact" else 0.0).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     data = Samples() if args.data == "map" else Streams()
@@ -121,7 +132,7 @@ def train(note: Any) -> None:
         for numbers, inputs, targets in loader:
             note(fed=numbers.tolist(), step=loader.step + 1, epoch=epoch)
             pause(loader.step, paused)
-            if not loader.backward(nn.functional.mse_loss(model(inputs), targets)):
+            if not loader.backward(nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))):
                 continue
             optimizer.step()
             scheduler.step()
@@ -129,6 +140,7 @@ def train(note: Any) -> None:
             drawn = torch.rand(1).item() + random.random()  # noqa: S311
             result = {"loss": loader.loss.hex(), "drawn": drawn, "committed": loader.indices}
             where = {"world": loader.world_size, "generation": loader.generation, "at": time.monotonic()}
+            where |= {"over": loader.reduce_backend}
             note(step=loader.step, epoch=epoch, **where, **result)
     weights = {name: each.tolist() for name, each in model.state_dict().items()}
     note(final=weights, lr=scheduler.get_last_lr())

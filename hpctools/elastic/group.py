@@ -19,7 +19,7 @@ import torch
 import torch.distributed
 
 from hpctools.elastic.device_group import DeviceGroup
-from hpctools.elastic.devices import DeviceLinks
+from hpctools.elastic.devices import GLOO, NCCL, DeviceLinks
 from hpctools.elastic.meeting import HERE, LINK_TIMEOUT, Meeting, Store
 from hpctools.elastic.scratch import CPU, Scratch
 
@@ -157,6 +157,11 @@ class Group:
         So a late message of a member that was frozen cannot reach what is in use.
         """
         return self._scratch.take(use, elements, dtype, device)
+
+    @property
+    def backend(self) -> str:
+        """What large tensors on a GPU go over: NCCL or GLOO."""
+        return GLOO if self._devices is None else NCCL
 
     @property
     def is_sound(self) -> bool:

@@ -166,6 +166,11 @@ class Loader(Held):
         return self._session.group.number if self._trains else 0
 
     @property
+    def reduce_backend(self) -> str:
+        """Over what the workers' gradients are added up now: `nccl`, where fast mode can, or `gloo`."""
+        return self._session.group.backend
+
+    @property
     def scale_config(self) -> Mapping[str, Any]:
         """What the run's policy says for its present number of nodes; empty when it says nothing."""
         if self._spec is None:

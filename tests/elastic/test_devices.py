@@ -147,6 +147,7 @@ def test_gradients_go_over_the_devices_and_the_agreement_over_gloo(
     def work(group: Group) -> Any:
         trained = copy.deepcopy(first)
         totals, exchanged = one_step(group, by_blocks(SAMPLING, None), trained)
+        assert group.backend == "nccl"
         return totals, exchanged.agreed, [each.grad for each in trained.parameters()], trained.mean
 
     whole = copy.deepcopy(first)
@@ -173,7 +174,12 @@ def test_gradients_go_over_the_devices_and_the_agreement_over_gloo(
 def test_else_gloo_does_it_all(accelerators: Accelerators) -> None:
     made: list[StandIn] = []
     watched = [each and accelerator_with(each, made) for each in accelerators]
-    results = linked(watched, lambda group: one_step(group, by_blocks(SAMPLING, None), Wide())[0])
+
+    def work(group: Group) -> Any:
+        assert group.backend == "gloo"
+        return one_step(group, by_blocks(SAMPLING, None), Wide())[0]
+
+    results = linked(watched, work)
     assert [totals.samples for totals in results] == [11, 11]
     assert made == []
 

@@ -158,6 +158,18 @@ def test_notes_reach_everyone() -> None:
         }
 
 
+def test_a_note_from_another_gpu_is_read_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream's place may be a CUDA tensor of a worker with more GPUs than we have."""
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:7")
+
+    def work(group: Group) -> Any:
+        return share(group, {"place": torch.tensor([group.rank + 5])})
+
+    for rank, notes in enumerate(on_ranks(2, work)):
+        place = notes[1 - rank]["place"]
+        assert (place.device.type, place.tolist()) == ("cpu", [6 - rank])
+
+
 def flattened(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return (value.dtype, value.tolist())
