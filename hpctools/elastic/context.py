@@ -128,19 +128,20 @@ class RunContext:
         """Something that a person should know."""
         self.journal.event("warning", message=message)
 
-    def order_save(self, why: str, *, urgent: bool, seconds: float | None = None) -> None:
+    def order_save(self, why: str, *, urgent: bool, seconds: float | None = None, ends: bool = False) -> None:
         """Have the first worker of the generation in force that is still there save the state.
 
         Args:
             urgent: whether it is needed before anything else is done.
             seconds: how long there is for it; None: long.
+            ends: whether the run ends with that state, so that nobody need train on.
         """
         present = (self.roster.workers.get(member) for member in self.membership.members)
         first = next((worker for worker in present if worker is not None), None)
         self.answered.set() if first is None else self.answered.clear()
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
-            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds)
+            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, ends=ends)
 
     def note_progress(self, now: float, step: int, samples: int) -> None:
         """The training has come so far: what the decision to grow has to know of its speed."""

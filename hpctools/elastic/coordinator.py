@@ -215,7 +215,7 @@ class Coordinator:
         if outcome.state != "cancelled" or run.completed or run.restart is not None:
             return
         seconds = max(1.0, run.spec.graceful_seconds - SAVE_RESERVE)
-        run.order_save(outcome.message, urgent=True, seconds=seconds)
+        run.order_save(outcome.message, urgent=True, seconds=seconds, ends=True)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(run.answered.wait(), seconds)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from hpctools.elastic.protocol import Message
+
+REST_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Orders:
         seen: the highest number of a generation that we were told of.
         end: with which words the process is to end; None: it is not.
         finished: whether the training is complete for everyone.
+        last: why the state is saved with which the run ends; empty: it does not end so.
+        rests: whether that is saved.
     """
 
     def __init__(self) -> None:
@@ -55,6 +60,8 @@ class Orders:
         self.seen = 0
         self.end: str | None = None
         self.finished = False
+        self.last = ""
+        self.rests = False
 
     def note(self, message: Message) -> None:
         """An order has come; one that a later release would give is passed over."""
@@ -72,6 +79,21 @@ class Orders:
             self.finished = True
         elif kind == "save":
             self.save = fields
+            self.last = str(fields["why"]) if fields.get("ends") else self.last
+
+    def told(self, kind: str, why: object) -> None:
+        """The coordinator was told something by us, perhaps what came of an order to save."""
+        self.rests |= kind == "saved" and bool(self.last) and why == self.last
+
+    def rest(self, changed: threading.Condition, standing: int) -> None:
+        """Wait for the word to end: whatever is done after what was saved last is done in vain.
+
+        Not for long, since who wanted that may be gone, nor when the generation `standing` is over.
+        """
+        if self.rests:
+            self.rests = False
+            with changed:
+                changed.wait_for(lambda: self.end is not None or self.recover > standing, REST_SECONDS)
 
     def _form(self, fields: Message) -> None:
         generation = int(fields["generation"])

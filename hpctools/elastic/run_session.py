@@ -58,12 +58,10 @@ class RunSession:
         self._standing = 0  # the generation that we are in, or have left last
         self._trains = False
         self._is_ready = self._is_done = self._has_left = False
-        self._broken = 0
-        self.term = 0
+        self._broken = self._agreed = self.term = 0
         self._retired: Group | None = None
         self._has_state = False
         self._orders = Orders()
-        self._agreed = 0
         self._exchanging = False
         self._clock = StepClock()
         self._termination = Termination()
@@ -93,6 +91,7 @@ class RunSession:
         """Between two steps: switch to the next generation, or leave, when that was agreed."""
         self._clock.step_ended(time.monotonic())
         self._report(self._clock.result())
+        self._orders.rest(self._changed, self._standing)
         self._go_if_told()
         if self._must_rejoin():
             self._rejoin()
@@ -164,6 +163,7 @@ class RunSession:
     def tell(self, kind: str, **fields: Any) -> None:
         """Tell the coordinator something; from any thread."""
         self._channel.send(kind, **fields)
+        self._orders.told(kind, fields.get("why"))
 
     # From one generation to the next
 

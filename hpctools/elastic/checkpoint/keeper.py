@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
@@ -206,7 +206,7 @@ class Keeper:
             self._put_off = order
             return
         if self._last is not None and self._last.step == step:
-            self._desk.tell("saved", **self._last.to_json())
+            self._desk.tell("saved", **replace(self._last, why=order.why).to_json())
             return
         if not self._saver.is_busy:
             self._save(step, order.why)

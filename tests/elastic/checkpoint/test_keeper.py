@@ -132,6 +132,7 @@ def test_an_urgent_order_is_done_when_boundary_returns(tmp_path: Path) -> None:
     training.desk.order = Order("time limit")
     training.keeper.boundary(17)
     assert [each["step"] for each in training.desk.of("saved")] == [17, 17]
+    assert training.desk.of("saved")[1]["why"] == "time limit", "who ordered it waits for an answer"
     assert len(list(tmp_path.iterdir())) == 1, "the step was saved already"
 
 

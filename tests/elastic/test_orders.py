@@ -1,0 +1,77 @@
+"""Orders as the training's thread finds them: after the save with which a run ends nobody trains on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from hpctools.elastic import orders
+from hpctools.elastic.orders import Orders
+
+STANDING = 3
+Message = dict[str, object]
+
+
+class Waited(threading.Condition):
+    """Knows how a wait ended: it was told, its time was over, or (None) there was none.
+
+    Args:
+        meanwhile: is done as soon as somebody waits.
+    """
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__()
+        self.told: bool | None = None
+        self._meanwhile = meanwhile
+
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:  # type: ignore[override]
+        threading.Thread(target=self._tell).start()
+        self.told = bool(super().wait_for(predicate, timeout))
+        return self.told
+
+    def _tell(self) -> None:
+        with self:
+            self._meanwhile()
+            self.notify_all()
+
+
+def ordered(*, ends: bool) -> Orders:
+    made = Orders()
+    made.note({"kind": "save", "why": "cancelled", "urgent": True, "seconds": 6.5, "ends": ends})
+    return made
+
+
+def rested(made: Orders, *messages: Message) -> bool | None:
+    """Whether the training's thread rests, and hears the messages then."""
+    changed = Waited(lambda: [made.note(each) for each in messages] and None)
+    made.rest(changed, STANDING)
+    return changed.told
+
+
+@pytest.mark.parametrize("message", [{"kind": "stop"}, {"kind": "park", "generation": STANDING + 1}])
+def test_who_has_saved_the_last_state_rests_until_it_is_told_what_to_do(message: Message) -> None:
+    made = ordered(ends=True)
+    assert rested(made) is None, "it is not saved yet"
+    made.told("saved", "cancelled")
+    assert rested(made, {"kind": "commit", "generation": 2, "agree": True}, message) is True
+
+
+def test_it_trains_on_when_nobody_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who ordered it may be gone."""
+    monkeypatch.setattr(orders, "REST_SECONDS", 0.1)
+    made = ordered(ends=True)
+    made.told("saved", "cancelled")
+    assert rested(made) is False
+    assert rested(made) is None, "once"
+
+
+def test_no_other_save_stops_the_training() -> None:
+    made = ordered(ends=False)
+    made.told("saved", "cancelled")
+    assert rested(made) is None
+    made = ordered(ends=True)
+    for kind, why in (("saved", "interval"), ("unsaved", "cancelled"), ("beat", None)):
+        made.told(kind, why)
+    assert rested(made) is None
