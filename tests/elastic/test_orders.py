@@ -45,7 +45,12 @@ def ordered(*, ends: bool) -> Orders:
 
 def rested(made: Orders, *messages: Message) -> bool | None:
     """Whether the training's thread rests, and hears the messages then."""
-    changed = Waited(lambda: [made.note(each) for each in messages] and None)
+
+    def come() -> None:
+        for message in messages:
+            made.note(message)
+
+    changed = Waited(come)
     made.rest(changed, STANDING)
     return changed.told
 
