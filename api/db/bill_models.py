@@ -16,7 +16,7 @@ class BillDay(Base):
     Attributes:
         fetched_at: Unix seconds.
         digest: of the rows (`hpctools.budget.bill_table.digest`).
-        row_count, estimated, invoiced: of the rows; `invoiced` when each is on an invoice.
+        row_count, estimated: of the rows; `estimated` when one is.
         content: the rows as Parquet (`hpctools.budget.bill_table.pack`).
     """
 
@@ -32,7 +32,6 @@ class BillDay(Base):
     digest: Mapped[str] = mapped_column(String(64))
     row_count: Mapped[int]
     estimated: Mapped[bool]
-    invoiced: Mapped[bool]
     content: Mapped[bytes] = mapped_column(LargeBinary)
 
 
@@ -40,7 +39,6 @@ class BillPull(Base):
     """One look at a source's bill of one month, whether or not anything had changed.
 
     Attributes:
-        delivery: the provider's name of what was delivered; empty where it has none.
         changed_days: how many days got a new version.
     """
 
@@ -52,6 +50,5 @@ class BillPull(Base):
     metric: Mapped[str] = mapped_column(String(32))
     month: Mapped[str] = mapped_column(String(7))
     pulled_at: Mapped[int] = mapped_column(BigInteger)
-    delivery: Mapped[str] = mapped_column(String(256))
     row_count: Mapped[int]
     changed_days: Mapped[int]

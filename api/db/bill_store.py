@@ -23,14 +23,12 @@ class Pulled:
 
     Attributes:
         table: its rows (`bill_table.SCHEMA`), of that source, measure and month only.
-        delivery: the provider's name of what was delivered, if it has one.
     """
 
     source: str
     metric: str
     month: Month
     table: pl.DataFrame
-    delivery: str = ""
 
 
 def append_bill(
@@ -93,14 +91,10 @@ class MonthKnown:
 
     Attributes:
         pulled_at: Unix seconds of the last look.
-        delivery: what that look had found.
-        invoiced: there are rows, and each is on an invoice.
         estimated: a row is, or there are none.
     """
 
     pulled_at: int
-    delivery: str
-    invoiced: bool
     estimated: bool
 
 
@@ -121,8 +115,6 @@ def _known(session: Session, pull: BillPull) -> MonthKnown:
     ]
     return MonthKnown(
         pulled_at=pull.pulled_at,
-        delivery=pull.delivery,
-        invoiced=bool(days) and all(day.invoiced for day in days),
         estimated=not days or any(day.estimated for day in days),
     )
 
@@ -138,7 +130,6 @@ class _Day:
     digest: str
     row_count: int
     estimated: bool
-    invoiced: bool
 
 
 def _current_days(session: Session, sources: Collection[str], metric: str, month: Month) -> list[_Day]:
@@ -153,7 +144,6 @@ def _current_days(session: Session, sources: Collection[str], metric: str, month
                 BillDay.digest,
                 BillDay.row_count,
                 BillDay.estimated,
-                BillDay.invoiced,
             ),
             last.label("last"),
         )
@@ -194,7 +184,6 @@ def _day(
         "digest": fingerprint,
         "row_count": table.height,
         "estimated": bool(table["estimated"].any()),
-        "invoiced": table.height > 0 and bool((table["invoice"] != "").all()),
         "content": pack(table),
     }
 
@@ -205,7 +194,6 @@ def _pull(pulled: Pulled, at: int, changed: int) -> dict[str, object]:
         "metric": pulled.metric,
         "month": str(pulled.month),
         "pulled_at": at,
-        "delivery": pulled.delivery,
         "row_count": pulled.table.height,
         "changed_days": changed,
     }

@@ -24,7 +24,8 @@ QUANTITY = "UsageQuantity"
 METRICS = ("NetAmortizedCost", "AmortizedCost", "NetUnblendedCost", "UnblendedCost", "BlendedCost")
 
 # HyperPod nodes are `<REGION>-Cluster:ml.<type>`, EC2 nodes `<REGION>-BoxUsage:<type>` or `-SpotUsage:`.
-_NODE_USAGE = re.compile(r"(?:^|-)(?:Cluster:ml\.|BoxUsage:|SpotUsage:)")
+NODE_USAGE = r"(?:^|-)(?:Cluster:ml\.|BoxUsage:|SpotUsage:)"
+_NODE_USAGE = re.compile(NODE_USAGE)
 _HOURS = frozenset({"hrs", "hours", "hour"})
 
 

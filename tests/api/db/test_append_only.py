@@ -7,12 +7,25 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-TABLES = ("bill_day", "bill_pull", "job_version", "attribution_run", "run_coverage", "ledger_entry")
+TABLES = (
+    "bill_day",
+    "bill_pull",
+    "job_batch",
+    "job_pull",
+    "attribution_run",
+    "run_coverage",
+    "attributed_day",
+    "ledger_entry",
+    "clearing_entry",
+)
 
 
 @pytest.fixture
 def filled(engine: Engine, reconcile_november: Callable[[], Any]) -> Engine:
     reconcile_november()
+    # Only the first release wrote this one.
+    old = "INSERT INTO run_coverage (run_id, account, billed, used) SELECT id, 'nlp', 1, 1 FROM attribution_run"
+    change(engine, old)
     return engine
 
 
@@ -42,6 +55,6 @@ def test_the_same_entry_cannot_be_stored_twice(filled: Engine) -> None:
         change(
             filled,
             "INSERT INTO bill_day (source, metric, day, version, fetched_at, digest, row_count, estimated, "
-            "invoiced, content) SELECT source, metric, day, version, fetched_at, digest, row_count, "
-            "estimated, invoiced, content FROM bill_day",
+            "content) SELECT source, metric, day, version, fetched_at, digest, row_count, "
+            "estimated, content FROM bill_day",
         )

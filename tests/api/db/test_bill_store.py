@@ -49,9 +49,9 @@ def row(day: int = 1, amount: str = "1.5", **changes: Any) -> BillRow:
     return BillRow(**values | changes)
 
 
-def store(engine: Engine, rows: list[BillRow], at: int = 1, source: str = "aws-cur", **more: Any) -> int:
+def store(engine: Engine, rows: list[BillRow], at: int = 1, source: str = "aws-cur") -> int:
     with writing(engine) as session:
-        return append_pulled(session, Pulled(source, METRIC, NOVEMBER, frame_of(rows), **more), at)
+        return append_pulled(session, Pulled(source, METRIC, NOVEMBER, frame_of(rows)), at)
 
 
 def current(engine: Engine, *sources: str) -> list[BillRow]:
@@ -124,14 +124,14 @@ def test_what_is_known_of_a_month(engine: Engine) -> None:
             return known_months(session, "aws-cur", METRIC)
 
     assert known() == {}
-    store(engine, [], 10, delivery="first")
-    assert known() == {NOVEMBER: MonthKnown(10, "first", invoiced=False, estimated=True)}
-    store(engine, [row(1), row(2, invoice="", estimated=True)], 20, delivery="second")
-    assert known() == {NOVEMBER: MonthKnown(20, "second", invoiced=False, estimated=True)}
-    store(engine, [row(1), row(2)], 30, delivery="third")
-    assert known() == {NOVEMBER: MonthKnown(30, "third", invoiced=True, estimated=False)}
-    store(engine, [row(1), row(2)], 40, delivery="third")
-    assert known() == {NOVEMBER: MonthKnown(40, "third", invoiced=True, estimated=False)}
+    store(engine, [], 10)
+    assert known() == {NOVEMBER: MonthKnown(10, estimated=True)}
+    store(engine, [row(1), row(2, invoice="", estimated=True)], 20)
+    assert known() == {NOVEMBER: MonthKnown(20, estimated=True)}
+    store(engine, [row(1), row(2)], 30)
+    assert known() == {NOVEMBER: MonthKnown(30, estimated=False)}
+    store(engine, [row(1), row(2)], 40)
+    assert known() == {NOVEMBER: MonthKnown(40, estimated=False)}
 
 
 def test_rows_without_columns(engine: Engine) -> None:

@@ -56,7 +56,6 @@ def _new_tables() -> None:
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("row_count", sa.Integer, nullable=False),
         sa.Column("estimated", sa.Boolean, nullable=False),
-        sa.Column("invoiced", sa.Boolean, nullable=False),
         sa.Column("content", sa.LargeBinary, nullable=False),
         sa.UniqueConstraint("source", "metric", "day", "version"),
     )
@@ -67,7 +66,6 @@ def _new_tables() -> None:
         sa.Column("metric", sa.String(32), nullable=False),
         sa.Column("month", sa.String(7), nullable=False),
         sa.Column("pulled_at", sa.BigInteger, nullable=False),
-        sa.Column("delivery", sa.String(256), nullable=False),
         sa.Column("row_count", sa.Integer, nullable=False),
         sa.Column("changed_days", sa.Integer, nullable=False),
     )
@@ -121,7 +119,6 @@ def _old_days() -> Iterator[dict[str, Any]]:
             "digest": digest(frame),
             "row_count": len(rows),
             "estimated": any(row.estimated for row in rows),
-            "invoiced": False,
             "content": pack(frame),
         }
 

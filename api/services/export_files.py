@@ -1,0 +1,114 @@
+"""Files of exports on this disk: Parquet and CSV, checked before they are opened, read a file at a time."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from polars.exceptions import NoDataError, PanicException, PolarsError
+
+from hpctools.errors import BudgetError
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileLimits:
+    """What a file of an export may be at most: none of AWS's comes near.
+
+    Attributes:
+        packed: bytes of the file.
+        unpacked: bytes of CSV text.
+        lines: of a Parquet file.
+    """
+
+    packed: int = 2 << 30
+    unpacked: int = 8 << 30
+    lines: int = 20_000_000
+
+
+LIMITS = FileLimits()
+
+
+def read_columns(
+    path: Path, names: Sequence[str], prefix: str, where: str, limits: FileLimits = LIMITS
+) -> pl.DataFrame | None:
+    """The columns of a file that are wanted, with the types that the file has; None of a file with nothing.
+
+    CSV has text only.
+
+    Args:
+        path: its name ends in `.parquet`, `.csv` or `.csv.gz`.
+        names: the columns; those that the file lacks are left out.
+        prefix: columns that begin with it are wanted as well.
+        where: what to call the file in errors.
+
+    Raises:
+        BudgetError: the file is damaged, or larger than a bill can be.
+    """
+    if path.stat().st_size == 0:
+        # AWS overwrites a chunk that it needs no more with nothing.
+        return None
+    try:
+        return (
+            _parquet(path, names, prefix, where, limits)
+            if path.suffix == ".parquet"
+            else _csv(path, names, prefix, where, limits)
+        )
+    except NoDataError:
+        return None
+    except (PolarsError, PanicException, EOFError, OSError, zlib.error, UnicodeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BudgetError(
+            f"{where}: the file cannot be read: {reason[:200]}", "check the export; nothing was stored"
+        ) from None
+
+
+def _parquet(path: Path, names: Sequence[str], prefix: str, where: str, limits: FileLimits) -> pl.DataFrame:
+    scan = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+    count = scan.select(pl.len()).collect().item()
+    if count > limits.lines:
+        raise BudgetError(f"{where}: has {count} lines, expected at most {limits.lines}", "check the export")
+    return _chosen(scan, names, prefix)
+
+
+def _csv(path: Path, names: Sequence[str], prefix: str, where: str, limits: FileLimits) -> pl.DataFrame:
+    plain = path if path.suffix == ".csv" else _unpack(path, where, limits)
+    _check_lines(plain, where)
+    # Everything as text: what is money is for the normaliser to say. Ragged lines are an error.
+    return _chosen(pl.scan_csv(plain, infer_schema=False, glob=False), names, prefix)
+
+
+def _chosen(scan: pl.LazyFrame, names: Sequence[str], prefix: str) -> pl.DataFrame:
+    present = scan.collect_schema().names()
+    return scan.select(name for name in present if name in names or name.startswith(prefix)).collect()
+
+
+def _unpack(path: Path, where: str, limits: FileLimits) -> Path:
+    """The file unpacked beside itself; stops at the limit, whatever the packed file claims."""
+    plain = path.with_suffix("")
+    size = 0
+    with gzip.open(path) as source, plain.open("wb") as target:
+        while chunk := source.read(_CHUNK):
+            size += len(chunk)
+            if size > limits.unpacked:
+                raise BudgetError(
+                    f"{where}: expands to more than {limits.unpacked} bytes",
+                    "check the export; nothing was stored",
+                )
+            target.write(chunk)
+    return plain
+
+
+def _check_lines(path: Path, where: str) -> None:
+    """No field may be so long that it has to be held in memory for its own sake."""
+    with path.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            if b"\n" not in chunk and len(chunk) == _CHUNK:
+                raise BudgetError(
+                    f"{where}: has a line of more than {_CHUNK} bytes", "check the export; nothing was stored"
+                )
