@@ -140,8 +140,7 @@ def train(note: Any) -> None:
             drawn = torch.rand(1).item() + random.random()  # noqa: S311
             result = {"loss": loader.loss.hex(), "drawn": drawn, "committed": loader.indices}
             where = {"world": loader.world_size, "generation": loader.generation, "at": time.monotonic()}
-            where |= {"over": loader.reduce_backend}
-            note(step=loader.step, epoch=epoch, **where, **result)
+            note(step=loader.step, epoch=epoch, over=loader.reduce_backend, **where, **result)
     weights = {name: each.tolist() for name, each in model.state_dict().items()}
     note(final=weights, lr=scheduler.get_last_lr())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed
@@ -15,6 +16,7 @@ import torch.distributed
 from hpctools.elastic import device_group
 from hpctools.elastic.devices import accelerator_of
 
+c10d: Any = torch.distributed  # torch types not all of what it exports from C++
 BYTES, TIMES = 20 << 20, 20
 LIMIT = timedelta(seconds=60)
 
@@ -26,7 +28,7 @@ if found is None:
 told: dict[str, object] = {"card": found.card.told()}
 for number in ("first", "second"):  # the second one finds whether the first left anything behind
     begun = time.monotonic()
-    group = found.make(torch.distributed.HashStore(), 0, 1)
+    group = found.make(c10d.HashStore(), 0, 1)
     tensor = torch.arange(BYTES // 4, dtype=torch.float32, device=device)
     expected = tensor.clone()
     group.all_reduce(tensor).wait(LIMIT)

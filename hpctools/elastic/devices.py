@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -127,7 +128,11 @@ def _place(properties: Any) -> str:
     """Host and PCI address of a GPU; where torch does not tell the latter, its uuid."""
     address = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     known = properties.uuid if None in address else ":".join(map(str, address))
-    return f"{BOOT_ID.read_text().strip()}/{known}"
+    try:
+        host = BOOT_ID.read_text().strip()
+    except OSError:
+        host = socket.gethostname()
+    return f"{host}/{known}"
 
 
 def nccl_on(device: torch.device) -> Make:

@@ -52,7 +52,8 @@ class Loader(Held):
     Parameters that no shard used get a gradient of zeros.
 
     Args:
-        model: on every worker of the same shape; its values come from the first worker. Without
+        model: on every worker of the same shape; its values come from the first worker. On its device
+            already: fast mode's gradients go over nccl where each worker has a GPU of its own. Without
             DistributedDataParallel, which this replaces; over one process it is switched off.
         optimizer: built over the model's parameters.
         dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one
@@ -66,7 +67,7 @@ class Loader(Held):
         state: further objects that move with the state, by name.
         collate: makes a batch of a list of samples.
         num_workers: processes that load ahead of the loop; 0: loading is done in the loop. The batches are
-            the same. They are forked here: make the loader before threads, and before CUDA is used.
+            the same. They are forked here: make the loader before threads; nothing in them may use CUDA.
         mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
             are all-reduced beside the backward pass. Also right to the sample on any number of workers,
             but rounded differently on each.

@@ -6,6 +6,7 @@ import copy
 import gc
 import itertools
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -113,6 +114,11 @@ def test_a_gpu_is_told_by_uuid_and_place(monkeypatch: pytest.MonkeyPatch) -> Non
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert found.card == Card("GPU-5", f"{boot_id}/0:27:0", "2.27.3")
     assert found.device == torch.device("cuda:3")
+    monkeypatch.setattr("hpctools.elastic.devices.BOOT_ID", Path("/nowhere"))
+    monkeypatch.delattr(Properties, "pci_bus_id")  # as with torch before 2.8
+    older = accelerator_of(torch.device("cuda:3"))
+    assert older is not None
+    assert older.card.place == f"{socket.gethostname()}/GPU-5"
     assert os.environ["TORCH_NCCL_BLOCKING_WAIT"] == "1"
 
 
