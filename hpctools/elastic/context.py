@@ -141,7 +141,8 @@ class RunContext:
         self.answered.set() if first is None else self.answered.clear()
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
-            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, ends=ends)
+            last = {"ends": True} if ends else {}
+            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, **last)
 
     def note_progress(self, now: float, step: int, samples: int) -> None:
         """The training has come so far: what the decision to grow has to know of its speed."""
