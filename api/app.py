@@ -19,7 +19,18 @@ from api.etags import Conditional
 from api.idempotency import Idempotency
 from api.limits import Limits
 from api.metrics import Metrics
-from api.routers import accounts, audit, health, pages, reconciliations, session, tokens
+from api.routers import (
+    accounts,
+    alerts,
+    audit,
+    budgets,
+    enforcement,
+    health,
+    pages,
+    reconciliations,
+    session,
+    tokens,
+)
 from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
 from api.services.site_work import SiteWork
@@ -60,7 +71,9 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     )
     problems.install(app)
     _stand_in_front(app, settings)
-    for module in (accounts, reconciliations, audit, tokens, health, session, pages):
+    for module in (accounts, budgets, alerts, enforcement, reconciliations, audit, tokens):
+        app.include_router(module.router)
+    for module in (health, session, pages):
         app.include_router(module.router)
     openapi.install(app)
     return app

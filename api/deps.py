@@ -12,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from api.auth.identify import Context, identify
 from api.auth.principal import Principal, Scope
 from api.problems import ProblemError, forbidden, not_found, unauthorized
+from api.services.budgets import with_budgets
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import Account, BudgetSite
 from hpctools.errors import BudgetError
@@ -43,8 +44,8 @@ def get_visitor(context: Ctx, request: Request) -> Principal:
 
 
 def get_site(context: Ctx) -> BudgetSite:
-    """The site as its file is now."""
-    return context.site_file.current()
+    """The site as its file is now, with the budgets that people set over it."""
+    return with_budgets(context.engine, context.site_file.current(), day_of(context.clock()))
 
 
 def require(scope: Scope) -> Callable[[Principal], Principal]:

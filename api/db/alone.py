@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import Engine
 
@@ -14,36 +15,40 @@ from api.db.engine import reachable
 from hpctools.errors import UnreachableError
 
 # Another than the writers' lock: this one is held for minutes, while AWS and slurmdbd are asked.
-_KEY = 0x68706375
+_KEYS = {"reconcile": 0x68706375, "enforce": 0x68706376}
 
 
 @contextmanager
-def alone(engine: Engine) -> Iterator[bool]:
+def alone(engine: Engine, work: Literal["reconcile", "enforce"] = "reconcile") -> Iterator[bool]:
     """Hold the lock for a block of code, if nobody has it; tells whether it is held.
 
     In PostgreSQL it is an advisory lock of a connection of its own. SQLite's only lock would keep every
     writer waiting: there it is a lock on a file beside the database, where all replicas are on one machine.
 
+    Args:
+        work: what is done alone; other work is not kept from being done at the same time.
+
     Raises:
         UnreachableError: the database does not answer.
     """
     if engine.dialect.name == "postgresql":
-        with _advisory(engine) as held:
+        with _advisory(engine, _KEYS[work]) as held:
             yield held
     elif engine.url.database and engine.url.database != ":memory:":
-        with _file(Path(f"{engine.url.database}.lock")) as held:
+        suffix = ".lock" if work == "reconcile" else f".{work}.lock"
+        with _file(Path(f"{engine.url.database}{suffix}")) as held:
             yield held
     else:
         yield True
 
 
 @contextmanager
-def _advisory(engine: Engine) -> Iterator[bool]:
+def _advisory(engine: Engine, key: int) -> Iterator[bool]:
     with reachable():
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
     try:
         with reachable():
-            held = bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_KEY})").scalar())
+            held = bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({key})").scalar())
         yield held
     finally:
         # The connection is closed and not given back to the pool: the lock goes with it, whatever happened.

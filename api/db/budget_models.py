@@ -71,7 +71,7 @@ class BudgetAlert(Base):
     """A threshold that was reached: once for each budget, period, threshold and kind.
 
     Attributes:
-        kind: `spent` or `forecast`.
+        kind: `spent`, `forecast` or `enforce` (the grace before its policy begins).
         allowed, reached: what might be spent, and the amount that reached the threshold.
     """
 

@@ -29,7 +29,7 @@ class Alert:
     """A threshold that was reached.
 
     Attributes:
-        kind: `spent` or `forecast`.
+        kind: `spent`, `forecast` or `enforce`.
         at: Unix seconds.
         deliveries: where it went: channel and target, and what became of it (`waiting`, `sent`, `failed`).
     """
@@ -148,12 +148,26 @@ def _body(alert: BudgetAlert, outlook: Outlook) -> dict[str, Any]:
 
 def _text(alert: BudgetAlert, outlook: Outlook) -> str:
     reached, allowed = (f"{to_places(amount):f}" for amount in (alert.reached, alert.allowed))
-    said = "has spent" if alert.kind == "spent" else "is expected to spend"
+    said = "is expected to spend" if alert.kind == "forecast" else "has spent"
     last = outlook.period.end - timedelta(days=1)
-    return (
+    text = (
         f"{alert.account} {said} {reached} of {allowed} {alert.currency} "
         f"({alert.threshold} % or more) from {outlook.period.first} to {last}."
     )
+    return text if alert.kind != "enforce" else f"{text} {_consequence(alert, outlook)}"
+
+
+def _consequence(alert: BudgetAlert, outlook: Outlook) -> str:
+    """What happens to an account that used its budget up, and when."""
+    rule = outlook.version.spec.enforcement
+    what = {
+        "warn": "hp-submit says so to everybody who submits",
+        "block": "no new jobs are accepted",
+        "hold": "no new jobs are accepted, and those that wait are held",
+        "lower-tier": f"its jobs run in the tier {rule.tier}",
+    }[rule.policy]
+    begin = moment(alert.at + rule.grace_seconds)
+    return f"From {begin:%F %H:%M} UTC on {what}, unless its supervisor approves more. Running jobs go on."
 
 
 def _alert(session: Session, row: BudgetAlert) -> Alert:

@@ -109,7 +109,7 @@ def record_site(session: Session, site: BudgetSite, at: int) -> None:
 
 
 def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
-    """The site with the budgets of now instead of the site file's."""
+    """The site with the monthly budgets of now; `spec` stays what the site file says."""
     with reading(engine) as session:
         changed = set(session.scalars(select(BudgetVersion.account).where(~BudgetVersion.from_site)))
         accounts = tuple(
@@ -199,8 +199,7 @@ def _stored(row: BudgetVersion) -> Stored:
 
 def _with_budget(session: Session, account: Account, today: date) -> Account:
     found = in_effect(versions(session, account, today), today)
-    spec = found.spec if found else None
-    return replace(account, spec=spec, budget=monthly(spec))
+    return replace(account, budget=monthly(found.spec if found else None))
 
 
 def _set(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from hpctools.budget.allowance import Period, Spec
 
-Kind = Literal["spent", "forecast"]
+Kind = Literal["spent", "forecast", "enforce"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Due:
     """A threshold that was reached.
 
     Attributes:
-        kind: by what was `spent`, or by what is expected (`forecast`).
+        kind: by what was `spent`, by what is expected (`forecast`), or where the budget is enforced
+            (`enforce`): its grace begins.
         threshold: percent of what may be spent.
         reached: the amount that reached it.
     """
@@ -52,6 +53,9 @@ def due(spec: Spec, position: Position) -> Iterator[Due]:
     for threshold in spec.alert_on_forecast:
         if expected is not None and reaches(expected, threshold, position.allowed):
             yield Due("forecast", threshold, expected)
+    rule = spec.enforcement
+    if rule.policy != "off" and reaches(position.spent, rule.at, position.allowed):
+        yield Due("enforce", rule.at, position.spent)
 
 
 def reaches(amount: Decimal, threshold: int, allowed: Decimal) -> bool:

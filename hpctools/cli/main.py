@@ -23,6 +23,7 @@ COMMANDS = {
     "rollback": "bring back an earlier configuration",
     "history": "who applied what, when, and what came of it",
     "identity": "the people's directory: what nodes are told of it, and who is in its groups",
+    "budget": "what departments may spend and spent, alerts, and keeping to it",
     "doctor": "what is wrong with this installation, why it matters and what to do",
     "hyperpod": "clusters on Amazon SageMaker HyperPod: render, validate, create, ...",
     "sandbox": "a real Slurm cluster on this machine in one command",

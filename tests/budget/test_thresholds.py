@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from hpctools.budget.allowance import Period, Spec
+from hpctools.budget.allowance import Enforcement, Period, Spec
 from hpctools.budget.thresholds import Due, Position, due
 
 NOVEMBER = Period(date(2026, 11, 1), date(2026, 12, 1))
@@ -34,3 +34,9 @@ def test_what_is_reached(where: Position, expected: list[tuple[str, int]]) -> No
 
 def test_it_says_what_reached_it() -> None:
     assert list(due(SPEC, position("100", "60.5"))) == [Due("spent", 50, Decimal("60.5"))]
+
+
+def test_where_a_policy_begins_its_grace_does() -> None:
+    spec = Spec(Decimal(100), "USD", enforcement=Enforcement("block", 80))
+    assert [(each.kind, each.threshold) for each in due(spec, position("100", "80"))] == [("enforce", 80)]
+    assert list(due(spec, position("100", "79.99"))) == []

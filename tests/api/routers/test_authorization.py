@@ -47,6 +47,32 @@ def only_admin(status: int) -> tuple[int, ...]:
 PROGRAMS = {
     ("GET", "/v1/accounts"): Row("/v1/accounts", EVERYBODY),
     ("GET", "/v1/accounts/{name}/statement/{month}"): Row(f"/v1/accounts/nlp/statement/{MONTH}", READS_NLP),
+    ("GET", "/v1/accounts/{name}/outlook"): Row("/v1/accounts/nlp/outlook", READS_NLP),
+    ("GET", "/v1/accounts/{name}/budget"): Row("/v1/accounts/nlp/budget", READS_NLP),
+    # There is no forecast without days, which only those hear who may see the account.
+    ("GET", "/v1/accounts/{name}/forecast"): Row("/v1/accounts/nlp/forecast", (404,) * 7),
+    # A budget is given by who holds the account above: no head raises their own.
+    ("PUT", "/v1/accounts/{name}/budget"): Row(
+        "/v1/accounts/nlp/budget",
+        (403, 403, 403, 404, 403, 403, 200),
+        {"budget": {"amount": "1.00"}, "why": "test"},
+    ),
+    ("PUT", "/v1/accounts/{name}/split"): Row(
+        "/v1/accounts/nlp/split",
+        (403, 403, 200, 404, 403, 403, 200),
+        {"parts": {"nlp-lab-a": "1.00"}, "why": "test"},
+    ),
+    ("POST", "/v1/accounts/{name}/approvals"): Row(
+        "/v1/accounts/nlp/approvals",
+        (403, 403, 201, 404, 403, 403, 201),
+        {"amount": "1.00", "until": "2026-12-24", "why": "test"},
+    ),
+    ("GET", "/v1/alerts"): Row("/v1/alerts", EVERYBODY),
+    ("GET", "/v1/enforcement/plan"): Row("/v1/enforcement/plan", (403, 403, 403, 403, 403, 200, 200)),
+    ("POST", "/v1/enforcement/apply"): Row("/v1/enforcement/apply", (403, 403, 403, 403, 403, 200, 200)),
+    ("POST", "/v1/enforcement/accounts/{name}/undo"): Row(
+        "/v1/enforcement/accounts/nlp/undo", (403, 403, 403, 403, 403, 200, 200)
+    ),
     ("GET", "/v1/reconciliations"): Row("/v1/reconciliations", only_admin(200)),
     ("POST", "/v1/reconciliations"): Row("/v1/reconciliations", only_admin(202), {"month": MONTH}),
     ("GET", "/v1/reconciliations/{number}"): Row("/v1/reconciliations/1", only_admin(404)),

@@ -1,0 +1,128 @@
+"""Budgets: read, set, split, exceeded by approval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from sqlalchemy import Engine
+
+from api.auth.principal import Principal
+from api.db.engine import reading
+from api.deps import Ctx, Site, Writer, get_account, visible_account
+from api.problems import ProblemError, forbidden, not_found
+from api.routers import problems
+from api.schemas.budget import (
+    ApprovalIn,
+    ApprovalOut,
+    BudgetIn,
+    ForecastOut,
+    OutlookOut,
+    SplitIn,
+    VersionOut,
+    VersionsOut,
+)
+from api.services.budgets import Change, approve, set_budget, split, versions
+from api.services.spending import Outlook, read_outlook
+from hpctools.budget.allowance import period_of
+from hpctools.budget.month import day_of
+from hpctools.budget.spec_words import parse_spec
+from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
+from hpctools.errors import BudgetError
+
+router = APIRouter(prefix="/v1/accounts", tags=["budgets"])
+
+Seen = Annotated[Account, Depends(get_account)]
+Name = Annotated[str, Path(max_length=128, examples=["nlp"])]
+
+
+@router.get("/{name}/outlook", responses=problems(401, 404))
+def get_outlook(context: Ctx, site: Site, account: Seen) -> OutlookOut:
+    """What an account may spend in the present period, what it spent, and what runs now."""
+    return OutlookOut.of(_outlook(context.engine, site, account, context.clock()))
+
+
+@router.get("/{name}/forecast", responses=problems(401, 404))
+def get_forecast(context: Ctx, site: Site, account: Seen) -> ForecastOut:
+    """Where the present period ends, as a range; 404 before there are three complete days."""
+    found = _outlook(context.engine, site, account, context.clock()).forecast
+    if found is None:
+        raise not_found("forecast for this account yet")
+    return ForecastOut.of(found)
+
+
+@router.get("/{name}/budget", responses=problems(401, 404))
+def get_budget(context: Ctx, site: Site, account: Seen) -> VersionsOut:
+    """All budgets that an account had and has; the last one that is effective counts."""
+    with reading(context.engine) as session:
+        known = versions(session, account, day_of(context.clock()))
+    return VersionsOut(account=account.name, versions=[VersionOut.of(version) for version in known])
+
+
+@router.put("/{name}/budget", responses=problems(401, 403, 404, 422))
+def put_budget(context: Ctx, site: Site, principal: Writer, name: Name, body: BudgetIn) -> VersionOut:
+    """Give an account another budget. Only for those who may write to the account above it."""
+    account = _given_by(site, principal, name)
+    change = Change(principal, context.clock(), body.why)
+    with _refusing():
+        spec = parse_spec(body.budget.words())
+        period = period_of(spec.calendar, change.today)
+        effective = body.effective or (period.first if period else change.today)
+        return VersionOut.of(set_budget(context.engine, site, account, spec, effective, change))
+
+
+@router.put("/{name}/split", responses=problems(401, 403, 404, 422))
+def put_split(context: Ctx, site: Site, principal: Writer, name: Name, body: SplitIn) -> list[VersionOut]:
+    """Give parts of an account's budget to those directly below it, all at once or none."""
+    account = visible_account(site, principal, name)
+    change = Change(principal, context.clock(), body.why)
+    parts = {part: Decimal(amount) for part, amount in body.parts.items()}
+    with _refusing():
+        return [VersionOut.of(made) for made in split(context.engine, site, account, parts, change)]
+
+
+@router.post("/{name}/approvals", status_code=HTTPStatus.CREATED, responses=problems(401, 403, 404, 422))
+def post_approval(context: Ctx, site: Site, principal: Writer, name: Name, body: ApprovalIn) -> ApprovalOut:
+    """Approve that an account spends more than its budget, until a day."""
+    account = visible_account(site, principal, name)
+    change = Change(principal, context.clock(), body.why)
+    with _refusing():
+        made = approve(context.engine, account, Decimal(body.amount), body.until, change)
+    return ApprovalOut(
+        account=account.name, amount=f"{made.amount:f}", granted=made.granted, until=made.until
+    )
+
+
+def _outlook(engine: Engine, site: BudgetSite, account: Account, now: int) -> Outlook:
+    found = read_outlook(engine, site, account, now)
+    if found is None:
+        raise not_found("budget for this account today")
+    return found
+
+
+def _given_by(site: BudgetSite, principal: Principal, name: str) -> Account:
+    """An account whose budget the principal may set: who holds the account above gives it.
+
+    Raises:
+        ProblemError: 404 for accounts that they may not see, 403 for those whose budget others give.
+    """
+    account = visible_account(site, principal, name)
+    if account.level == "site":
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "The site's budget is that of its departments.")
+    parent = account.parent or SITE_ACCOUNT
+    if not principal.may("write", site, parent):
+        raise forbidden("write")
+    return account
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What cannot be done is about the request."""
+    try:
+        yield
+    except BudgetError as error:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{error}.") from None

@@ -1,0 +1,143 @@
+"""The budget service, asked over HTTP.
+
+A token comes from a file that only its owner reads, or from the environment; never from an argument, which
+everybody on the machine can see. It is sent over https, or to this machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import stat
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hpctools.errors import BudgetError, UnreachableError, UsageError
+
+SECONDS = 30.0
+LARGEST = 64 << 20
+_HERE = ("localhost", "127.0.0.1", "::1")
+_WHERE = "set HPCTOOLS_API=https://HOST"
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where the service is, and who asks.
+
+    Attributes:
+        scheme, host: of its address; `host` with the port.
+        path: what comes before `/v1`.
+    """
+
+    scheme: str
+    host: str
+    path: str
+    token: str
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask, and return what is answered.
+
+        Args:
+            path: from `/v1` on, with its query.
+            body: sent as JSON. A POST can be sent again by itself: it carries a key of its own.
+
+        Raises:
+            UnreachableError: it does not answer, or cannot.
+            BudgetError: it refuses; the message is its own.
+        """
+        status, text = self._exchange(method, path, body)
+        answer = _json(text)
+        if status < http.client.BAD_REQUEST:
+            return answer
+        detail = answer.get("detail") if isinstance(answer, dict) else None
+        told = f"{detail or text[:200]!s}".rstrip(".")
+        if status >= http.client.INTERNAL_SERVER_ERROR:
+            raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
+        raise BudgetError(f"{self.host} refuses ({status}): {told}", _remedy(status))
+
+    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, str]:
+        kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        data = None
+        if body is not None:
+            headers["Content-Type"], data = "application/json", json.dumps(body).encode()
+        if method == "POST":
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        try:
+            with closing(kind(self.host, timeout=SECONDS)) as connection:
+                # http.client follows no redirections, so the token goes nowhere else.
+                connection.request(method, f"{self.path}{path}", data, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read(LARGEST).decode("utf-8", "replace")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise UnreachableError(f"{self.host} does not answer: {error}", _WHERE) from None
+
+
+def find_service(environment: Mapping[str, str]) -> Service:
+    """The service that $HPCTOOLS_API names, with the token of $HPCTOOLS_API_TOKEN or of a file.
+
+    The file is $HPCTOOLS_API_TOKEN_FILE, or ~/.hpctools/token.
+
+    Raises:
+        UsageError: no service is named, its address is no https, there is no token, or others can read it.
+    """
+    address = environment.get("HPCTOOLS_API", "")
+    try:
+        url = urlsplit(address)
+        known = url.hostname
+    except ValueError:
+        known = None
+    if not known:
+        raise UsageError(
+            "no budget service is named" if not address else f"{address!r} is no address", _WHERE
+        )
+    if url.scheme != "https" and not (url.scheme == "http" and known in _HERE):
+        raise UsageError(f"a token is not sent to {address}", "use https://")
+    return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), _token(environment))
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    stated = environment.get("HPCTOOLS_API_TOKEN", "").strip()
+    if stated:
+        return _printable(stated, "HPCTOOLS_API_TOKEN")
+    named = environment.get("HPCTOOLS_API_TOKEN_FILE")
+    path = Path(named) if named else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
+    try:
+        with path.open(encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(
+            f"cannot read the token in {path}: {reason}", "ask your administrator for one (mode 0600)"
+        ) from None
+    if mode & 0o077:
+        raise UsageError(f"others can read the token in {path}", f"chmod 600 {path}")
+    return _printable(text, str(path))
+
+
+def _printable(text: str, where: str) -> str:
+    if not text or not text.isascii() or not text.isprintable():
+        raise UsageError(f"there is no token in {where}", "ask your administrator for one")
+    return text
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def _remedy(status: int) -> str:
+    return {
+        http.client.UNAUTHORIZED: "ask your administrator for a token that is valid",
+        http.client.FORBIDDEN: "ask for a token that may do this",
+        http.client.NOT_FOUND: "see `hpctools budget status` for the accounts that you may see",
+    }.get(http.client.HTTPStatus(status), "")

@@ -1,0 +1,179 @@
+"""`hpctools budget`: what departments may spend, spent, and what happens then; over HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from hpctools.budget.service import Service, find_service
+from hpctools.cli import budget_text
+from hpctools.cli.budget_enforce import enforce
+from hpctools.cli.output import show
+from hpctools.errors import UsageError
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print what the service answered.")
+_WHY = click.option("--why", required=True, help="For those who read the audit trail.")
+
+
+@click.group()
+def budget() -> None:
+    """What departments and labs may spend, spent, and what happens then.
+
+    The service is $HPCTOOLS_API; the token is in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token, mode 0600) or
+    in $HPCTOOLS_API_TOKEN.
+    """
+
+
+budget.add_command(enforce)
+
+
+def service() -> Service:
+    """The service that the environment names."""
+    return find_service(os.environ)
+
+
+def path(account: str, *rest: str) -> str:
+    """The path of something of an account's."""
+    return "/".join(("/v1/accounts", quote(account, safe=""), *rest))
+
+
+def told(answer: Any, as_json: bool, text: str) -> None:
+    """Print an answer for programs or for people."""
+    show({"answer": answer} if as_json and isinstance(answer, list) else answer if as_json else text)
+
+
+@budget.command()
+@click.argument("account", required=False)
+@_AS_JSON
+def status(account: str | None, as_json: bool) -> None:
+    """Where accounts are in their budgets: all that you see, or one. Ends with 1 when one is overspent."""
+    here = service()
+    names = [account] if account else [each["name"] for each in here.ask("GET", "/v1/accounts")["accounts"]]
+    found = [here.ask("GET", path(name, "outlook")) for name in names if account or _has_budget(here, name)]
+    told({"accounts": found}, as_json, budget_text.outlooks(found))
+    if any(each["left"].startswith("-") for each in found):
+        raise SystemExit(1)
+
+
+@budget.command("show")
+@click.argument("account")
+@_AS_JSON
+def show_(account: str, as_json: bool) -> None:
+    """All budgets that an account had and has: since when, by whom and why."""
+    answer = service().ask("GET", path(account, "budget"))
+    told(answer, as_json, budget_text.versions(answer))
+
+
+@budget.command("set")
+@click.argument("account")
+@click.option("--amount", help="For one period, such as 25000.00.")
+@click.option("--period", type=click.Choice(["monthly", "quarterly", "yearly", "terms", "once"]))
+@click.option("--starts", multiple=True, help="MM-DD on which periods begin; several for terms.")
+@click.option("--first", help="YYYY-MM-DD, the first day of `once`.")
+@click.option("--last", help="YYYY-MM-DD, the last day of `once`.")
+@click.option("--carry-over", type=click.Choice(["none", "surplus", "balance"]))
+@click.option("--carry-at-most", help="The most that is carried over.")
+@click.option("--over-commit/--no-over-commit", default=None, help="Parts may add up to more.")
+@click.option("--alert-at", help="Percentages, such as 50,75,90.")
+@click.option("--alert-on-forecast", help="Percentages of what is expected.")
+@click.option("--enforce", "policy", type=click.Choice(["off", "warn", "block", "hold", "lower-tier"]))
+@click.option("--tier", help="The QoS of lower-tier.")
+@click.option("--effective", help="YYYY-MM-DD: it counts for the whole period of this day.")
+@_WHY
+@_AS_JSON
+def set_(account: str, effective: str | None, why: str, as_json: bool, **options: Any) -> None:
+    """Change an account's budget; what is not named stays as it is."""
+    here = service()
+    words = _present(here, account)
+    words.update(_stated(options))
+    if options["policy"] is not None:
+        words["enforce"] = {**words.get("enforce", {}), "policy": options["policy"], "tier": options["tier"]}
+    if "amount" not in words:
+        raise UsageError(f"{account} has no budget yet", "give --amount")
+    answer = here.ask("PUT", path(account, "budget"), _body(budget=words, effective=effective, why=why))
+    told(answer, as_json, budget_text.version(account, answer))
+
+
+@budget.command()
+@click.argument("account")
+@click.argument("parts", nargs=-1, required=True, metavar="PART=AMOUNT...")
+@_WHY
+@_AS_JSON
+def split(account: str, parts: tuple[str, ...], why: str, as_json: bool) -> None:
+    """Give parts of an account's budget to those directly below it, all at once."""
+    amounts: dict[str, str] = {}
+    for part in parts:
+        name, equals, amount = part.partition("=")
+        if not (name and equals and amount) or name in amounts:
+            raise UsageError(f"{part!r} is no part", "expected each once, for example nlp-lab-a=15000.00")
+        amounts[name] = amount
+    answer = service().ask("PUT", path(account, "split"), {"parts": amounts, "why": why})
+    lines = [budget_text.version(name, each) for name, each in zip(amounts, answer, strict=True)]
+    told(answer, as_json, "".join(lines))
+
+
+@budget.command()
+@click.argument("account")
+@click.option("--amount", required=True, help="Beyond the budget.")
+@click.option("--until", required=True, help="YYYY-MM-DD (UTC): it ends when this day begins.")
+@_WHY
+@_AS_JSON
+def approve(account: str, amount: str, until: str, why: str, as_json: bool) -> None:
+    """Approve that an account spends more than its budget, for a time."""
+    body = {"amount": amount, "until": until, "why": why}
+    answer = service().ask("POST", path(account, "approvals"), body)
+    told(answer, as_json, f"{account} may spend {answer['amount']} more until {answer['until']}\n")
+
+
+@budget.command()
+@click.argument("account", required=False)
+@_AS_JSON
+def alerts(account: str | None, as_json: bool) -> None:
+    """Alerts of the accounts that you may see, the newest first."""
+    query = f"?account={quote(account, safe='')}" if account else ""
+    answer = service().ask("GET", f"/v1/alerts{query}")
+    told(answer, as_json, budget_text.alerts(answer["alerts"]))
+
+
+@budget.command()
+@click.argument("account")
+@_AS_JSON
+def forecast(account: str, as_json: bool) -> None:
+    """Where an account's present period ends, as a range."""
+    answer = service().ask("GET", path(account, "forecast"))
+    told(answer, as_json, budget_text.forecast(account, answer))
+
+
+def _has_budget(here: Service, account: str) -> bool:
+    return account != "root" and bool(here.ask("GET", path(account, "budget"))["versions"])
+
+
+def _present(here: Service, account: str) -> dict[str, Any]:
+    known = here.ask("GET", path(account, "budget"))["versions"]
+    return dict(known[-1]["budget"]) if known else {}
+
+
+def _stated(options: dict[str, Any]) -> dict[str, Any]:
+    """The words of the options that were given."""
+    plain = ("amount", "period", "first", "last", "carry_over", "carry_at_most", "over_commit")
+    words = {name: options[name] for name in plain if options[name] is not None}
+    if options["starts"]:
+        words["starts"] = list(options["starts"])
+    for name in ("alert_at", "alert_on_forecast"):
+        if options[name] is not None:
+            words[name] = _percentages(options[name])
+    return words
+
+
+def _percentages(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part]
+    except ValueError:
+        raise UsageError(f"{text!r} are no percentages", "expected for example 50,75,90") from None
+
+
+def _body(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
