@@ -23,12 +23,14 @@ from api.app import create_app
 from api.auth.principal import Scope
 from api.db.engine import connect
 from api.db.migrate import upgrade
+from api.routers.enforcement import get_slurm
 from api.services import tokens
 from api.services.reconcile import reconcile
 from api.services.site_file import SiteFile
 from api.settings import Settings
 from hpctools.budget import cost_explorer
 from hpctools.budget.bill import BillRow
+from hpctools.budget.enforcement import Live
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.tree import BudgetSite
 from hpctools.sandbox.bill import METRIC, cost_and_usage
@@ -300,9 +302,17 @@ class Service:
         return TestClient(self.app, follow_redirects=False, raise_server_exceptions=False)
 
 
+class QuietSlurm:
+    """A cluster in which nothing waits and nothing was taken; tests/system has the real one."""
+
+    def live(self, accounts: Iterable[str]) -> Live:
+        return Live({}, {})
+
+
 @contextmanager
 def _service(url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
     app = create_app(Settings(database_url=url, site=site_path), clock=lambda: NOW)
+    app.dependency_overrides[get_slurm] = QuietSlurm
     yield Service(app, engine)
     app.state.context.engine.dispose()
 
