@@ -4,86 +4,177 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
-from itertools import islice
+from dataclasses import dataclass
+from datetime import date
+from io import BytesIO
+from typing import Any
 
-from sqlalchemy import and_, func, insert, or_, select
+import polars as pl
+from sqlalchemy import insert, or_, select
 from sqlalchemy.orm import Session
 
-from api.db.models import JobVersion
-from hpctools.budget.month import Month, day_start
-from hpctools.slurm.accounting import JobRecord
+from api.db.models import JobBatch, JobPull
+from hpctools.budget.jobs import JobWindow
+from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
+from hpctools.slurm.accounting_table import COLUMNS, schema
 
-_BATCH = 1000
-_COLUMNS = tuple(field.name for field in fields(JobRecord))
+_KEY = ("cluster", "dbindex")
+_REST = tuple(name for name in COLUMNS if name not in _KEY)
 
 
-def append_jobs(session: Session, jobs: Iterable[JobRecord], seen_at: int) -> int:
-    """Store jobs that started and are new or differ from their newest version; return how many.
+def append_window(session: Session, window: JobWindow, seen_at: int) -> int:
+    """Store the jobs of a window that started and are new or changed; return how many.
 
-    A job that was seen later already (in another month's run) stays as it is.
+    Nothing is read when the answer is the same as the last to the same window. A job that was seen later
+    already (in another month's run) stays as it is.
     """
-    started = (job for job in jobs if job.start is not None)
-    changed = 0
-    for batch in _batches(started):
-        known = _newest(session, batch)
-        rows = [
-            asdict(job) | {"version": version, "seen_at": seen_at, "digest": digest}
-            for job, version, digest in _changes(batch, known, seen_at)
-        ]
-        if rows:
-            session.execute(insert(JobVersion), rows)
-        changed += len(rows)
-    return changed
+    last = select(JobPull.digest).where(JobPull.first == window.first, JobPull.end == window.end)
+    if session.scalar(last.order_by(JobPull.id.desc()).limit(1)) == window.digest:
+        return 0
+    started = window.table().filter(pl.col("start").is_not_null()).unique(list(_KEY), keep="last")
+    by_day = started.group_by((pl.col("submitted") // DAY_SECONDS).alias("day"))
+    parts = sorted((int(str(day)), part) for (day,), part in by_day)
+    batches = [_changes(session, day, part, seen_at) for day, part in parts]
+    rows = [row for row in batches if row]
+    if rows:
+        session.execute(insert(JobBatch), rows)
+    pull = {"first": window.first, "end": window.end, "seen_at": seen_at, "digest": window.digest}
+    session.execute(insert(JobPull), [pull])
+    return sum(row["row_count"] for row in rows)
 
 
-def current_jobs(session: Session, month: Month) -> list[JobRecord]:
+@dataclass(frozen=True)
+class BatchInfo:
+    """A batch without its rows; see `JobBatch`."""
+
+    id: int
+    day: date
+    first_start: int
+    until: int | None
+    digest: str
+
+    def touches(self, begin: int, end: int) -> bool:
+        """Whether it changed anything of a time, in Unix seconds."""
+        return self.first_start < end and (self.until is None or self.until > begin)
+
+
+def batches(session: Session, month: Month) -> list[BatchInfo]:
+    """What changed anything of a month, in the order it was stored."""
+    columns = (JobBatch.id, JobBatch.day, JobBatch.first_start, JobBatch.until, JobBatch.digest)
+    query = (
+        select(*columns)
+        .where(JobBatch.first_start < day_start(month.end))
+        .where(or_(JobBatch.until.is_(None), JobBatch.until > day_start(month.start)))
+        .order_by(JobBatch.id)
+    )
+    return [BatchInfo(*row) for row in session.execute(query)]
+
+
+class JobsByDay:
+    """The current jobs of a month day after day, never more of them in memory than a day needs.
+
+    Args:
+        infos: `batches` of the month.
+    """
+
+    def __init__(self, session: Session, infos: Iterable[BatchInfo]) -> None:
+        self._session = session
+        self._waiting: dict[date, int] = {}
+        for info in infos:
+            self._waiting[info.day] = min(info.first_start, self._waiting.get(info.day, info.first_start))
+        self._held = pl.DataFrame(schema=schema())
+
+    def of(self, day: date) -> pl.DataFrame:
+        """All jobs that ran on a day; days are asked for in ascending order."""
+        begin = day_start(day)
+        end = begin + DAY_SECONDS
+        due = sorted(submitted for submitted, start in self._waiting.items() if start < end)
+        for submitted in due:
+            del self._waiting[submitted]
+        loaded = [_current(self._session, submitted).drop("seen") for submitted in due]
+        later = pl.col("end").is_null() | (pl.col("end") > begin)
+        self._held = pl.concat([self._held, *loaded]).filter(later)
+        return self._held.filter(pl.col("start") < end)
+
+
+def current_jobs(session: Session, month: Month) -> pl.DataFrame:
     """The newest version of every job that ran at some time of a month."""
-    newest = (
-        select(JobVersion.cluster, JobVersion.dbindex, func.max(JobVersion.version).label("version"))
-        .group_by(JobVersion.cluster, JobVersion.dbindex)
-        .subquery()
-    )
-    query = (
-        select(*(getattr(JobVersion, name) for name in _COLUMNS))
-        .join(
-            newest,
-            and_(
-                JobVersion.cluster == newest.c.cluster,
-                JobVersion.dbindex == newest.c.dbindex,
-                JobVersion.version == newest.c.version,
-            ),
-        )
-        .where(JobVersion.start < day_start(month.end))
-        .where(or_(JobVersion.end.is_(None), JobVersion.end > day_start(month.start)))
-    )
-    return [JobRecord(*row) for row in session.execute(query)]
+    days = sorted({info.day for info in batches(session, month)})
+    loaded = [_current(session, day).drop("seen") for day in days]
+    begin, end = day_start(month.start), day_start(month.end)
+    ran = (pl.col("start") < end) & (pl.col("end").is_null() | (pl.col("end") > begin))
+    return pl.concat([pl.DataFrame(schema=schema()), *loaded]).filter(ran)
 
 
-def _changes(
-    batch: Iterable[JobRecord], known: dict[tuple[str, int], tuple[int, int, str]], now: int
-) -> Iterator[tuple[JobRecord, int, str]]:
-    for job in batch:
-        version, seen_at, old = known.get((job.cluster, job.dbindex), (0, 0, ""))
-        digest = hashlib.sha256(repr(job).encode()).hexdigest()
-        if digest != old and seen_at <= now:
-            yield job, version + 1, digest
+def batch(table: pl.DataFrame, day: int, seen_at: int, **time: int | None) -> dict[str, Any]:
+    """A row of `job_batch`.
 
-
-def _newest(session: Session, batch: Iterable[JobRecord]) -> dict[tuple[str, int], tuple[int, int, str]]:
-    query = (
-        select(
-            JobVersion.cluster, JobVersion.dbindex, JobVersion.version, JobVersion.seen_at, JobVersion.digest
-        )
-        .where(JobVersion.dbindex.in_([job.dbindex for job in batch]))
-        .order_by(JobVersion.version)
-    )
-    return {
-        (row.cluster, row.dbindex): (row.version, row.seen_at, row.digest) for row in session.execute(query)
+    Args:
+        day: of submission, days since 1970.
+        time: `first_start` and `until`, where they are not those of the table's own jobs.
+    """
+    content = _pack(table)
+    own = {
+        "first_start": table["start"].min(),
+        "until": None if table["end"].null_count() else table["end"].max(),
     }
+    return (
+        own
+        | time
+        | {
+            "day": day_of(day * DAY_SECONDS),
+            "seen_at": seen_at,
+            "row_count": table.height,
+            "digest": hashlib.sha256(content).hexdigest(),
+            "content": content,
+        }
+    )
 
 
-def _batches(jobs: Iterable[JobRecord]) -> Iterator[list[JobRecord]]:
-    rest = iter(jobs)
-    while batch := list(islice(rest, _BATCH)):
-        yield batch
+def newest(stored: Iterable[tuple[bytes, int]]) -> pl.DataFrame:
+    """The newest row of each job out of batches in the order of the store: content, and when it was seen."""
+    empty = pl.DataFrame(schema=schema() | {"seen": pl.Int64()})
+    tables = [
+        pl.read_parquet(BytesIO(content)).select(*COLUMNS, seen=pl.lit(seen, dtype=pl.Int64))
+        for content, seen in stored
+    ]
+    return pl.concat([empty, *tables]).unique(list(_KEY), keep="last", maintain_order=True)
+
+
+def _changes(session: Session, day: int, part: pl.DataFrame, seen_at: int) -> dict[str, Any]:
+    """What of a day's jobs is to be stored; nothing when all of it is known."""
+    known = _current(session, day_of(day * DAY_SECONDS))
+    both = part.join(known, on=list(_KEY), how="left", suffix="_known")
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_known")) for name in _REST)
+    new = pl.col("seen").is_null()
+    changed = both.filter(new | (differs & (pl.col("seen") <= seen_at))).sort(_KEY)
+    if changed.is_empty():
+        return {}
+    table = changed.select(COLUMNS)
+    # A job that ran when it was known before was counted until then at most.
+    before = changed.filter(~new)["end_known"].fill_null(seen_at)
+    ends = [*table["end"].drop_nulls().to_list(), *before.to_list()]
+    starts = [*table["start"].to_list(), *changed["start_known"].drop_nulls().to_list()]
+    until = None if table["end"].null_count() else max(ends)
+    return batch(table, day, seen_at, first_start=min(starts), until=until)
+
+
+def _current(session: Session, day: date) -> pl.DataFrame:
+    """The newest row of each job that was submitted on a day, with when it was seen."""
+    query = select(JobBatch.content, JobBatch.seen_at).where(JobBatch.day == day).order_by(JobBatch.id)
+    return newest((bytes(content), seen) for content, seen in session.execute(query))
+
+
+def _pack(table: pl.DataFrame) -> bytes:
+    buffer = BytesIO()
+    table.select(COLUMNS).write_parquet(buffer, compression="zstd", statistics=False)
+    return buffer.getvalue()
+
+
+def digests(infos: Iterable[BatchInfo], days: Iterable[date]) -> Iterator[tuple[date, str]]:
+    """What each day's jobs depend on, as one text."""
+    known = list(infos)
+    for day in days:
+        begin = day_start(day)
+        touching = [f"{info.id}:{info.digest}" for info in known if info.touches(begin, begin + DAY_SECONDS)]
+        yield day, hashlib.sha256(",".join(touching).encode()).hexdigest()

@@ -1,80 +1,161 @@
-"""The ledger: what changed is posted as new entries, sums of entries are what is known."""
+"""The ledger: what changed is posted as new entries, sums of entries are what is known.
+
+It is kept by double entry: a run's entries and its clearing entries, which stand for the bill, sum to zero.
+It has two times: the day that an entry is about, and the run that posted it; with the runs until some moment
+it is as it was known then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
-from typing import cast
+from typing import Any
 
-from sqlalchemy import insert, select
+import polars as pl
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
+from api.db.day_store import Inputs, NewDay, append_days, charges_of, coverage, known_days
 from api.db.exact import exact_sum
-from api.db.models import AttributionRun, LedgerEntry, RunCoverage
-from hpctools.budget.attribution import Attribution, Coverage, Kind, LineKey
-from hpctools.budget.money import ZERO, difference
+from api.db.models import AttributionRun, ClearingEntry, LedgerEntry, RunCoverage
+from hpctools.budget.attribution import Coverage
+from hpctools.budget.attribution_table import amount
+from hpctools.budget.attribution_table import units as whole_units
+from hpctools.budget.money import ZERO, difference, total
 from hpctools.budget.month import Month
-from hpctools.budget.statement import Charge, Knowledge
+from hpctools.budget.statement import Knowledge
 
 _KEY = (
     LedgerEntry.day,
     LedgerEntry.node_group,
     LedgerEntry.kind,
     LedgerEntry.account,
-    LedgerEntry.user,
-    LedgerEntry.cluster,
-    LedgerEntry.dbindex,
-    LedgerEntry.job_id,
+    LedgerEntry.capacity,
     LedgerEntry.currency,
 )
 
 
-def knowledge(session: Session, month: Month, metric: str) -> Knowledge | None:
+@dataclass(frozen=True, order=True)
+class EntryKey:
+    """What an entry is about; see `hpctools.budget.attribution.LineKey`."""
+
+    day: date
+    node_group: str
+    kind: str
+    account: str
+    capacity: str
+    currency: str
+
+
+def last_run(
+    session: Session, month: Month, metric: str, known_on: int | None = None
+) -> AttributionRun | None:
+    """The run that told most of a month; None when there was none.
+
+    Args:
+        known_on: Unix seconds; later runs do not count.
+    """
+    query = select(AttributionRun).where(AttributionRun.month == str(month), AttributionRun.metric == metric)
+    if known_on is not None:
+        query = query.where(AttributionRun.as_of <= known_on)
+    return session.scalar(query.order_by(AttributionRun.id.desc()).limit(1))
+
+
+def knowledge(session: Session, month: Month, metric: str, known_on: int | None = None) -> Knowledge | None:
     """What the last run knew about a month; None when there was none."""
-    run = _last_run(session, month, metric)
+    run = last_run(session, month, metric, known_on)
     if run is None:
         return None
-    coverages = session.scalars(select(RunCoverage).where(RunCoverage.run_id == run.id))
+    days = known_days(session, month, metric, run.id)
+    ids = [day.id for day in days.values()]
     return Knowledge(
         as_of=run.as_of,
         billed_through=run.billed_through,
         estimated=run.estimated,
-        coverage={row.account: Coverage(int(row.billed), int(row.used)) for row in coverages},
+        coverage=coverage(session, ids) if ids else _old_coverage(session, run.id),
     )
 
 
-def charges(session: Session, month: Month, metric: str) -> list[Charge]:
-    """The month's ledger by day, kind, account and user."""
+def charges(session: Session, month: Month, metric: str, run: int) -> tuple[pl.DataFrame, int]:
+    """A month by day, kind, account, user and currency, as known with a run.
+
+    Returns:
+        columns `day, kind, account, user, currency, units`, and the places of `units`.
+    """
+    days = known_days(session, month, metric, run)
+    table, places = charges_of(session, [day.id for day in days.values()])
+    by = ["day", "kind", "account", "user", "currency"]
+    sums = table.group_by(by).agg(pl.col("units").sum())
+    old = _old_charges(session, month, metric, run, days)
+    most = max([places, *(-int(row[-1].as_tuple().exponent) for row in old)])
+    scaled = [(*row[:-1], whole_units(row[-1], most)) for row in old]
+    rest = pl.DataFrame(scaled, schema=sums.schema, orient="row")
+    wider = pl.lit(10 ** (most - places), dtype=pl.Int128)
+    return pl.concat([sums.with_columns(pl.col("units") * wider), rest]).sort(by), most
+
+
+def _old_charges(
+    session: Session, month: Month, metric: str, run: int, known: Collection[date]
+) -> list[tuple[Any, ...]]:
+    """The entries of days that only the first release has divided."""
     by = (LedgerEntry.day, LedgerEntry.kind, LedgerEntry.account, LedgerEntry.user, LedgerEntry.currency)
     query = (
-        select(*by, exact_sum(LedgerEntry.amount).label("amount"))
-        .where(LedgerEntry.month == str(month), LedgerEntry.metric == metric)
+        select(*by, exact_sum(LedgerEntry.amount))
+        .where(LedgerEntry.month == str(month), LedgerEntry.metric == metric, LedgerEntry.run_id <= run)
+        .where(LedgerEntry.day.not_in(known))
         .group_by(*by)
-        .order_by(*by)
     )
-    return [
-        Charge(row.day, cast(Kind, row.kind), row.account, row.user, row.currency, row.amount)
-        for row in session.execute(query)
-        if row.amount
-    ]
+    return [tuple(row) for row in session.execute(query) if row[-1]]
+
+
+def corrected(
+    session: Session, month: Month, metric: str, run: int, accounts: Collection[str] | None
+) -> bool:
+    """Whether accounts (all when None) had entries after the month had been final.
+
+    Args:
+        run: the last that counts.
+    """
+    over = (AttributionRun.month == str(month), AttributionRun.metric == metric)
+    final = select(func.min(AttributionRun.id)).where(*over, AttributionRun.final.is_(True))
+    first = session.scalar(final)
+    if first is None or first >= run:
+        return False
+    later = select(LedgerEntry.id).where(
+        LedgerEntry.month == str(month),
+        LedgerEntry.metric == metric,
+        LedgerEntry.run_id > first,
+        LedgerEntry.run_id <= run,
+    )
+    if accounts is not None:
+        later = later.where(LedgerEntry.account.in_(accounts))
+    return session.scalar(later.limit(1)) is not None
 
 
 def post(
-    session: Session, month: Month, metric: str, attribution: Attribution, now: Knowledge
-) -> Mapping[LineKey, Decimal]:
-    """Add the entries that bring the ledger to an attribution; return them, none when nothing changed.
+    session: Session, month: Month, metric: str, days: Mapping[date, NewDay], now: Knowledge
+) -> Mapping[EntryKey, Decimal]:
+    """Add the entries that bring the ledger to days that were divided; return them.
 
-    Posts a run without entries where only what is known about the month changed.
+    Posts a run without entries where only jobs' parts, or what is known about the month, changed.
     """
-    old = _lines(session, month, metric)
-    new = {line.key: line.amount for line in attribution.lines}
+    known = known_days(session, month, metric)
+    old = _sums(session, metric, list(days))
+    new = {key: money for day, each in days.items() for key, money in _lines(day, each).items()}
     changes = {
         key: difference(new.get(key, ZERO), old.get(key, ZERO))
         for key in sorted({*old, *new})
         if new.get(key, ZERO) != old.get(key, ZERO)
     }
-    if changes or _tells_more(knowledge(session, month, metric), now, month):
-        _insert(session, month, metric, changes, now)
+    other = any(
+        day not in known or known[day].costs_digest != each.costs_digest for day, each in days.items()
+    )
+    if changes or other or _tells_more(knowledge(session, month, metric), now, month):
+        before = {day: known[day].inputs for day in known}
+        _insert(session, month, metric, days, changes, before, now)
     return changes
 
 
@@ -89,27 +170,36 @@ def _tells_more(before: Knowledge | None, now: Knowledge, month: Month) -> bool:
     return not same or before.is_over(month) != now.is_over(month)
 
 
-def _lines(session: Session, month: Month, metric: str) -> dict[LineKey, Decimal]:
+def _sums(session: Session, metric: str, days: Collection[date]) -> dict[EntryKey, Decimal]:
+    """What is posted of some days."""
     query = (
         select(*_KEY, exact_sum(LedgerEntry.amount))
-        .where(LedgerEntry.month == str(month), LedgerEntry.metric == metric)
+        .where(LedgerEntry.metric == metric, LedgerEntry.day.in_(days))
+        .where(LedgerEntry.month.in_({str(Month.of(day)) for day in days}))
         .group_by(*_KEY)
     )
-    return {LineKey(*key): amount for *key, amount in session.execute(query) if amount}
+    return {EntryKey(*key): money for *key, money in session.execute(query) if money}
 
 
-def _last_run(session: Session, month: Month, metric: str) -> AttributionRun | None:
-    query = (
-        select(AttributionRun)
-        .where(AttributionRun.month == str(month), AttributionRun.metric == metric)
-        .order_by(AttributionRun.id.desc())
-        .limit(1)
-    )
-    return session.scalar(query)
+def _lines(day: date, new: NewDay) -> dict[EntryKey, Decimal]:
+    keys = ["node_group", "kind", "account", "capacity", "currency"]
+    sums = new.costs.charges.group_by(keys).agg(pl.col("units").sum()).filter(pl.col("units") != 0)
+    return {EntryKey(day, *key): amount(units, new.costs.places) for *key, units in sums.iter_rows()}
+
+
+def _old_coverage(session: Session, run: int) -> dict[str, Coverage]:
+    rows = session.scalars(select(RunCoverage).where(RunCoverage.run_id == run))
+    return {row.account: Coverage(int(row.billed), int(row.used)) for row in rows}
 
 
 def _insert(
-    session: Session, month: Month, metric: str, changes: Mapping[LineKey, Decimal], now: Knowledge
+    session: Session,
+    month: Month,
+    metric: str,
+    days: Mapping[date, NewDay],
+    changes: Mapping[EntryKey, Decimal],
+    before: Mapping[date, Inputs],
+    now: Knowledge,
 ) -> None:
     run = AttributionRun(
         month=str(month),
@@ -117,18 +207,33 @@ def _insert(
         as_of=now.as_of,
         billed_through=now.billed_through,
         estimated=now.estimated,
+        final=now.is_over(month) and not now.estimated,
     )
     session.add(run)
     session.flush()
-    for account, coverage in now.coverage.items():
-        session.add(
-            RunCoverage(
-                run_id=run.id, account=account, billed=Decimal(coverage.billed), used=Decimal(coverage.used)
-            )
-        )
+    append_days(session, run.id, metric, days)
+    reasons = {day: new.inputs.reason(before.get(day)) for day, new in days.items()}
+    fixed = {"run_id": run.id, "month": str(month), "metric": metric}
+    job = {"user": "", "cluster": "", "dbindex": 0, "job_id": 0}
     rows = [
-        {"run_id": run.id, "month": str(month), "metric": metric, "amount": amount} | vars(key)
-        for key, amount in changes.items()
+        fixed | job | vars(key) | {"amount": money, "reason": reasons[key.day]}
+        for key, money in changes.items()
     ]
     if rows:
         session.execute(insert(LedgerEntry), rows)
+        _clear(session, run.id, changes)
+
+
+def _clear(session: Session, run: int, changes: Mapping[EntryKey, Decimal]) -> None:
+    """The other side: what is now divided more, or less, of the bill."""
+    sums: defaultdict[tuple[date, str, str, str], list[Decimal]] = defaultdict(list)
+    for key, money in changes.items():
+        sums[key.day, key.node_group, key.capacity, key.currency].append(money)
+    names = ("day", "node_group", "capacity", "currency")
+    rows = [
+        dict(zip(names, key, strict=True)) | {"run_id": run, "amount": -total(parts)}
+        for key, parts in sums.items()
+        if total(parts)
+    ]
+    if rows:
+        session.execute(insert(ClearingEntry), rows)

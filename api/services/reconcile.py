@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -11,23 +11,25 @@ from typing import Protocol
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from api.db.bill_store import append_pulled, current_bill
-from api.db.engine import writing
-from api.db.job_store import append_jobs, current_jobs
-from api.db.ledger import knowledge, post
+from api.db.bill_store import append_pulled
+from api.db.engine import reading, writing
+from api.db.job_store import append_window
+from api.db.ledger import last_run, post
+from api.services.division import Division, divide, head
 from api.services.sources import BillSource, Combined, names, pull
-from hpctools.budget.attribution import attribute
+from hpctools.budget.jobs import JobWindow
 from hpctools.budget.month import Month, day_of
-from hpctools.budget.statement import Knowledge
 from hpctools.budget.tree import BudgetSite
-from hpctools.slurm.accounting import JobRecord, read_jobs
+from hpctools.slurm.accounting import read_windows
+
+_ATTEMPTS = 3
 
 
 class JobSource(Protocol):
     """Where jobs come from."""
 
-    def jobs(self, month: Month, now: int) -> Iterable[JobRecord]:
-        """Every job known in a month until `now` (Unix seconds), each once."""
+    def windows(self, month: Month, now: int) -> Iterable[JobWindow]:
+        """Every job known in a month until `now` (Unix seconds), some days at a time."""
         ...
 
 
@@ -42,10 +44,11 @@ class Sacct:
     program: Path
     timeout: float
 
-    def jobs(self, month: Month, now: int) -> Iterable[JobRecord]:
+    def windows(self, month: Month, now: int) -> Iterator[JobWindow]:
         """Every job known in a month until `now`, a window of days at a time."""
         end = min(month.end, day_of(now) + timedelta(days=1))
-        return read_jobs(month.start, end, sacct=self.program, timeout=self.timeout)
+        answers = read_windows(month.start, end, sacct=self.program, timeout=self.timeout)
+        return map(JobWindow.of_text, answers)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Outcome:
     Attributes:
         bill_days, jobs: how many were new or had changed.
         entries: how many ledger entries were posted.
-        superseded: a run with newer data was there already, nothing was stored.
+        superseded: a run with newer data was there already, nothing was posted.
     """
 
     month: Month
@@ -70,8 +73,9 @@ def reconcile(
 ) -> Outcome:
     """Bring the ledger of a month to what the bill and slurmdbd say now.
 
-    Everything is fetched first, then stored in one transaction under the writers' lock: a crash leaves all or
-    nothing, two at once do the work once, and a replay of the same data changes nothing.
+    What is fetched is stored as it comes, a window of jobs at a time, for it is true whatever follows. Then
+    the days that it changed are divided, and all that follows from them is posted in one transaction: a crash
+    leaves the statements as they were, two at once do the work once, and a replay changes nothing.
 
     Args:
         now: Unix seconds; running jobs are counted until here.
@@ -80,25 +84,39 @@ def reconcile(
         UnreachableError: AWS, slurmdbd or the database does not answer.
         BudgetError: the bill or the jobs cannot be read.
     """
+    with reading(engine) as session:
+        if _is_superseded(session, site, month, now):
+            return Outcome(month, superseded=True)
     bill = pull(bills, month, site.metric)
-    records = tuple(jobs.jobs(month, now))
     with writing(engine) as session:
-        last = knowledge(session, month, site.metric)
-        if last is not None and last.as_of > now:
+        if _is_superseded(session, site, month, now):
             return Outcome(month, superseded=True)
         days = sum(append_pulled(session, pulled, now) for pulled in bill)
-        changed = append_jobs(session, records, now)
-        return Outcome(month, days, changed, _post(session, site, month, names(bills), now))
+    changed = 0
+    for window in jobs.windows(month, now):
+        with writing(engine) as session:
+            changed += append_window(session, window, now)
+    return replace(_divided(engine, site, month, names(bills), now), bill_days=days, jobs=changed)
 
 
-def _post(session: Session, site: BudgetSite, month: Month, sources: tuple[str, ...], now: int) -> int:
-    """Attribute from the store, not from what was fetched: any run can be repeated from it."""
-    bill = current_bill(session, sources, site.metric, month)
-    attribution = attribute(bill, current_jobs(session, month), site, month, now)
-    known = Knowledge(
-        as_of=now,
-        billed_through=max((row.day for row in bill), default=None),
-        estimated=attribution.estimated,
-        coverage=attribution.coverage,
-    )
-    return len(post(session, month, site.metric, attribution, known))
+def _is_superseded(session: Session, site: BudgetSite, month: Month, now: int) -> bool:
+    last = last_run(session, month, site.metric)
+    return last is not None and last.as_of > now
+
+
+def _divided(engine: Engine, site: BudgetSite, month: Month, sources: tuple[str, ...], now: int) -> Outcome:
+    """Divide what is stored, without the lock; post it under the lock if nothing was stored meanwhile."""
+    for _ in range(_ATTEMPTS):
+        with reading(engine) as session:
+            division = divide(session, site, month, sources, now)
+        with writing(engine) as session:
+            if head(session) == division.head:
+                return _posted(session, site, month, division)
+    with writing(engine) as session:
+        return _posted(session, site, month, divide(session, site, month, sources, now))
+
+
+def _posted(session: Session, site: BudgetSite, month: Month, division: Division) -> Outcome:
+    if _is_superseded(session, site, month, division.knowledge.as_of):
+        return Outcome(month, superseded=True)
+    return Outcome(month, entries=len(post(session, month, site.metric, division.days, division.knowledge)))

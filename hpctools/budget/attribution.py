@@ -70,6 +70,9 @@ class Coverage:
     billed: int
     used: int
 
+    def __add__(self, other: Coverage) -> Coverage:
+        return Coverage(self.billed + other.billed, self.used + other.used)
+
 
 @dataclass(frozen=True)
 class Attribution:

@@ -109,15 +109,19 @@ class Statement:
         status: `none` before the first reconciliation; `estimated` until the month is over, its bill final
             and its jobs ended.
         coverage: percent of the account's node time whose bill has arrived; None when it ran nothing.
-        spent: `jobs + idle`, and for the whole site also what nobody is charged with: then it is the bill.
+        spent: `jobs + idle + shared`, and for the whole site also what nobody is charged with: then it is the
+            bill.
         idle: its part of idle nodes, where the site's policy charges them.
         left: budget minus spent, negative when overspent.
         projected: `spent` at the month's end if the rest goes like the last week; None for past months and
             before a whole day is billed.
         reached: the alert thresholds (percent) that were reached.
         days: from the first day to the last that is billed.
-        parts: departments of a site, labs of a department, users of a lab; they add up to jobs + idle.
+        parts: departments of a site, labs of a department, users of a lab; they add up to jobs, idle and
+            shared.
         other_currencies: what was spent in others; never added up.
+        shared: its part of login nodes and the like, where the site's rules charge them.
+        corrected: something of it was changed after the month had been final.
     """
 
     account: Account
@@ -139,6 +143,8 @@ class Statement:
     parts: tuple[Part, ...]
     uncharged: Uncharged
     other_currencies: Mapping[str, Decimal]
+    shared: Decimal = ZERO
+    corrected: bool = False
 
 
 def statement(
@@ -147,6 +153,7 @@ def statement(
     month: Month,
     charges: Iterable[Charge],
     knowledge: Knowledge | None,
+    corrected: bool = False,
 ) -> Statement:
     """Work out the statement of one account.
 
@@ -154,6 +161,7 @@ def statement(
         account: one of `site.by_name`.
         charges: of the whole site's month, any order.
         knowledge: of the month's last reconciliation; None when there was none.
+        corrected: whether any of the charges came after the month had been final.
     """
     everything = list(charges)
     currency = account.budget.currency if account.budget else site.currency
@@ -185,6 +193,8 @@ def statement(
         parts=_parts(site, account, own, spent),
         uncharged=_uncharged([charge for charge in everything if charge.currency == currency]),
         other_currencies=_others(mine, currency),
+        shared=_sum(own, lambda charge: charge.kind == "shared" and charge.account != ""),
+        corrected=corrected,
     )
 
 

@@ -31,6 +31,7 @@ from api.settings import Settings
 from hpctools.budget import cost_explorer
 from hpctools.budget.bill import BillRow
 from hpctools.budget.enforcement import Live
+from hpctools.budget.jobs import JobWindow
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.tree import BudgetSite
 from hpctools.sandbox.bill import METRIC, cost_and_usage
@@ -165,8 +166,8 @@ class Jobs:
 
     records: list[JobRecord] = field(default_factory=list)
 
-    def jobs(self, month: Month, now: int) -> Iterable[JobRecord]:
-        return list(self.records)
+    def windows(self, month: Month, now: int) -> Iterable[JobWindow]:
+        return [JobWindow.of_records(month.start, month.end, self.records)]
 
 
 @pytest.fixture

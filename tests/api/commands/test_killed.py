@@ -36,7 +36,7 @@ _LINE = (
     "{0}|uni-gpu|{0}|cv1|cv-lab-a|cv|medium|2026-11-03T12:00:00|2026-11-03T12:00:00|2026-11-0{1}T18:00:00|00:00:00|"
     "COMPLETED|cpu=96,gres/gpu=8,mem=1G,node=1|reserved-1|"
 )
-_TABLES = ("bill_day", "bill_item", "job_version", "attribution_run", "run_coverage", "ledger_entry")
+_POSTED = ("attribution_run", "ledger_entry", "clearing_entry", "attributed_day")
 
 
 @pytest.fixture
@@ -79,17 +79,18 @@ def kill_in_the_middle(url: str) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_nothing_is_stored_and_the_next_run_makes_the_same_statements(
+def test_nothing_is_posted_and_the_next_run_makes_the_same_statements(
     database_url: str, tmp_path: Path
 ) -> None:
     kill_in_the_middle(database_url)
     engine = connect(database_url)
     with engine.connect() as connection:
-        stored = [connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in _TABLES]
+        stored = [connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() for table in _POSTED]
     engine.dispose()
-    assert stored == [0] * len(_TABLES)
+    assert stored == [0] * len(_POSTED)
 
     undisturbed = f"sqlite:///{tmp_path}/undisturbed.sqlite"
-    for url in (database_url, undisturbed):
-        assert "21 bill days, 4 jobs" in api(url, "reconcile", "--month", "2026-11")
+    # The bill and the jobs were there already.
+    assert "0 bill days, 0 jobs" in api(database_url, "reconcile", "--month", "2026-11")
+    assert "21 bill days, 4 jobs" in api(undisturbed, "reconcile", "--month", "2026-11")
     assert statements(database_url) == statements(undisturbed)

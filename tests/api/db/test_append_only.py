@@ -24,8 +24,8 @@ TABLES = (
 def filled(engine: Engine, reconcile_november: Callable[[], Any]) -> Engine:
     reconcile_november()
     # Only the first release wrote this one.
-    old = "INSERT INTO run_coverage (run_id, account, billed, used) SELECT id, 'nlp', 1, 1 FROM attribution_run"
-    change(engine, old)
+    names = "run_id, account, billed, used"
+    change(engine, f"INSERT INTO run_coverage ({names}) SELECT id, 'nlp', 1, 1 FROM attribution_run")
     return engine
 
 

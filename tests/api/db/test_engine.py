@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Engine, select, text
 
 from api.db import engine as engines
+from api.db.access_models import ApiToken
 from api.db.engine import connect, reading, writing
 from api.db.migrate import upgrade
-from api.db.models import ApiToken
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
 
 def token(name: str) -> ApiToken:
-    return ApiToken(name=name, digest=name, account=None, created_at=1, expires_at=None)
+    return ApiToken(name=name, digest=name, account=None, created_at=1, expires_at=None, scopes="read")
 
 
 def test_a_reader_sees_one_state_while_others_write(engine: Engine) -> None:

@@ -24,7 +24,7 @@ def everything(engine: Engine, site: BudgetSite, month: Month) -> list[Any]:
 
 
 def rows(engine: Engine) -> dict[str, int]:
-    tables = ("bill_day", "job_version", "attribution_run", "ledger_entry")
+    tables = ("bill_day", "job_batch", "attribution_run", "ledger_entry", "clearing_entry", "attributed_day")
     with engine.connect() as connection:
         return {table: connection.scalar(text(f"SELECT count(*) FROM {table}")) or 0 for table in tables}
 
@@ -177,10 +177,11 @@ def test_two_at_once_do_the_work_once(
     assert rows(engine)["attribution_run"] == 1
 
 
-def test_a_failure_in_the_middle_stores_nothing(
+def test_a_failure_in_the_middle_posts_nothing_and_the_next_run_all(
     engine: Engine,
     site: BudgetSite,
     november: Month,
+    bills: Any,
     reconcile_november: Reconcile,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,8 +192,12 @@ def test_a_failure_in_the_middle_stores_nothing(
         patch.setattr("api.services.reconcile.post", fail)
         with pytest.raises(RuntimeError, match="power cut"):
             reconcile_november()
-    assert set(rows(engine).values()) == {0}
-    assert reconcile_november().bill_days == 21
+    posted = ("attribution_run", "ledger_entry", "clearing_entry", "attributed_day")
+    assert {rows(engine)[table] for table in posted} == {0}
+    assert {statement.status for statement in everything(engine, site, november)} == {"none"}
+    assert reconcile_november().entries > 0
+    whole = read_statement(engine, site, site.by_name["root"], november)
+    assert whole.spent == total(row.amount for row in bills.rows(november))
 
 
 def test_a_month_becomes_final_after_its_end(
@@ -223,7 +228,7 @@ def test_sources_that_are_away_leave_everything_as_it_was(
     engine: Engine, site: BudgetSite, november: Month, bills: Any, now: int, reconcile_november: Reconcile
 ) -> None:
     class Away:
-        def jobs(self, month: Month, now: int) -> Any:
+        def windows(self, month: Month, now: int) -> Any:
             raise UnreachableError("slurmdbd does not answer")
 
     reconcile_november()

@@ -1,0 +1,144 @@
+"""Which days of a month are to be divided anew, and their division, from one state of the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import polars as pl
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.db.bill_models import BillDay
+from api.db.bill_store import current_frame
+from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
+from api.db.job_store import BatchInfo, JobsByDay, batches, digests
+from api.db.models import AttributionRun, JobBatch
+from hpctools.budget.attribution import Coverage
+from hpctools.budget.attribution_table import DayBill, day_bills, divide_day
+from hpctools.budget.month import DAY_SECONDS, Month, day_start
+from hpctools.budget.statement import Knowledge
+from hpctools.budget.tree import BudgetSite
+from hpctools.budget.usage_table import Layout
+
+Head = tuple[int | None, int | None, int | None]
+"""The newest run, jobs and bill of a store; another state of it has another head."""
+
+_NOTHING = DayBill({}, {})
+
+
+@dataclass(frozen=True)
+class Division:
+    """What a month's store says now.
+
+    Attributes:
+        head: of the store that was read.
+        days: those that were divided anew; all others are as the store has them.
+        knowledge: of the month, these days included.
+    """
+
+    head: Head
+    days: Mapping[date, NewDay]
+    knowledge: Knowledge
+
+
+def head(session: Session) -> Head:
+    """The newest of what a division depends on."""
+    ids = (AttributionRun.id, JobBatch.id, BillDay.id)
+    runs, jobs, bills = (session.scalar(select(func.max(column))) for column in ids)
+    return runs, jobs, bills
+
+
+def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str, ...], now: int) -> Division:
+    """Divide the days of a month whose bill, jobs or rules have changed since they were divided last.
+
+    Args:
+        sources: of the bill.
+        now: Unix seconds; running jobs are counted until here.
+
+    Raises:
+        BudgetError: the bill cannot be divided.
+    """
+    bill = current_frame(session, sources, site.metric, month)
+    bills = day_bills(bill)
+    infos = batches(session, month)
+    inputs = _inputs(site, month, bills, infos, now)
+    known = known_days(session, month, site.metric)
+    wanted = sorted({*known, *_eventful(bills, infos, month, now)})
+    stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
+    new = _divided(session, site, stale, bills, infos, inputs)
+    return Division(head(session), new, _knowledge(session, bill, known, new, now))
+
+
+def _inputs(
+    site: BudgetSite, month: Month, bills: Mapping[date, DayBill], infos: list[BatchInfo], now: int
+) -> dict[date, Inputs]:
+    jobs = dict(digests(infos, month.days))
+    policy = policy_digest(site)
+    result = {}
+    for day in month.days:
+        begin = day_start(day)
+        counted_to = max(begin, min(begin + DAY_SECONDS, now))
+        result[day] = Inputs(_digest(bills.get(day, _NOTHING)), jobs[day], policy, counted_to)
+    return result
+
+
+def policy_digest(site: BudgetSite) -> str:
+    """Of everything in a site that decides who bears what."""
+    shares = [(account.name, account.fair_share) for account in site.departments]
+    rules = (site.idle, sorted(site.owners.items()), sorted(site.pools.items()), site.burst)
+    return _digest((site.node_groups, shares, rules))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def _eventful(bills: Mapping[date, DayBill], infos: list[BatchInfo], month: Month, now: int) -> set[date]:
+    """Days that have a bill, or jobs until now."""
+    begun = [day for day in month.days if day_start(day) < now]
+    busy = {
+        day
+        for day in begun
+        if any(info.touches(day_start(day), day_start(day) + DAY_SECONDS) for info in infos)
+    }
+    return busy | set(bills)
+
+
+def _divided(
+    session: Session,
+    site: BudgetSite,
+    stale: list[date],
+    bills: Mapping[date, DayBill],
+    infos: list[BatchInfo],
+    inputs: Mapping[date, Inputs],
+) -> dict[date, NewDay]:
+    times = [(day_start(day), day_start(day) + DAY_SECONDS) for day in stale]
+    needed = [info for info in infos if any(info.touches(*time) for time in times)]
+    jobs, layout = JobsByDay(session, needed), Layout(site)
+    result = {}
+    for day in stale:
+        costs = divide_day(bills.get(day, _NOTHING), jobs.of(day), layout, day, inputs[day].counted_to)
+        result[day] = NewDay(inputs[day], costs)
+    return result
+
+
+def _knowledge(
+    session: Session,
+    bill: pl.DataFrame,
+    known: Mapping[date, KnownDay],
+    new: Mapping[date, NewDay],
+    now: int,
+) -> Knowledge:
+    kept = [day for day in known.values() if day.day not in new]
+    old, fresh = coverage(session, [day.id for day in kept]), sum_of([day.costs.use for day in new.values()])
+    last, none = bill["day"].max(), Coverage(0, 0)
+    provisional = [day.provisional for day in kept] + [day.costs.provisional for day in new.values()]
+    return Knowledge(
+        as_of=now,
+        billed_through=last if isinstance(last, date) else None,
+        estimated=bill.is_empty() or bool(bill["estimated"].any()) or any(provisional),
+        coverage={name: old.get(name, none) + fresh.get(name, none) for name in sorted({*old, *fresh})},
+    )
