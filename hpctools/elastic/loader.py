@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.attach import keeper_of
+from hpctools.elastic.devices import GLOO
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
@@ -169,7 +170,7 @@ class Loader(Held):
     @property
     def reduce_backend(self) -> str:
         """Over what the workers' gradients are added up now: `nccl`, where fast mode can, or `gloo`."""
-        return self._session.group.backend
+        return self._session.group.backend if self._trains else GLOO
 
     @property
     def scale_config(self) -> Mapping[str, Any]:

@@ -298,3 +298,20 @@ def test_a_model_wrapped_over_several_processes_is_refused(monkeypatch: pytest.M
 def test_modes_that_are_none_are_said(mode: str, microbatch: int | None) -> None:
     with pytest.raises(ElasticError, match=f"mode is '{mode}' and microbatch {microbatch}"):
         loader_for(linear(), mode=mode, microbatch=microbatch)
+
+
+class NotIn:
+    """A session that has not been entered."""
+
+    is_lone = False
+
+    @property
+    def group(self) -> Group:
+        raise AssertionError("enter() comes first")
+
+
+def test_what_gradients_go_over_is_known_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = loader_for(linear())
+    assert loader.reduce_backend == "gloo"
+    monkeypatch.setattr(loader, "_session", NotIn())
+    assert loader.reduce_backend == "gloo", "as in the batch for practice"
