@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import atexit, ctypes, os, sys
+import atexit, ctypes, json, os, sys
 from hpctools.elastic.process_end import end_process
 
 class Slow:
@@ -18,6 +18,13 @@ class Slow:
     def __del__(self):
         os.write(1, b"collected ")
 
+class Held:
+    def __init__(self, by):
+        self.by = by
+    def __del__(self):
+        os.write(1, self.by)
+
+held, json.held = Held(b"cleared "), Held(b"library ")
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(libc.abort, None, None)  # stands for the destructors of a library
 Slow()
@@ -42,7 +49,7 @@ def test_only_what_gives_back_memory_is_left_out(tmp_path: Path, code: str, then
     program = PROGRAM.format(code=code, then=then)
     words = [sys.executable, "-c", program, str(tmp_path / "file"), str(tmp_path / "of C")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (ends, "finally atexit ")
+    assert (done.returncode, done.stdout) == (ends, "finally atexit cleared ")
     assert [(tmp_path / name).read_text() for name in ("file", "of C")] == ["written", "from C"]
     assert ("words" in done.stderr, "ZeroDivisionError" in done.stderr) == (
         code == "'words'",
