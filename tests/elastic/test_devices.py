@@ -308,7 +308,7 @@ def test_who_waits_for_a_lost_peer_over_the_devices_is_called_away() -> None:
 
 
 def test_a_group_that_breaks_lets_go_of_the_devices_at_once() -> None:
-    """Else saving the state, which waits for the whole GPU, would wait for the lost peer."""
+    """Else whoever waits for the whole GPU, as to free memory, would wait for the lost peer."""
     made, over = list[StandIn](), threading.Barrier(2)
 
     def work(group: Group) -> bool:

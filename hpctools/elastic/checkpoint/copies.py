@@ -30,7 +30,8 @@ class HostCopy:
         for name, tensor in living.items():
             self.tensors[name].copy_(tensor, non_blocking=True)
         for device in {each.device for each in living.values() if each.is_cuda}:
-            torch.cuda.synchronize(device)
+            # Not for all that the GPU does: a collective may be waiting there for a worker that is lost.
+            torch.cuda.current_stream(device).synchronize()
         self.skeleton = copy.deepcopy(skeleton)
 
     def state(self) -> Any:
