@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -137,7 +138,7 @@ def _body(request: Request, problem: ProblemError) -> dict[str, Any]:
         "title": problem.status.phrase,
         "status": problem.status.value,
         "detail": problem.detail,
-        "instance": request.url.path,
+        "instance": quote(request.url.path),
     }
     return body | ({"errors": list(problem.errors)} if problem.errors else {})
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Header, Query, Response
 
 from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
+from api.formats.negotiate import MEDIA_TYPES, Format, chosen
+from api.formats.tables import CSV_EXAMPLE, as_csv, as_focus
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
 from api.services.statements import read_statement
 from hpctools.budget.month import Month
+from hpctools.budget.statement import Statement
 from hpctools.budget.tree import Account
 
 router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
+
+STATEMENT_FORMATS: dict[str, Any] = {
+    "description": "The statement.",
+    "content": {
+        "text/csv": {"schema": {"type": "string"}, "example": CSV_EXAMPLE},
+        "application/pdf": {"schema": {"type": "string", "format": "binary"}, "example": "%PDF-1.3"},
+    },
+}
 
 
 @router.get("", responses=problems(401, 403))
@@ -24,12 +35,38 @@ def list_accounts(site: Site, principal: Bearer, own: Annotated[Account, Depends
     return AccountsOut(accounts=[AccountOut.of(account) for account in seen])
 
 
-@router.get("/{name}/statement/{month}", responses=problems(401, 404, 422))
+@router.get(
+    "/{name}/statement/{month}",
+    response_model=StatementOut,
+    responses={200: STATEMENT_FORMATS, **problems(401, 404, 406, 422)},
+)
 def get_statement(
     context: Ctx,
     site: Site,
     account: Annotated[Account, Depends(get_account)],
     month: Annotated[Month, Depends(get_month)],
-) -> StatementOut:
-    """What an account spent in a month, as it is known now."""
-    return StatementOut.of(read_statement(context.engine, site, account, month))
+    format: Annotated[
+        Format | None, Query(description="Instead of Accept; `focus` is CSV as FOCUS has it.")
+    ] = None,
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> StatementOut | Response:
+    """What an account spent in a month, as it is known now: JSON, CSV, PDF or FOCUS."""
+    form = chosen(format, accept)
+    statement = read_statement(context.engine, site, account, month)
+    if form == "json":
+        return StatementOut.of(statement)
+    ending = "pdf" if form == "pdf" else "csv"
+    name = f"{account.name}-{month}{'-focus' if form == 'focus' else ''}.{ending}"
+    return Response(
+        _written(statement, form, site.cluster),
+        media_type=MEDIA_TYPES[form],
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _written(statement: Statement, form: Format, cluster: str) -> str | bytes:
+    if form == "pdf":
+        from api.formats.pdf import as_pdf
+
+        return as_pdf(statement)
+    return as_focus(statement, cluster) if form == "focus" else as_csv(statement)

@@ -19,6 +19,8 @@ from hpctools.errors import UnreachableError
 
 router = APIRouter(tags=["health"])
 
+_EXAMPLE = "# TYPE hpctools_api_database_up gauge\nhpctools_api_database_up 1.0\n"
+
 
 class Health(BaseModel):
     """The service works."""
@@ -47,7 +49,11 @@ def readyz(context: Ctx) -> Health:
     return healthz(context)
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=problems(401, 403, 500))
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"example": _EXAMPLE}}}, **problems(401, 403, 500)},
+)
 def metrics(request: Request, context: Ctx) -> PlainTextResponse:
     """Figures for Prometheus. Needs a token of the whole site, or to come from here if that is set."""
     settings = request.app.state.settings

@@ -20,17 +20,19 @@ class Budget(BaseModel):
     amount: Amount
     currency: Currency
     period: Literal["monthly"] = "monthly"
-    alert_at: list[int] = Field(description="Percentages at which somebody is told.")
+    alert_at: list[int] = Field(
+        description="Percentages at which somebody is told.", examples=[[50, 75, 90, 100]]
+    )
 
 
 class AccountOut(BaseModel):
     """One account."""
 
-    name: str
-    title: str | None = Field(description="What people call it.")
-    level: Literal["site", "department", "lab"]
-    parent: str | None
-    supervisor: str | None
+    name: str = Field(examples=["nlp"])
+    title: str | None = Field(description="What people call it.", examples=["Natural Language Processing"])
+    level: Literal["site", "department", "lab"] = Field(examples=["department"])
+    parent: str | None = Field(examples=["root"])
+    supervisor: str | None = Field(examples=["nlp-head"])
     budget: Budget | None
 
     @classmethod

@@ -19,16 +19,16 @@ class DayOut(BaseModel):
     day: date
     amount: Amount
     cumulative: Amount
-    expected: Amount | None = Field(description="The budget's part at an even pace.")
+    expected: Amount | None = Field(description="The budget's part at an even pace.", examples=["833.33"])
 
 
 class PartOut(BaseModel):
     """One row of the breakdown."""
 
-    name: str
-    level: Literal["department", "lab", "user", "own", "other"]
+    name: str = Field(examples=["nlp-lab-a"])
+    level: Literal["department", "lab", "user", "own", "other"] = Field(examples=["lab"])
     amount: Amount
-    percent: Amount | None
+    percent: Amount | None = Field(examples=["62.5"])
 
 
 class UnchargedOut(BaseModel):
@@ -52,7 +52,7 @@ class StatementOut(BaseModel):
     account: AccountOut
     month: str = Field(pattern=r"^\d{4}-\d{2}$", examples=["2026-11"])
     currency: Currency
-    status: Literal["none", "estimated", "final"]
+    status: Literal["none", "estimated", "final"] = Field(examples=["estimated"])
     as_of: datetime | None = Field(description="When bill and jobs were read last.")
     billed_through: date | None
     coverage_percent: Amount | None = Field(description="Part of the node time whose bill has arrived.")
@@ -65,7 +65,7 @@ class StatementOut(BaseModel):
     projected: Amount | None = Field(
         description="Spent at the month's end if the rest goes like the last week."
     )
-    alerts_reached: list[int]
+    alerts_reached: list[int] = Field(examples=[[50]])
     days: list[DayOut]
     parts: list[PartOut]
     uncharged: UnchargedOut

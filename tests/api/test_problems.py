@@ -91,8 +91,9 @@ def test_without_its_database_the_service_is_unavailable(tmp_path: Path, site_pa
 def test_the_openapi_description_knows_problems_and_the_token(sqlite_service: Any) -> None:
     document = sqlite_service.anonymous().get("/openapi.json").json()
     statement = document["paths"]["/v1/accounts/{name}/statement/{month}"]["get"]
-    assert set(statement["responses"]) == {"200", "401", "404", "422"}
-    for status in ("401", "404", "422"):
+    errors = {"401", "404", "406", "422", "500", "503"}
+    assert set(statement["responses"]) == {"200", *errors}
+    for status in errors:
         assert list(statement["responses"][status]["content"]) == [PROBLEM]
     assert statement["security"] == [{"HTTPBearer": []}]
     assert "Problem" in document["components"]["schemas"]

@@ -1,0 +1,1 @@
+"""A statement in the formats that people and their programs take: CSV, FOCUS and PDF."""
