@@ -1,0 +1,43 @@
+"""One reconciliation in a process of its own, so that its memory is its own: seconds, peak, and what it did."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+
+from api.db.engine import connect
+from api.db.migrate import upgrade
+from api.services.reconcile import reconcile
+from bench.budget_month import Answers, Bill
+from hpctools.budget.from_site import budget_site
+from hpctools.budget.month import Month, day_start
+from hpctools.site import load
+
+
+def main(url: str, site_file: str, folder: str, month_name: str, answer: str) -> None:
+    """Reconcile what `bench.budget` has made."""
+    site = budget_site(load(Path(site_file)))
+    month = Month.parse(month_name)
+    bill = Bill(pl.read_parquet(Path(folder) / "bill.parquet"))
+    engine = connect(url)
+    upgrade(engine)
+    begin, busy = time.perf_counter(), time.process_time()
+    done = reconcile(engine, site, month, bill, Answers(Path(folder)), day_start(month.end) + 86400)
+    told = {
+        "seconds": time.perf_counter() - begin,
+        "processor_seconds": time.process_time() - busy,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        "jobs": done.jobs,
+        "entries": done.entries,
+    }
+    engine.dispose()
+    Path(answer).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:6])
