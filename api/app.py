@@ -27,6 +27,7 @@ from api.routers import (
     enforcement,
     health,
     pages,
+    rates,
     reconciliations,
     session,
     tokens,
@@ -71,7 +72,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     )
     problems.install(app)
     _stand_in_front(app, settings)
-    for module in (accounts, budgets, alerts, enforcement, reconciliations, audit, tokens):
+    for module in (accounts, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
         app.include_router(module.router)
     for module in (health, session, pages):
         app.include_router(module.router)

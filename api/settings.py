@@ -64,6 +64,17 @@ class Settings(BaseSettings):
     oidc_leeway: int = Field(default=60, ge=0, le=300)
     """Seconds that the provider's clock may differ."""
 
+    smtp_host: str = ""
+    """The mail relay for alerts; empty: none leave by mail."""
+    smtp_port: int = Field(default=25, ge=1, le=65535)
+    """Its port."""
+    mail_from: str = "budgets@localhost"
+    """The address that alerts come from."""
+    webhook_key_file: Path | None = None
+    """A file with the key that webhooks are signed with; unsigned when left out."""
+    webhook_inside: bool = False
+    """Webhooks may go to private networks, and by http."""
+
     @model_validator(mode="after")
     def _oidc(self) -> Settings:
         if (self.oidc_issuer is None) != (self.oidc_audience is None):

@@ -10,6 +10,7 @@ import click
 
 from api.commands.store import open_store
 from api.commands.tokens import token
+from api.commands.watch import check_budgets
 from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
 from api.logs import configure
@@ -27,6 +28,7 @@ def cli() -> None:
 
 
 cli.add_command(token)
+cli.add_command(check_budgets)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

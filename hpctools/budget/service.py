@@ -137,7 +137,7 @@ def _json(text: str) -> Any:
 
 def _remedy(status: int) -> str:
     return {
-        http.client.UNAUTHORIZED: "ask your administrator for a token that is valid",
-        http.client.FORBIDDEN: "ask for a token that may do this",
-        http.client.NOT_FOUND: "see `hpctools budget status` for the accounts that you may see",
-    }.get(http.client.HTTPStatus(status), "")
+        401: "ask your administrator for a token that is valid",
+        403: "ask for a token that may do this",
+        404: "see `hpctools budget status` for the accounts that you may see",
+    }.get(status, "")

@@ -46,6 +46,7 @@ Submits a batch job. All of sbatch's options and #SBATCH lines work as they do w
       --dependency=afterok:RUN   a run's name may stand wherever sbatch wants a job id
       --dry-run         print the exact batch scripts and commands, and submit nothing
       --json            print what was submitted (or would be, with --dry-run) as one JSON object
+      --yes             do not ask whether to submit at this cost, where the site's budget service is named
       --debug           show a traceback when something fails
   -h, --help            show this text
   -V, --version         show the version
@@ -61,7 +62,8 @@ Examples:
 
 hp-status shows a run, hp-cancel ends it.
 Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes),
-HPCTOOLS_API and HPCTOOLS_API_TOKEN_FILE (the site's API, to know what is left of a budget).
+HPCTOOLS_API and HPCTOOLS_API_TOKEN_FILE (the site's API, to know what it costs and what is left of a budget),
+HPCTOOLS_BUDGET (ask, tell, off or refuse).
 """
 
 
@@ -112,6 +114,8 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
         replace(["sbatch", *words])
     intent = read_intent(invocation, environment=os.environ, cwd=_here(), standard_input=_standard_input)
     intent = _without_runs(intent)
+    if "dry-run" not in invocation.flags and not _may_submit(intent, invocation.flags):
+        return 1
     if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags)
@@ -119,6 +123,15 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
     from hpctools.slurm.limits import read_limits
 
     return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
+
+
+def _may_submit(intent: Intent, flags: frozenset[str]) -> bool:
+    """Whether the person and the site agree to what it costs; without a budget service there is none."""
+    if not os.environ.get("HPCTOOLS_API") and os.environ.get("HPCTOOLS_BUDGET") != "refuse":
+        return True
+    from hpctools.cli.estimate import may_submit
+
+    return may_submit(intent, flags)
 
 
 def _here() -> Path:

@@ -59,7 +59,7 @@ def ask_budget(account: str, environment: Mapping[str, str], now: datetime | Non
     Returns:
         None when no API is named, it does not answer within 2 seconds, or it has no budget for the account.
     """
-    token = _token(environment)
+    token = read_token(environment)
     try:
         address = urlsplit(environment.get("HPCTOOLS_API", ""))
     except ValueError:
@@ -99,7 +99,8 @@ def _budget(account: str, month: str, answer: bytes) -> Budget | None:
     return Budget(account, month, left, currency, status) if left.is_finite() else None
 
 
-def _token(environment: Mapping[str, str]) -> str:
+def read_token(environment: Mapping[str, str]) -> str:
+    """The token in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token); "" when there is none."""
     stated = environment.get("HPCTOOLS_API_TOKEN_FILE")
     path = Path(stated) if stated else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
     try:

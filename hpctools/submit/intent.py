@@ -17,7 +17,7 @@ from hpctools.slurm.sbatch_options import (
 from hpctools.submit.nodes import NodeSizes, is_elastic, parse_sizes
 from hpctools.submit.script import Script, check_script, find_script, read_script
 
-OUR_FLAGS = frozenset({"dry-run", "json", "debug"})
+OUR_FLAGS = frozenset({"dry-run", "json", "debug", "yes"})
 OUR_VALUES = frozenset({"elastic-policy", "elastic-mode", "resume"})
 
 

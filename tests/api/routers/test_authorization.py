@@ -68,6 +68,7 @@ PROGRAMS = {
         {"amount": "1.00", "until": "2026-12-24", "why": "test"},
     ),
     ("GET", "/v1/alerts"): Row("/v1/alerts", EVERYBODY),
+    ("GET", "/v1/rates"): Row("/v1/rates", EVERYBODY),
     ("GET", "/v1/enforcement/plan"): Row("/v1/enforcement/plan", (403, 403, 403, 403, 403, 200, 200)),
     ("POST", "/v1/enforcement/apply"): Row("/v1/enforcement/apply", (403, 403, 403, 403, 403, 200, 200)),
     ("POST", "/v1/enforcement/accounts/{name}/undo"): Row(

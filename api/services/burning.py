@@ -1,0 +1,82 @@
+"""What runs now and is not billed yet: measured, stored, and known by node group's rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Engine, insert, select
+from sqlalchemy.orm import Session
+
+from api.db.bill_models import BillDay
+from api.db.bill_store import current_bill
+from api.db.budget_models import BurnReading
+from api.db.engine import reading, writing
+from hpctools.budget.burn import Burn, Rate, RunningJob, burn, rates
+from hpctools.budget.month import Month, day_of, day_start
+from hpctools.budget.tree import BudgetSite
+from hpctools.slurm.accounting import expand, read_jobs
+
+LONGEST_DAYS = 7
+"""A bill that is older says too little of what runs: no more than these days are counted as unbilled."""
+
+
+class RecentJobs(Protocol):
+    """Where jobs of the last days come from."""
+
+    def since(self, day: date, now: int) -> Iterable[RunningJob]:
+        """Every job that ran at some time since a UTC day."""
+        ...
+
+
+class SacctJobs:
+    """Slurm's own accounting.
+
+    Args:
+        timeout: seconds for one query of sacct.
+    """
+
+    def __init__(self, program: Path, timeout: float) -> None:
+        self._program, self._timeout = program, timeout
+
+    def since(self, day: date, now: int) -> Iterable[RunningJob]:
+        """Every job that ran at some time since a UTC day.
+
+        Raises:
+            UnreachableError: slurmdbd does not answer.
+        """
+        end = day_of(now) + timedelta(days=1)
+        return read_jobs(day, end, sacct=self._program, timeout=self._timeout)
+
+
+def current_rates(session: Session, site: BudgetSite, today: date) -> dict[str, Rate]:
+    """The last effective rate of each node group, from this month's bill or the one before."""
+    sources = sorted(session.scalars(select(BillDay.source).where(BillDay.metric == site.metric).distinct()))
+    month = Month.of(today)
+    rows = [
+        row for each in (month.previous, month) for row in current_bill(session, sources, site.metric, each)
+    ]
+    return rates(rows, site.currency)
+
+
+def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dict[str, Burn]:
+    """Store what each account's jobs cost now and since the last billed day; return it.
+
+    Raises:
+        UnreachableError: slurmdbd or the database does not answer.
+    """
+    today = day_of(now)
+    with reading(engine) as session:
+        known = current_rates(session, site, today)
+    billed = max((rate.day for rate in known.values()), default=today)
+    first = max(billed + timedelta(days=1), today - timedelta(days=LONGEST_DAYS))
+    recent = list(jobs.since(min(first, today), now))
+    found = burn(recent, site, known, day_start(first), now, expand)
+    rows = [{"at": now, "account": name, **vars(each)} for name, each in found.items()]
+    # A reading of nothing is a reading, too: what was running before does no longer.
+    rows = rows or [{"at": now, "account": "", **vars(Burn())}]
+    with writing(engine) as session:
+        session.execute(insert(BurnReading), rows)
+    return found

@@ -1,0 +1,100 @@
+"""hp-submit's word before it submits: what it costs, and what is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from hpctools.errors import SubmitError
+from hpctools.submit.estimate import Estimate, estimate, read_asked, read_rates
+from hpctools.submit.intent import Intent
+from hpctools.submit.prices import Known, find_source, look
+
+_LATE = 3600
+
+
+def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
+    """Say what a submission costs and what is left; at a terminal, ask whether to go on.
+
+    $HPCTOOLS_BUDGET, for sites to set: `ask` (the usual), `tell` (never asks), `off`, or `refuse`: also
+    refuses what is more than is left, and everything while the API does not answer and nothing is cached.
+
+    Raises:
+        SubmitError: the site refuses.
+    """
+    policy = os.environ.get("HPCTOOLS_BUDGET", "ask")
+    source = find_source(os.environ)
+    if policy == "off" or intent.effective("test-only") is not None:
+        return True
+    known = look(source, intent.effective("account")) if source else Known(None, None)
+    cost = _cost(intent, known)
+    if policy == "refuse":
+        _refuse(known, cost)
+    if cost is None and known.outlook is None:
+        return True
+    if intent.effective("quiet") is None:
+        print(f"hp-submit: {_text(known, cost)}", file=sys.stderr)
+    return "yes" in flags or policy != "ask" or not _is_a_person() or _agrees()
+
+
+def _cost(intent: Intent, known: Known) -> Estimate | None:
+    if known.rates is None:
+        return None
+    try:
+        rates, partitions = read_rates(known.rates)
+    except (KeyError, TypeError, ValueError, InvalidOperation):
+        return None
+    return estimate(read_asked(intent), rates, partitions)
+
+
+def _refuse(known: Known, cost: Estimate | None) -> None:
+    if known.rates is None:
+        raise SubmitError(
+            "the budget service does not answer, and this site submits nothing without it",
+            "try again, or ask your administrator",
+        )
+    left = _left(known.outlook)
+    if left is not None and (left <= 0 or (cost is not None and not cost.per_hour and cost.low > left)):
+        raise SubmitError(
+            f"{_text(known, cost)}: it is more than is left",
+            "ask the head of your department to approve more, or charge another account (--account)",
+        )
+
+
+def _text(known: Known, cost: Estimate | None) -> str:
+    parts = [_of(cost)] if cost else []
+    outlook = known.outlook
+    left = _left(outlook)
+    if outlook is not None and left is not None:
+        budget = f"{outlook['account']}'s budget until {outlook['last']}"
+        parts.append(f"{left:.2f} {outlook['currency']} left of {budget}")
+    late = f" (as of {known.age // 3600} h ago)" if known.age > _LATE else ""
+    return "; ".join(parts) + late
+
+
+def _of(cost: Estimate) -> str:
+    what = "costs about" if not cost.per_hour else "costs an hour about"
+    amount = f"{cost.low} {cost.currency}"
+    if cost.high != cost.low:
+        amount = f"{cost.low} to {cost.high} {cost.currency}"
+    return f"{what} {amount}" + ("" if cost.per_hour else " if it runs to its time limit")
+
+
+def _left(outlook: Mapping[str, Any] | None) -> Decimal | None:
+    try:
+        left = Decimal(str(outlook["left"])) if outlook else None
+    except (KeyError, InvalidOperation):
+        return None
+    return left if left is not None and left.is_finite() else None
+
+
+def _is_a_person() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _agrees() -> bool:
+    print("Submit? [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")

@@ -1,0 +1,128 @@
+"""What runs unbilled counts until its bill arrives, and is not counted twice then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from api.db.engine import reading
+from api.services.burning import LONGEST_DAYS, current_rates, measure
+from api.services.spending import read_outlook
+from api.services.watch import Watcher
+from hpctools.budget.burn import Burn
+from hpctools.budget.month import day_of, day_start
+from hpctools.budget.tree import BudgetSite
+from hpctools.slurm.accounting import JobRecord
+
+
+class Running:
+    """One job on a whole reserved node since a moment; keeps what was asked for."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.asked: list[date] = []
+
+    def since(self, day: date, now: int) -> Iterable[JobRecord]:
+        self.asked.append(day)
+        common = {"user": "nlp1", "partition": "nlp", "qos": "medium", "submitted": self.start}
+        more = {"suspended_seconds": 0, "state": "RUNNING", "memory_mb": 0, "shards": 0, "reservation": ""}
+        return [
+            JobRecord(
+                cluster="uni-gpu",
+                dbindex=99,
+                job_id=99,
+                account="nlp-lab-a",
+                start=self.start,
+                end=None,
+                cpus=96,
+                gpus=8,
+                nodes="reserved-1",
+                **common,
+                **more,
+            )
+        ]
+
+
+def test_what_ran_since_the_last_billed_day_counts_at_its_rate(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    with reading(engine) as session:
+        rate = current_rates(session, site, day_of(now))["reserved"]
+    later = day_start(rate.day + timedelta(days=1)) + 6 * 3600
+    jobs = Running(later - 4 * 3600)
+    found = measure(engine, site, jobs, later)
+    assert jobs.asked == [rate.day + timedelta(days=1)]
+    assert found == {"nlp-lab-a": Burn(rate.per_node_hour, 4 * rate.per_node_hour, 1)}
+    outlook = read_outlook(engine, site, site.by_name["nlp"], later)
+    assert outlook is not None
+    assert (outlook.burn.jobs, outlook.spent - outlook.billed) == (1, 4 * rate.per_node_hour)
+    assert outlook.left == outlook.spendable.total - outlook.spent
+
+
+def test_a_reading_from_before_the_bill_came_counts_no_more(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    measure(engine, site, Running(now - 86400), now + 86400)
+    reconcile_november(now + 86400 + 1)
+    outlook = read_outlook(engine, site, site.by_name["nlp"], now + 86400 + 1)
+    assert outlook is not None
+    assert outlook.burn.unbilled == 0
+    assert outlook.burn.jobs == 1
+
+
+def test_of_a_bill_that_does_not_come_only_the_last_days_are_guessed(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    late = now + 20 * 86400
+    jobs = Running(now)
+    found = measure(engine, site, jobs, late)
+    assert jobs.asked == [day_of(late) - timedelta(days=LONGEST_DAYS)]
+    hours = (late - day_start(jobs.asked[0])) // 3600
+    assert found["nlp-lab-a"].unbilled == found["nlp-lab-a"].per_hour * hours
+
+
+def test_when_nothing_runs_any_more_the_reading_says_so(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    measure(engine, site, Running(now - 60), now)
+
+    class Nobody:
+        def since(self, day: date, now: int) -> Iterable[JobRecord]:
+            return []
+
+    measure(engine, site, Nobody(), now + 1)
+    outlook = read_outlook(engine, site, site.by_name["nlp"], now + 1)
+    assert outlook is not None
+    assert outlook.burn == Burn()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_round_tells_once(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any], twice: bool
+) -> None:
+    """nlp has spent four fifths of its budget, and its address is told; cv has nobody to be told."""
+    reconcile_november()
+
+    class Mailbox:
+        def __init__(self) -> None:
+            self.got: list[str] = []
+
+        def send(self, message: Any) -> None:
+            self.got.append(f"{message.target} {message.body['kind']} {message.body['threshold_percent']}")
+
+    mailbox = Mailbox()
+    watcher = Watcher(engine, Running(now - 60), {"mail": mailbox})
+    rounds = [watcher.look(site, now + n) for n in range(1 + twice)]
+    assert rounds[0].alerts >= len(mailbox.got) == rounds[0].delivered.sent > 0
+    assert all(line.startswith("nlp-head@uni.example ") for line in mailbox.got)
+    assert [each.alerts for each in rounds[1:]] == [0] * twice
+    assert Decimal(0) < sum((each.delivered.sent for each in rounds), Decimal(0)) == len(mailbox.got)

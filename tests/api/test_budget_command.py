@@ -1,0 +1,148 @@
+"""`hpctools budget` against the real service over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from click.testing import CliRunner, Result
+
+from hpctools.cli.budget import budget
+from hpctools.errors import BudgetError, UnreachableError, UsageError
+
+Call = Callable[..., Result]
+
+
+@contextmanager
+def served(service: Any) -> Iterator[str]:
+    """The service on a free port."""
+    server = uvicorn.Server(uvicorn.Config(service.app, port=0, log_config=None, lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    pause = threading.Event()
+    while not server.started:
+        assert thread.is_alive()
+        pause.wait(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
+
+
+@contextmanager
+def calling(service: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    monkeypatch.setenv("HPCTOOLS_API_TOKEN_FILE", str(folder / "token"))
+    monkeypatch.delenv("HPCTOOLS_API_TOKEN", raising=False)
+    (folder / "token").touch(mode=0o600)
+
+    def carry_out(*words: str, account: str | None = None, scope: str = "write") -> Result:
+        token = service.token(account, scopes=(scope,)) if account else service.token(None)
+        (folder / "token").write_text(token)
+        return CliRunner().invoke(budget, list(words))
+
+    with served(service) as address:
+        monkeypatch.setenv("HPCTOOLS_API", address)
+        yield carry_out
+
+
+@pytest.fixture
+def call(sqlite_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    """`hpctools budget` with a token of an account, or of an administrator; nothing was reconciled yet."""
+    with calling(sqlite_service, tmp_path, monkeypatch) as call:
+        yield call
+
+
+@pytest.fixture
+def call_in_november(
+    november_service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Call]:
+    with calling(november_service, tmp_path, monkeypatch) as call:
+        yield call
+
+
+def test_a_head_sees_their_department_splits_it_and_approves(call: Call) -> None:
+    seen = call("status", account="nlp")
+    assert (seen.exit_code, seen.stdout.split()[0]) == (0, "account")
+    assert [line.split()[0] for line in seen.stdout.splitlines()] == ["account", "nlp"]
+    parts = ("nlp-lab-a=15000.00", "nlp-lab-b=10000")
+    done = call("split", "nlp", *parts, "--why", "as agreed", account="nlp")
+    assert done.stdout.splitlines()[0].startswith(
+        "nlp-lab-a: 15000.00 USD monthly, enforce off, from 2026-11-01"
+    )
+    listed = json.loads(call("status", "--json", account="nlp").stdout)["accounts"]
+    assert [each["account"] for each in listed] == ["nlp", "nlp-lab-a", "nlp-lab-b"]
+    more = call("approve", "nlp", "--amount", "500", "--until", "2026-12-24", "--why", "x", account="nlp")
+    assert more.stdout == "nlp may spend 500 more until 2026-12-24\n"
+    assert (
+        json.loads(call("status", "nlp", "--json", account="nlp").stdout)["accounts"][0]["approved"] == "500"
+    )
+
+
+def test_no_head_raises_their_own_budget(call: Call) -> None:
+    refused = call("set", "nlp", "--amount", "99999", "--why", "x", account="nlp")
+    assert isinstance(refused.exception, BudgetError)
+    assert "refuses (403)" in str(refused.exception)
+
+
+def test_an_administrator_changes_what_is_named_and_nothing_else(call: Call) -> None:
+    words = ("--amount", "30000.00", "--enforce", "block", "--alert-at", "80,95", "--why", "the dean")
+    assert call("set", "nlp", *words).exit_code == 0
+    last = json.loads(call("show", "nlp", "--json").stdout)["versions"][-1]
+    assert (last["why"], last["from_site_file"]) == ("the dean", False)
+    budget_now = last["budget"]
+    assert (budget_now["amount"], budget_now["alert_at"], budget_now["carry_over"]) == (
+        "30000.00",
+        [80, 95],
+        "surplus",
+    )
+    assert budget_now["enforce"] == {"policy": "block", "at": 100, "grace": 259200, "tier": None}
+    assert "by t-" in call("show", "nlp").stdout
+
+
+def test_what_cannot_be_is_refused_with_the_reason(call: Call) -> None:
+    over = call("split", "nlp", "nlp-lab-a=25000.01", "--why", "x", account="nlp")
+    assert "add up to 25000.01 USD, and it has 25000.00" in str(over.exception)
+    strange = call("set", "nlp", "--carry-over", "none", "--why", "x")
+    assert "carry_over beside carry_at_most" in str(strange.exception)
+    assert isinstance(call("show", "cv", account="nlp").exception, BudgetError)
+    assert isinstance(call("split", "nlp", "x", "--why", "x").exception, UsageError)
+
+
+def test_what_was_spent_and_where_it_leads(call_in_november: Call) -> None:
+    """An overspent account is a problem that was found: 1."""
+    call = call_in_november
+    assert call("alerts").stdout == "no alerts\n"
+    found = call("forecast", "nlp")
+    assert found.stdout.startswith("nlp: ")
+    assert " expected, 80 % between " in found.stdout
+    assert call("status", "nlp").exit_code == 0
+    assert call("set", "nlp", "--amount", "1.00", "--over-commit", "--why", "x").exit_code == 0
+    assert call("status", "nlp").exit_code == 1
+
+
+def test_enforcement_is_for_those_who_may(call: Call) -> None:
+    assert "nothing to do" in call("enforce", "plan").stdout or "frozen" in call("enforce", "plan").stdout
+    assert call("enforce", "apply").exit_code == 0
+    assert call("enforce", "undo", "nlp").stdout == "nothing to do\n"
+    assert "403" in str(call("enforce", "plan", account="nlp").exception)
+
+
+def test_a_token_is_private_and_goes_over_https_only(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call("status")
+    (tmp_path / "token").chmod(0o644)
+    opened = CliRunner().invoke(budget, ["status"])
+    assert "others can read the token" in str(opened.exception)
+    monkeypatch.setenv("HPCTOOLS_API_TOKEN", "hpct_x")
+    monkeypatch.setenv("HPCTOOLS_API", "http://budgets.example.org")
+    assert "a token is not sent to" in str(CliRunner().invoke(budget, ["status"]).exception)
+    monkeypatch.setenv("HPCTOOLS_API", "http://127.0.0.1:1")
+    assert isinstance(CliRunner().invoke(budget, ["status"]).exception, UnreachableError)
+    monkeypatch.setenv("HPCTOOLS_API", "")
+    assert isinstance(CliRunner().invoke(budget, ["status"]).exception, UsageError)

@@ -1,0 +1,224 @@
+"""hp-submit tells what a job costs and what is left, asks a person, and waits for nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_hp_submit import sbatch  # noqa: F401 - a fixture
+
+RATES = {
+    "rates": [
+        {
+            "node_group": "reserved",
+            "per_node_hour": "32.00",
+            "currency": "USD",
+            "day": "2026-11-20",
+            "cpus": 96,
+            "memory_mb": 1000000,
+            "gpus": 8,
+        }
+    ],
+    "partitions": {"nlp": ["reserved"]},
+}
+OUTLOOK = {"account": "nlp", "left": "100.5", "currency": "USD", "last": "2026-11-30"}
+COSTS = (
+    "hp-submit: costs about 64.00 USD if it runs to its time limit; "
+    "100.50 USD left of nlp's budget until 2026-11-30"
+)
+JOB = ("-p", "nlp", "-A", "nlp", "--gpus=8", "-t", "2:00:00", "job.sh")
+
+
+class Api:
+    """The API on a free port."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {"/v1/rates": RATES, "/v1/accounts/nlp/outlook": OUTLOOK}
+        self.hold = threading.Event()
+        self.hold.set()
+        self.asked: list[str] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                api.asked.append(self.path)
+                assert api.hold.wait(60)
+                answer = api.answers.get(self.path)
+                body = json.dumps(answer).encode() if answer else b"{}"
+                try:
+                    self.send_response(200 if answer else 404)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                except OSError:
+                    pass  # who asked has gone
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    found = Api()
+    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield found
+    found.hold.set()
+    found.server.shutdown()
+    found.server.server_close()
+    thread.join(10)
+
+
+@pytest.fixture
+def environment(api: Api, sbatch: Path) -> dict[str, str]:  # noqa: F811
+    token = sbatch / "token"
+    token.write_text("hpct_x")
+    token.chmod(0o600)
+    more = {"HPCTOOLS_API": api.address, "HPCTOOLS_API_TOKEN_FILE": str(token)}
+    return {**os.environ, **more, "XDG_CACHE_HOME": str(sbatch / "cache")}
+
+
+Done = subprocess.CompletedProcess[str]
+
+
+def submit(environment: dict[str, str], *words: str, **more: str) -> Done:
+    argv = [sys.executable, "-m", "hpctools.cli.hp_submit", *words]
+    return subprocess.run(
+        argv,
+        env={**environment, **more},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def seen(done: Done) -> tuple[int, str]:
+    return done.returncode, done.stderr.splitlines()[0] if done.stderr else ""
+
+
+def filled(environment: dict[str, str], api: Api) -> None:
+    """A first submission fills the cache, however late the answers come to it."""
+    submit(environment, *JOB)
+    end = time.monotonic() + 30
+    while len(list(Path(environment["XDG_CACHE_HOME"]).rglob("*.json"))) < 2:
+        assert time.monotonic() < end
+        submit(environment, *JOB)
+
+
+def test_without_a_terminal_it_tells_and_goes_on(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    done = submit(environment, *JOB)
+    assert seen(done) == (0, COSTS)
+    assert "Submitted batch job 42" in done.stdout
+
+
+def test_the_cache_is_the_users_own_and_saves_the_question(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    asked = len(api.asked)
+    assert seen(submit(environment, *JOB)) == (0, COSTS)
+    assert len(api.asked) == asked
+    files = list(Path(environment["XDG_CACHE_HOME"]).rglob("*.json"))
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert not any("hpct_x" in path.read_text() + str(path) for path in files)
+
+
+def test_an_api_that_does_not_answer_keeps_nobody(environment: dict[str, str], api: Api) -> None:
+    api.hold.clear()
+    done = submit(environment, *JOB)
+    assert (done.returncode, "costs" in done.stderr) == (0, False)
+    api.hold.set()
+
+
+def test_what_was_known_serves_when_the_api_is_away(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    for path in Path(environment["XDG_CACHE_HOME"]).rglob("*.json"):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    gone = {**environment}
+    api.hold.clear()
+    assert seen(submit(gone, *JOB)) == (0, f"{COSTS} (as of 2 h ago)")
+    for path in Path(environment["XDG_CACHE_HOME"]).rglob("*.json"):
+        os.utime(path, (time.time() - 8 * 86400, time.time() - 8 * 86400))
+    assert "costs" not in submit(gone, *JOB).stderr
+
+
+def test_a_site_may_refuse(environment: dict[str, str], api: Api) -> None:
+    strict = {**environment, "HPCTOOLS_BUDGET": "refuse"}
+    api.hold.clear()
+    assert seen(submit(strict, *JOB)) == (
+        1,
+        "hp-submit: the budget service does not answer, and this site submits nothing without it; "
+        "try again, or ask your administrator",
+    )
+    api.hold.set()
+    api.answers["/v1/accounts/nlp/outlook"] = {**OUTLOOK, "left": "63.99"}
+    filled(environment, api)
+    refused = submit(strict, *JOB)
+    assert (refused.returncode, "it is more than is left" in refused.stderr, refused.stdout) == (1, True, "")
+    assert submit({**environment, "HPCTOOLS_BUDGET": "off"}, *JOB).stderr.count("hp-submit:") == 0
+    without = {key: value for key, value in strict.items() if key != "HPCTOOLS_API"}
+    assert submit(without, *JOB).returncode == 1
+
+
+def test_dry_run_and_quiet_say_nothing_of_it(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    for word in ("--dry-run", "--quiet", "--test-only"):
+        assert "costs" not in submit(environment, word, *JOB).stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "submitted"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
+)
+def test_a_person_is_asked(environment: dict[str, str], api: Api, answer: str, submitted: bool) -> None:
+    filled(environment, api)
+    given = Path(environment["KEEP"]) / "argv"
+    given.unlink()
+    code, screen = at_a_terminal(environment, *JOB, type_in=answer)
+    assert COSTS in screen
+    assert "Submit? [Y/n]" in screen
+    assert (code, given.exists()) == (0 if submitted else 1, submitted)
+
+
+def test_yes_asks_nothing_and_is_no_option_of_sbatch(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    code, screen = at_a_terminal(environment, "--yes", *JOB, type_in="")
+    assert (code, "Submit?" in screen) == (0, False)
+    assert "--yes" not in (Path(environment["KEEP"]) / "argv").read_text()
+
+
+def at_a_terminal(environment: dict[str, str], *words: str, type_in: str) -> tuple[int, str]:
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "hpctools.cli.hp_submit", *words]
+    process = subprocess.Popen(argv, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, type_in.encode())
+    shown = b"".join(_until_closed(ours))
+    os.close(ours)
+    return process.wait(60), shown.decode().replace("\r\n", "\n")
+
+
+def _until_closed(terminal: int) -> Iterator[bytes]:
+    while True:
+        try:
+            read = os.read(terminal, 4096)
+        except OSError:
+            return
+        if not read:
+            return
+        yield read
