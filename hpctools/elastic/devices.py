@@ -16,7 +16,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,10 @@ class Card:
     def heard(cls, note: str) -> Card | None:
         """What `told` has made; None: the worker has no GPU of its own, or the note is none of ours."""
         try:
-            return cls(**json.loads(note))
+            card = cls(**json.loads(note))
         except (ValueError, TypeError):
             return None
+        return card if all(isinstance(each, str) for each in astuple(card)) else None
 
 
 def backend_for(cards: Sequence[Card | None]) -> str:

@@ -85,7 +85,10 @@ def test_the_others_hear_what_a_worker_tells_of_its_gpu(card: Card) -> None:
     assert Card.heard(card.told()) == card
 
 
-@pytest.mark.parametrize("note", ["", "{", "7", '{"uuid": "GPU-1"}', '{"more": 1}', "null"])
+LISTS = '{"uuid": ["GPU-1"], "place": "host/0", "nccl": "2.27.3"}'
+
+
+@pytest.mark.parametrize("note", ["", "{", "7", '{"uuid": "GPU-1"}', '{"more": 1}', "null", LISTS])
 def test_a_note_that_is_no_card_is_none(note: str) -> None:
     assert Card.heard(note) is None
 
