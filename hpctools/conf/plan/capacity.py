@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hpctools.conf.plan import effects, values
-from hpctools.conf.plan.demand import Demand, Tres, generic
+from hpctools.conf.plan.demand import ON_NODES, Demand, Tres, generic
 from hpctools.conf.plan.meaning import Meaning, Raw, expand
 
 
@@ -135,8 +135,16 @@ def misfit(demand: Demand, there: Capacity, *, stated: bool) -> str:
         if count > there.most.get(tres, 0):
             most = there.most.get(tres, 0)
             told = f"it asks for {effects.amount(tres, count)} on a node, and none has more than {most} then"
-            return told + demand.doubt(tres)
+            return told + demand.doubt(tres, ON_NODES if tres == "mem" and _may_spread(demand, most) else "")
     return ""
+
+
+def _may_spread(demand: Demand, most: int) -> bool:
+    """Whether tasks find room on more nodes, if a job leaves that open: `-n12` looks like `-N1 -n12`."""
+    one_task = demand.own_cpus <= demand.at_once
+    if one_task or demand.whole or not demand.per_cpu or demand.memory > most:
+        return False
+    return demand.per_cpu * max(demand.at_once, demand.gpu_cpus) <= most
 
 
 def memory_on_a_node(demand: Demand) -> int:

@@ -20,6 +20,8 @@ _GIVEN = re.compile(r"gpu(:|$)")
 _COUNT = re.compile(r"([\d.]+)([KMGTP]?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
+ON_NODES = "if it says on how many nodes"
+"""What nobody can know of a job of several tasks: `-n12` and `-N1 -n12` look alike."""
 Tres = Mapping[str, int]
 """Counts by TRES in slurmdbd's words: `{"cpu": 8, "mem": 4096, "gres/gpu": 2}`; memory in MiB."""
 
@@ -40,7 +42,7 @@ class Demand:
             taken for the latter. 0 when that is clear.
         per_gpu: MiB that come with each GPU; 0 when that is not how it asks for memory.
         threads: how many CPUs of a core it uses; None when all.
-        cpus: CPUs without those that come with its GPUs; 0 when all that `tres` has are its own.
+        cpus: CPUs that it asks for itself, without those that come with its GPUs; 0 for all of `tres`.
         gpu_cpus: CPUs that come with each GPU; 0 when none do, or slurmctld has not looked at it yet.
         given: what of each GPU its partition gives and it does not state: `cpu`, `mem`.
         task_cpus: CPUs of each of its tasks.
@@ -72,9 +74,15 @@ class Demand:
         """CPUs without those that come with its GPUs."""
         return self.cpus or self.tres.get("cpu", 1)
 
-    def doubt(self, tres: str) -> str:
-        """What a sentence about a TRES ends with where it hangs on what is not known."""
-        return f" ({self.provided[tres]})" if tres in self.provided else ""
+    @property
+    def at_once(self) -> int:
+        """CPUs that it states for one node: of a task, or of as many as it wants there."""
+        return max(max(self.node_tasks, 1) * self.task_cpus, self.node_cpus)
+
+    def doubt(self, tres: str, more: str = "") -> str:
+        """What a sentence about a TRES ends with where it hangs on what is not known, and on `more`."""
+        clauses = [clause for clause in (self.provided.get(tres, ""), more) if clause]
+        return f" ({' and '.join(clauses)})" if clauses else ""
 
 
 def demand_format(release: Release) -> str:
@@ -99,10 +107,9 @@ def _demand(row: list[str], *, whole: bool) -> Demand:
     tres, per_gpu = _tres(shown), generic(mem_per_tres).get("gres/gpu", 0)
     stated = 0 if per_gpu else _count("mem", memory)  # a partition's default is shown besides
     per_cpu, unclear = _per_cpu(tres, stated)
-    with_gpus = _with_cpus(tres, generic(cpus_per_tres), per_cpu)
     task_cpus, node_tasks, node_cpus = (int(text) if text.isdecimal() else 0 for text in at_once)
     return Demand(
-        with_gpus,
+        _with_cpus(tres, generic(cpus_per_tres), per_cpu),
         generic(per_node),
         int(nodes) if nodes.isdecimal() else 1,
         parse.minutes(left),
@@ -112,7 +119,7 @@ def _demand(row: list[str], *, whole: bool) -> Demand:
         unclear,
         per_gpu,
         int(threads) if threads.isdecimal() else None,
-        0 if with_gpus is tres else tres.get("cpu", 1),
+        tres.get("cpu", 1),
         generic(cpus_per_tres).get("gres/gpu", 0),
         _given(cpu=cpus_per_tres, mem=mem_per_tres),
         max(task_cpus, 1),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hpctools.conf.plan import effects
 from hpctools.conf.plan.capacity import capacity, misfit, reshapes
-from hpctools.conf.plan.demand import Demand
+from hpctools.conf.plan.demand import ON_NODES, Demand
 from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.partition_nodes import nodes_of
@@ -197,7 +197,7 @@ def _too_much_memory(sides: Sides, partition: str, before: str, after: str) -> W
         if likely <= most or (least <= most and old and now(earlier[job.id])[1] > old):
             return ""
         told = effects.amount("mem", least if least > most else likely)
-        doubt = later[job.id].doubt("mem") if least > most else " (if it says on how many nodes)"
+        doubt = later[job.id].doubt("mem", "" if least > most else ON_NODES)
         return f"it asks for {told} on a node, and at most {most} are allowed then{doubt}"
 
     return why

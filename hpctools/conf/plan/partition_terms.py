@@ -192,5 +192,4 @@ def memory_for_limit(demand: Demand, terms: Terms, *, whole: bool) -> tuple[int,
     if whole:
         all_of_it = with_cpu * (demand.tres.get("cpu", 1) // max(demand.tres.get("node", 1), 1))
         return all_of_it, all_of_it
-    least = max(max(demand.node_tasks, 1) * demand.task_cpus, demand.node_cpus)
-    return with_cpu * least, with_cpu * max(least, -(-demand.own_cpus // nodes))
+    return with_cpu * demand.at_once, with_cpu * max(demand.at_once, -(-demand.own_cpus // nodes))

@@ -7,12 +7,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hpctools.conf.preflight.model import Booted, SeenNode
+from hpctools.conf.preflight.node_gres import NodeTry
 from hpctools.conf.preflight.staging import CONF, Staged
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
 from hpctools.slurm import run
@@ -27,12 +28,20 @@ _SECONDS_PER_NODE = 0.005
 _SECONDS_AROUND = 60.0
 
 
-def boot(staged: Staged, *, nodes: int, state: Path | None = None, root: Path = Path("/")) -> Booted:
+def boot(
+    staged: Staged,
+    *,
+    nodes: int,
+    asked: Sequence[NodeTry] = (),
+    state: Path | None = None,
+    root: Path = Path("/"),
+) -> Booted:
     """Boot a configuration apart from everything, and look at what came of it.
 
     Args:
         staged: what to boot.
         nodes: how many nodes it has; slurmctld's time to start grows with them.
+        asked: the slurmds that are asked what they make of gres.conf.
         state: the live slurmctld's StateSaveLocation, which is only read; None boots without a past.
         root: where Slurm is installed, when that is not this system itself.
 
@@ -40,10 +49,11 @@ def boot(staged: Staged, *, nodes: int, state: Path | None = None, root: Path = 
         UnreachableError: this machine has no slurmctld, or lets us make no namespaces.
         HpctoolsError: the throwaway daemons could not be arranged.
     """
-    path = ":".join((os.environ.get("PATH", ""), *_PLACES_OF_PROGRAMS, *_PLACES_OF_SLURM))
+    path = _path()
     _check_installed(path, root)
     limit = _LEAST_SECONDS + _SECONDS_PER_NODE * nodes
     order = _order(staged, state, root, limit)
+    order["tries"] = [asdict(each) for each in asked]
     began = time.monotonic()
     try:
         done = run.run(
@@ -69,10 +79,23 @@ def apart(uid: int) -> tuple[str, ...]:
     return (*_APART, "--propagation=private", *mapped, "--")
 
 
-def _check_installed(path: str, root: Path) -> None:
+def has_slurmd(root: Path) -> bool:
+    """Whether there is a slurmd that could be asked; a controller need not have one."""
+    return _found("slurmd", _path(), root)
+
+
+def _path() -> str:
+    return ":".join((os.environ.get("PATH", ""), *_PLACES_OF_PROGRAMS, *_PLACES_OF_SLURM))
+
+
+def _found(program: str, path: str, root: Path) -> bool:
     inside = ":".join(str(root / part.lstrip("/")) for part in path.split(":") if part)
+    return shutil.which(program, path=inside) is not None
+
+
+def _check_installed(path: str, root: Path) -> None:
     for program in ("slurmctld", "scontrol"):
-        if shutil.which(program, path=inside) is None:
+        if not _found(program, path, root):
             raise UnreachableError(
                 f"there is no {program} on this machine to try the configuration with",
                 "run the preflight on a controller, or install slurmctld here (it need not be started)",
@@ -105,7 +128,8 @@ def _booted(seen: Mapping[str, Any]) -> Booted:
         )
     nodes = {name: SeenNode(**row) for name, row in seen["nodes"].items()}
     lists = {key: tuple(seen[key]) for key in ("lines", "ended_jobs", "past_jobs")}
-    return Booted(**{**seen, **lists, "nodes": nodes})
+    slurmds = {names: tuple(lines) for names, lines in seen["slurmds"].items()}
+    return Booted(**{**seen, **lists, "nodes": nodes, "slurmds": slurmds})
 
 
 def _with_whole(seen: Booted, whole: float) -> Booted:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools.conf.preflight.accounting import Accounting
-from hpctools.conf.preflight.boot import boot
+from hpctools.conf.preflight.boot import boot, has_slurmd
 from hpctools.conf.preflight.expected import expected
 from hpctools.conf.preflight.folder import with_outside
 from hpctools.conf.preflight.judge import judge, lost_jobs
+from hpctools.conf.preflight.judge import unasked as unasked_slurmds
 from hpctools.conf.preflight.model import Booted, Problem, Verdict
 from hpctools.conf.preflight.names import unresolved
+from hpctools.conf.preflight.node_gres import NodeTry, tries
 from hpctools.conf.preflight.staging import Staged, stage
 from hpctools.conf.preflight.statements import statements
 from hpctools.errors import HpctoolsError
@@ -55,16 +57,24 @@ def preflight(
     account = str(os.geteuid()) if os.geteuid() else ""
     staged = stage(files, str(folder), account=account, accounting=accounting)
     wanted = expected(list(statements(staged.files, str(folder))))
-    seen = boot(staged, nodes=len(wanted.nodes), state=state if memory else None, root=root)
+    asked, silent = _slurmds(staged, folder, root)
+    seen = boot(staged, nodes=len(wanted.nodes), asked=asked, state=state if memory else None, root=root)
     nameless, unasked = unresolved(_controllers(staged, folder), socket.gethostname())
     problems = (*nameless, *judge(wanted, seen, str(folder), past=memory is not None))
-    verdict = _verdict(seen, problems, (*staged.not_checked, *unasked))
+    verdict = _verdict(seen, problems, (*staged.not_checked, *unasked, *silent, *unasked_slurmds(seen)))
     return replace(verdict, seconds={**seen.seconds, "all": round(time.monotonic() - began, 3)})
 
 
 def _controllers(staged: Staged, folder: Path) -> list[str]:
     found = statements(staged.files, str(folder))
     return [each.words["slurmctldhost"] for each in found if "slurmctldhost" in each.words]
+
+
+def _slurmds(staged: Staged, folder: Path, root: Path) -> tuple[tuple[NodeTry, ...], tuple[str, ...]]:
+    asked, silent = tries(staged.files, str(folder))
+    if asked and not has_slurmd(root):
+        return (), ("gres.conf as slurmds read it: there is no slurmd on this machine",)
+    return asked, silent
 
 
 def _memory(state: Path | None) -> bytes | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from hpctools.conf.preflight import isolation, resolver, tres_cache
 from hpctools.conf.preflight.model import UNFINISHED, Booted, SeenNode
+from hpctools.conf.preflight.slurmds import Slurmds
 from hpctools.conf.preflight.staging import CONF, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
 from hpctools.conf.preflight.wording import HOPELESS
 from hpctools.errors import CommandError
@@ -73,9 +74,11 @@ class Inside:
         self._hand_over()
         self._phase("arrange")
         slurmctld = self._start()
+        slurmds = Slurmds(self.order["tries"], said, self._within, self._argv)
+        slurmds.start()
         up = self._await()
         self._phase("boot")
-        booted = Booted(said, (), up, slurmctld.poll())
+        booted = Booted(said, (), up, slurmctld.poll(), slurmds=slurmds.said())
         if up:
             booted = self._look(booted)
             self._phase("look")

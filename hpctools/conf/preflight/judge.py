@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hpctools.conf.preflight.expected import Expected, fold
 from hpctools.conf.preflight.model import Booted, Problem, SeenNode
-from hpctools.conf.preflight.staging import CONF
+from hpctools.conf.preflight.node_gres import DEVICES
+from hpctools.conf.preflight.staging import CONF, PRIVATE
 from hpctools.conf.preflight.statements import OUTSIDE
 from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem, unknown_node
+
+_SLURMD = re.compile(r"^slurmd(-[^\s:]+)?: ")  # as what it writes begins, with -N its node's name in it
+_OF_GRES = re.compile(r"^fatal: .*(gres|shar(ed|ing)|file)", re.IGNORECASE)
+_OF_TRY = re.compile(rf"{PRIVATE}/slurmds/\d+")
 
 
 def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple[Problem, ...]:
@@ -24,7 +29,7 @@ def judge(expected: Expected, seen: Booted, folder: str, *, past: bool) -> tuple
     found = [*_complaints(seen, folder, past=past), *_ending(seen, folder)]
     if seen.up:
         found += [*_nodes(expected, seen, past=past), *_partitions(expected, seen)]
-    return tuple(found)
+    return tuple(found or _slurmds(seen, folder))  # what slurmctld told of comes back in slurmds' words
 
 
 def lost_jobs(seen: Booted) -> tuple[int, ...]:
@@ -48,8 +53,35 @@ def _complaints(seen: Booted, folder: str, *, past: bool) -> Iterator[Problem]:
     yield from (each for each in told if each)
 
 
+def unasked(seen: Booted) -> tuple[str, ...]:
+    """Say which slurmds could not be asked, and why; that is no fault of the configuration."""
+    ends = {names: _last_word(lines) for names, lines in seen.slurmds.items()}
+    return tuple(
+        f"gres.conf as the slurmd of {names} reads it: it could not be asked ({said})"
+        for names, said in ends.items()
+        if not _OF_GRES.search(said)
+    )
+
+
+def _slurmds(seen: Booted, folder: str) -> Iterator[Problem]:
+    """Of each slurmd that ended over its generic resources the line that it ended with."""
+    for names, lines in seen.slurmds.items():
+        said = _original(_last_word(lines), folder)
+        if _OF_GRES.search(said):
+            told = problem(said, past=False)
+            known = told is not None and bool(told.remedy)
+            meaning = told.meaning if told and known else "it does not start with its gres.conf"
+            yield Problem(said, f"slurmd of {names}: {meaning}", told.remedy if told and known else "")
+
+
+def _last_word(lines: Sequence[str]) -> str:
+    said = [_SLURMD.sub("", plain(line)) for line in lines] or ["it said nothing"]
+    return next((line for line in said if line.startswith("fatal: ")), said[-1])
+
+
 def _original(line: str, folder: str) -> str:
-    """A line as slurmctld would say it of the configuration where it is meant to lie."""
+    """A line as the daemon would say it of the configuration where it is meant to lie."""
+    line = _OF_TRY.sub(CONF, line).replace(DEVICES, "")
     return plain(line).replace(f"{CONF}/{OUTSIDE}/", "/").replace(CONF, folder)
 
 

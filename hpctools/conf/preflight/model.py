@@ -74,6 +74,7 @@ class Booted:
         ended_jobs: jobs that were unfinished in its state and are ended now.
         past_jobs: jobs that were over before; slurmctld remembers them for `MinJobAge`.
         seconds: how long each phase took.
+        slurmds: what slurmds wrote that ended over their generic resources, by the nodes' folded names.
     """
 
     release: str
@@ -85,3 +86,4 @@ class Booted:
     ended_jobs: tuple[int, ...] = ()
     past_jobs: tuple[int, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    slurmds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""What slurmctld's complaints mean, in the words of a site file, and which are none: pure.
+"""What the daemons' complaints mean, in the words of a site file, and which are none: pure.
 
-Every pattern was seen in a real slurmctld's log (22.05.8, 24.11.5 or 26.05.5).
+Every pattern was seen in a real slurmctld's or slurmd's log (22.05.8, 24.11.5 or 26.05.5).
 """
 
 from __future__ import annotations
@@ -115,6 +115,16 @@ _MEANINGS: tuple[_Meaning, ...] = (
         r"we have a shared gres of '(\w+)' but no gres that is sharing",
         r"a node has \1 in its Gres= without the gpu that \1 is a part of",
         "give the node its GPUs, too: Gres=gpu:...,shard:...",
+    ),
+    _means(
+        r"failed to merge SHARED and SHARING configuration",
+        "its gres.conf has no record of the GPUs that its shards or MPS are parts of, and it does not start",
+        "give gres.conf a line with the node's GPUs (Name=gpu File=...), or take the shards out",
+    ),
+    _means(
+        r'bad configuration, multiple configurations without "File"',
+        "its gres.conf has another number of shards or MPS than slurm.conf, and it does not start",
+        "state the same number in both",
     ),
     _means(
         r"(tres weight|TRES weight)",

@@ -54,8 +54,12 @@ def test_what_jobs_ask_for_is_read_with_the_cpus_that_come_with_their_gpus() -> 
             cpus=4,
             **BY_DEFAULT,
         ),
-        1: Demand({"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60, whole=True, memory=1, per_cpu=1),
-        9: Demand({"cpu": 200, "mem": 1536 * 1024, "node": 4, "gres/shard": 2}, {"gres/shard": 2}, 4, 2880),
+        1: Demand(
+            {"cpu": 4, "mem": 4, "node": 1, "billing": 33}, {}, 1, 60, whole=True, memory=1, per_cpu=1, cpus=4
+        ),
+        9: Demand(
+            {"cpu": 200, "mem": 1536 * 1024, "node": 4, "gres/shard": 2}, {"gres/shard": 2}, 4, 2880, cpus=200
+        ),
     }
     assert demand_format(EARLY).count("|") == len(QUEUE.splitlines()[0].split("|")) - 1
 

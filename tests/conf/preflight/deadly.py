@@ -64,5 +64,9 @@ DEADLY = {
         "nodes.conf", "RealMemory=1000 Gres=gpu:a100:2", "RealMemory=lots Gres=gpu:a100:2"
     ),
     "shards without gpus": changed("nodes.conf", "Gres=gpu:a10g:1,shard:4", "Gres=shard:4"),
+    "shards without a record of their gpus": changed(
+        "gres.conf", "NodeName=b-1 Name=gpu Type=a10g File=/dev/nvidia0\n", ""
+    ),
+    "more shards than their record has": changed("gres.conf", "Name=shard Count=4", "Name=shard Count=3"),
     "topology without a switch": {**added("TopologyPlugin=topology/tree"), "topology.conf": ""},
 }

@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.conf.preflight import resolver
@@ -37,6 +37,7 @@ LINES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(LINES)
 def test_lines_keep_their_numbers(lines: list[str]) -> None:
     staged = stage({"slurm.conf": "\n".join(lines)}, "/etc/slurm", account="", accounting=None)
