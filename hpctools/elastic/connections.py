@@ -25,6 +25,7 @@ from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.errors import ElasticError
 
 HELLO_SECONDS = 10.0
+RETURN_SECONDS = 10.0
 
 
 class Connections:
@@ -56,6 +57,8 @@ class Connections:
             if await asyncio.to_thread(self._run.fence.holds):
                 peer = self._admit(hello, writer)
             while peer is not None and (line := await reader.readline()):
+                if not self._run.roster.has(peer):
+                    break  # it was given up, and this had been under way
                 peer.seen = time.monotonic()
                 self._hearing.hear(peer, decode(line))
         except (OSError, ElasticError, ValueError, KeyError, TypeError, asyncio.TimeoutError) as error:
@@ -82,6 +85,7 @@ class Connections:
         if (former := run.roster.workers.get(name)) is not None:
             self._drop(former)
         worker = run.roster.workers[name] = Worker(writer, name, agent, now)
+        run.roster.missing.pop(name, None)
         write(writer, "welcome", term=run.fence.term)
         how = Returned.from_hello(hello)
         if how.ready and run.roster.agents[agent].leaving and not how.engaged:
@@ -124,6 +128,9 @@ class Connections:
         for worker in agent.running:
             if worker in self._run.roster.expelled:
                 write(agent.writer, "kill", worker=worker)
+        for worker in list(self._run.roster.missing):
+            if worker_place(worker)[0] == agent.name and worker not in agent.running:
+                self._lose(worker)
 
     def _name_heirs(self) -> None:
         """Tell the agents in which order they are to take over when we vanish."""
@@ -146,6 +153,11 @@ class Connections:
                 self._await_last(peer, now - peer.seen)
             elif now - peer.seen > SILENCE_SECONDS:
                 self._give_up_on(peer)
+        missing = run.roster.missing
+        for name, since in list(missing.items()):
+            missing[name] = now if late else since
+            if now - missing[name] > RETURN_SECONDS:
+                self._lose(name)
 
     def _await_last(self, worker: Worker, silent: float) -> None:
         """Nobody waits in vain for the last worker with the state, and it may come back; but not for ever."""
@@ -189,16 +201,33 @@ class Connections:
         roster = self._run.roster
         if isinstance(peer, Worker) and roster.workers.get(peer.name) is peer:
             del roster.workers[peer.name]
-            self._run.membership.lost(peer.name, time.monotonic())
-            self._run.carry_out()
+            if self._may_return(peer):
+                roster.missing[peer.name] = time.monotonic()
+            else:
+                self._lose(peer.name)
         elif isinstance(peer, Agent) and roster.agents.get(peer.name) is peer:
             self._on_agent_gone(peer)
+
+    def _may_return(self, worker: Worker) -> bool:
+        """Whether it alone has the state, and for all we know its process runs.
+
+        Who hears nothing of us hangs up and comes again: when we slept for some seconds everybody does.
+        """
+        roster, agent = self._run.roster, self._run.roster.agents.get(worker.agent)
+        runs = worker.name not in roster.expelled and (agent is None or worker.name in agent.running)
+        return runs and self._run.membership.is_last(worker.name)
+
+    def _lose(self, worker: str) -> None:
+        self._run.roster.missing.pop(worker, None)
+        self._run.membership.lost(worker, time.monotonic())
+        self._run.carry_out()
 
     def _on_agent_gone(self, agent: Agent) -> None:
         run, roster = self._run, self._run.roster
         del roster.agents[agent.name]
         for worker in roster.workers_of(agent):
-            self.expel(worker)
+            if not run.membership.is_last(worker.name):  # that one may live on, and says so itself
+                self.expel(worker)
         if run.restart is not None:
             run.restart.gone(agent)
         self._exits.check_finished()

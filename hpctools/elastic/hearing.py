@@ -77,6 +77,9 @@ class Hearing:
         worker, code, tail = str(message["worker"]), int(message["code"]), list(message["tail"])
         agent.running.discard(worker)
         roster = self._run.roster
+        if roster.missing.pop(worker, None) is not None:
+            self._run.membership.lost(worker, now)
+            self._run.carry_out()
         report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
         ours = worker in roster.restarting or worker in roster.expelled or code == 0 or agent.leaving
         if ours or worker in roster.judged or not self._watching.handles(report):

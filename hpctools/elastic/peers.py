@@ -100,12 +100,21 @@ class Roster:
         departed: workers that left as agreed.
         judged: workers whose end was dealt with.
         restarting: workers that are ended because we want them to be started again.
+        missing: since when workers have no connection that may come back with the state, seconds of the
+            monotonic clock.
     """
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.workers: dict[str, Worker] = {}
+        self.missing: dict[str, float] = {}
         self.expelled, self.departed, self.judged, self.restarting = (Names() for _ in range(4))
+
+    def has(self, peer: Agent | Worker) -> bool:
+        """Whether this connection of an agent or worker is still the one that counts."""
+        if isinstance(peer, Worker):
+            return self.workers.get(peer.name) is peer
+        return self.agents.get(peer.name) is peer
 
     def workers_of(self, agent: Agent) -> list[Worker]:
         """An agent's workers that are connected."""

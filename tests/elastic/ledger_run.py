@@ -14,6 +14,7 @@ from hpctools.elastic.folder import Event, RunStatus
 from hpctools.testing.local_run import POLL_SECONDS, LocalRun
 
 TRAINING = Path(__file__).parent / "programs" / "train.py"
+PATIENCE = 90.0  # seconds: starting torch takes 20 on a busy machine
 
 
 class LedgerRun(LocalRun):
@@ -30,7 +31,7 @@ class LedgerRun(LocalRun):
         pids = self.wait(lambda: [line["pid"] for line in self.ledger() if line["worker"].startswith(prefix)])
         return int(pids[-1])
 
-    def wait(self, condition: Callable[[], Any], limit: float = 40.0) -> Any:
+    def wait(self, condition: Callable[[], Any], limit: float = PATIENCE) -> Any:
         """What the condition returns as soon as it is true."""
         deadline = time.monotonic() + limit
         while not (value := condition()):
@@ -48,7 +49,7 @@ class LedgerRun(LocalRun):
             codes = {agent.pid: agent.poll() for agent in self.agents}
             raise AssertionError(f"{error}; agents {codes}, {self.status()}\n{self.story()}") from None
 
-    def wait_for_world(self, size: int, limit: float = 40.0) -> None:
+    def wait_for_world(self, size: int, limit: float = PATIENCE) -> None:
         """Until `size` workers have committed a step together, as the last thing that happened."""
         self.wait(lambda: (self.committed() or [{}])[-1].get("world") == size, limit)
 

@@ -20,6 +20,7 @@ DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
 
 MakeRun = Callable[..., LedgerRun]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="session")

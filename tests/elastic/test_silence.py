@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ledger_run import LedgerRun, training
-from test_acting import NAMES, SPEC, Scene
+from test_acting import NAMES, SPEC, Scene, Wire
 
+from hpctools.elastic.connections import RETURN_SECONDS
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.protocol import SILENCE_SECONDS
+from hpctools.elastic.protocol import SILENCE_SECONDS, encode
 from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.spec import RunSpec
@@ -109,7 +111,99 @@ def test_who_slept_itself_blames_nobody(look: Callable[[Callable[[Scene], None]]
     look(check)
 
 
+def hangs_up(scene: Scene) -> None:
+    """The last worker with the state does, and its agent."""
+    roster = scene.run.roster
+    scene.connections._drop(roster.agents["b0"])
+    scene.connections._drop(roster.workers[BASELINE])
+
+
+def test_the_last_one_with_the_state_may_hang_up_and_come_again(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    """As everybody does who heard nothing of us for some seconds, because we slept."""
+
+    def check(scene: Scene) -> None:
+        hangs_up(scene)
+        assert scene.run.membership.knows(BASELINE)
+        assert BASELINE not in scene.run.roster.expelled
+        soon = time.monotonic() + RETURN_SECONDS
+        scene.connections.check_silence(soon - 1, late=False)
+        assert scene.run.membership.knows(BASELINE)
+        scene.connections.check_silence(soon + 1, late=False)
+        assert not scene.run.membership.knows(BASELINE)
+
+    look(check)
+
+
+def test_the_last_one_is_lost_at_once_when_its_process_has_ended(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    def check(scene: Scene) -> None:
+        scene.connections._drop(scene.run.roster.workers[BASELINE])
+        assert scene.run.membership.knows(BASELINE), "it is not known yet"
+        scene.ends(BASELINE, -9)
+        assert not scene.run.membership.knows(BASELINE)
+
+    look(check)
+
+
+def test_of_several_with_the_state_one_that_hangs_up_is_lost_at_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        made.connections._drop(made.run.roster.workers[BASELINE])
+        assert not made.run.membership.knows(BASELINE)
+        assert made.run.roster.missing == {}
+
+    asyncio.run(scene())
+
+
+def test_what_was_under_way_from_one_that_was_given_up_is_not_heard(tmp_path: Path) -> None:
+    """A ghost would be waited for in each generation: nobody notices that it has gone, as it has."""
+
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        heard: list[str] = []
+
+        def hear(peer: Any, message: dict[str, Any]) -> None:
+            heard.append(message["kind"])
+            made.connections.expel(peer)
+
+        made.hearing.hear = hear  # type: ignore[method-assign]
+        made.run.roster.agents["r7"].running.add("r7.0.1")
+        reader, wire = asyncio.StreamReader(), Wire()
+        wire.close = lambda: None  # type: ignore[attr-defined]
+        hello = encode("hello", role="worker", token=made.connections.token, worker="r7.0.1")
+        reader.feed_data(hello + encode("beat") + encode("ready"))
+        reader.feed_eof()
+        await asyncio.wait_for(made.connections.serve(reader, wire), 20)  # type: ignore[arg-type]
+        assert wire.said("welcome")
+        assert heard == ["beat"]
+
+    asyncio.run(scene())
+
+
 @pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_run_of_one_node_bears_that_its_agent_sleeps(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """The worker and the agent have hung up by then; nobody else is there, and nothing was saved."""
+    hurry = tmp_path / "hurry"
+    options = ("--delay", "0.002", "--hurry", str(hurry))
+    with LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *options), (1, 1)) as run:
+        run.wait_for_steps(6)
+        run.agent_of("b0").send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        run.wait(lambda: time.monotonic() > begun + SILENCE_SECONDS + 1)
+        run.agent_of("b0").send_signal(signal.SIGCONT)
+        run.wait(lambda: run.committed()[-1]["generation"] > 1)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert {line["worker"] for line in run.ledger()} == {"b0.0.0"}, "in the same process"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("save_every", [None, 4])
 def test_a_run_whose_only_worker_freezes(
     save_every: int | None, tmp_path: Path, lone: list[dict[str, Any]]

@@ -18,6 +18,7 @@ from tests.elastic.test_run import DELAY, OPTIONS, assert_same_result, lone
 __all__ = ["lone"]
 
 MakeRun = Callable[..., LedgerRun]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
