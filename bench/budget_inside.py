@@ -1,4 +1,4 @@
-"""One reconciliation in a process of its own, so that its memory is its own: seconds, peak, and what it did."""
+"""One reconciliation in a process of its own: seconds, peak memory, and what it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A made-up month of a large site for the budget's bench: sacct's answers and the provider's bill, always the same."""
+"""A made-up month of a large site for the budget's bench: sacct's answers and the bill, always the same."""
 
 from __future__ import annotations
 

@@ -134,11 +134,11 @@ def job_costs_of(session: Session, ids: Collection[int], wanted: pl.Expr) -> tup
 
 def _together(
     session: Session,
-    query: Select[tuple[date, int, bytes]],
+    query: Select[date, int, bytes],
     columns: Mapping[str, type[pl.DataType]],
     wanted: pl.Expr,
 ) -> tuple[pl.DataFrame, int]:
-    found = [tuple(row) for row in session.execute(query)]
+    found = [(row[0], row[1], row[2]) for row in session.execute(query)]
     places = max((each for _, each, _ in found), default=0)
     tables = [
         unpack(content)
@@ -157,7 +157,7 @@ def unpack(content: bytes) -> pl.DataFrame:
     return pl.read_parquet(BytesIO(content))
 
 
-def _newest(month: Month, metric: str, run: int | None) -> Select[tuple[int]]:
+def _newest(month: Month, metric: str, run: int | None) -> Select[int]:
     ids = select(func.max(AttributedDay.id)).where(
         AttributedDay.metric == metric, AttributedDay.day >= month.start, AttributedDay.day < month.end
     )

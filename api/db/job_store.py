@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +11,7 @@ from io import BytesIO
 from typing import Any
 
 import polars as pl
-from sqlalchemy import insert, or_, select
+from sqlalchemy import func, insert, or_, select
 from sqlalchemy.orm import Session
 
 from api.db.models import JobBatch, JobPull
@@ -19,28 +20,63 @@ from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
 from hpctools.slurm.accounting_table import COLUMNS, schema
 
 _KEY = ("cluster", "dbindex")
+# Jobs whose last state stays in memory while a month is taken in.
+_MOST_REMEMBERED = 1_000_000
 _REST = tuple(name for name in COLUMNS if name not in _KEY)
 
 
-def append_window(session: Session, window: JobWindow, seen_at: int) -> int:
-    """Store the jobs of a window that started and are new or changed; return how many.
+class JobIntake:
+    """Stores windows of jobs one after the other; remembers what is known of the days that it saw last."""
 
-    Nothing is read when the answer is the same as the last to the same window. A job that was seen later
-    already (in another month's run) stays as it is.
-    """
-    last = select(JobPull.digest).where(JobPull.first == window.first, JobPull.end == window.end)
-    if session.scalar(last.order_by(JobPull.id.desc()).limit(1)) == window.digest:
-        return 0
-    started = window.table().filter(pl.col("start").is_not_null()).unique(list(_KEY), keep="last")
-    by_day = started.group_by((pl.col("submitted") // DAY_SECONDS).alias("day"))
-    parts = sorted((int(str(day)), part) for (day,), part in by_day)
-    batches = [_changes(session, day, part, seen_at) for day, part in parts]
-    rows = [row for row in batches if row]
-    if rows:
-        session.execute(insert(JobBatch), rows)
-    pull = {"first": window.first, "end": window.end, "seen_at": seen_at, "digest": window.digest}
-    session.execute(insert(JobPull), [pull])
-    return sum(row["row_count"] for row in rows)
+    def __init__(self) -> None:
+        self._known: OrderedDict[date, pl.DataFrame] = OrderedDict()
+        self._head: int | None = None
+
+    def append(self, session: Session, window: JobWindow, seen_at: int) -> int:
+        """Store the jobs of a window that started and are new or changed; return how many.
+
+        Nothing is read when the answer is the same as the last to the same window. A job that was seen later
+        already (in another month's run) stays as it is.
+        """
+        last = select(JobPull.digest).where(JobPull.first == window.first, JobPull.end == window.end)
+        if session.scalar(last.order_by(JobPull.id.desc()).limit(1)) == window.digest:
+            return 0
+        self._forget_if_others_stored(session)
+        started = window.table().filter(pl.col("start").is_not_null()).unique(list(_KEY), keep="last")
+        by_day = started.group_by((pl.col("submitted") // DAY_SECONDS).alias("day"))
+        parts = sorted((int(str(day)), part) for (day,), part in by_day)
+        rows = [row for day, part in parts if (row := self._row(session, day, part, seen_at))]
+        if rows:
+            session.execute(insert(JobBatch), rows)
+        pull = {"first": window.first, "end": window.end, "seen_at": seen_at, "digest": window.digest}
+        session.execute(insert(JobPull), [pull])
+        self._head = _head(session)
+        return sum(row["row_count"] for row in rows)
+
+    def _forget_if_others_stored(self, session: Session) -> None:
+        if _head(session) != self._head:
+            self._known.clear()
+
+    def _row(self, session: Session, number: int, part: pl.DataFrame, seen_at: int) -> dict[str, Any]:
+        """What of a day's jobs is to be stored; nothing when all of it is known."""
+        day = day_of(number * DAY_SECONDS)
+        known = self._known.pop(day) if day in self._known else _current(session, day)
+        changed = _changed(known, part, seen_at)
+        if changed.is_empty():
+            self._remember(day, known)
+            return {}
+        new = changed.select(*COLUMNS, seen=pl.lit(seen_at, dtype=pl.Int64))
+        self._remember(day, pl.concat([known, new]).unique(list(_KEY), keep="last", maintain_order=True))
+        return _batch_of(changed, number, seen_at)
+
+    def _remember(self, day: date, known: pl.DataFrame) -> None:
+        self._known[day] = known
+        while sum(table.height for table in self._known.values()) > _MOST_REMEMBERED and len(self._known) > 1:
+            self._known.popitem(last=False)
+
+
+def _head(session: Session) -> int | None:
+    return session.scalar(select(func.max(JobBatch.id)))
 
 
 @dataclass(frozen=True)
@@ -141,18 +177,17 @@ def newest(stored: Iterable[tuple[bytes, int]]) -> pl.DataFrame:
     return pl.concat([empty, *tables]).unique(list(_KEY), keep="last", maintain_order=True)
 
 
-def _changes(session: Session, day: int, part: pl.DataFrame, seen_at: int) -> dict[str, Any]:
-    """What of a day's jobs is to be stored; nothing when all of it is known."""
-    known = _current(session, day_of(day * DAY_SECONDS))
+def _changed(known: pl.DataFrame, part: pl.DataFrame, seen_at: int) -> pl.DataFrame:
+    """The jobs that are new or differ from what is known, beside it (`..._known`)."""
     both = part.join(known, on=list(_KEY), how="left", suffix="_known")
     differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_known")) for name in _REST)
-    new = pl.col("seen").is_null()
-    changed = both.filter(new | (differs & (pl.col("seen") <= seen_at))).sort(_KEY)
-    if changed.is_empty():
-        return {}
+    return both.filter(pl.col("seen").is_null() | (differs & (pl.col("seen") <= seen_at))).sort(_KEY)
+
+
+def _batch_of(changed: pl.DataFrame, day: int, seen_at: int) -> dict[str, Any]:
     table = changed.select(COLUMNS)
     # A job that ran when it was known before was counted until then at most.
-    before = changed.filter(~new)["end_known"].fill_null(seen_at)
+    before = changed.filter(pl.col("seen").is_not_null())["end_known"].fill_null(seen_at)
     ends = [*table["end"].drop_nulls().to_list(), *before.to_list()]
     starts = [*table["start"].to_list(), *changed["start_known"].drop_nulls().to_list()]
     until = None if table["end"].null_count() else max(ends)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from sqlalchemy import func, insert, select
@@ -38,8 +37,7 @@ _KEY = (
 )
 
 
-@dataclass(frozen=True, order=True)
-class EntryKey:
+class EntryKey(NamedTuple):
     """What an entry is about; see `hpctools.budget.attribution.LineKey`."""
 
     day: date
@@ -178,13 +176,13 @@ def _sums(session: Session, metric: str, days: Collection[date]) -> dict[EntryKe
         .where(LedgerEntry.month.in_({str(Month.of(day)) for day in days}))
         .group_by(*_KEY)
     )
-    return {EntryKey(*key): money for *key, money in session.execute(query) if money}
+    return {EntryKey(*row[:-1]): row[-1] for row in session.execute(query) if row[-1]}
 
 
 def _lines(day: date, new: NewDay) -> dict[EntryKey, Decimal]:
     keys = ["node_group", "kind", "account", "capacity", "currency"]
     sums = new.costs.charges.group_by(keys).agg(pl.col("units").sum()).filter(pl.col("units") != 0)
-    return {EntryKey(day, *key): amount(units, new.costs.places) for *key, units in sums.iter_rows()}
+    return {EntryKey(day, *row[:-1]): amount(row[-1], new.costs.places) for row in sums.iter_rows()}
 
 
 def _old_coverage(session: Session, run: int) -> dict[str, Coverage]:
@@ -216,7 +214,7 @@ def _insert(
     fixed = {"run_id": run.id, "month": str(month), "metric": metric}
     job = {"user": "", "cluster": "", "dbindex": 0, "job_id": 0}
     rows = [
-        fixed | job | vars(key) | {"amount": money, "reason": reasons[key.day]}
+        fixed | job | key._asdict() | {"amount": money, "reason": reasons[key.day]}
         for key, money in changes.items()
     ]
     if rows:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.db.bill_store import append_pulled
 from api.db.engine import reading, writing
-from api.db.job_store import append_window
+from api.db.job_store import JobIntake
 from api.db.ledger import last_run, post
 from api.services.division import Division, divide, head
 from api.services.sources import BillSource, Combined, names, pull
@@ -92,10 +92,10 @@ def reconcile(
         if _is_superseded(session, site, month, now):
             return Outcome(month, superseded=True)
         days = sum(append_pulled(session, pulled, now) for pulled in bill)
-    changed = 0
+    changed, intake = 0, JobIntake()
     for window in jobs.windows(month, now):
         with writing(engine) as session:
-            changed += append_window(session, window, now)
+            changed += intake.append(session, window, now)
     return replace(_divided(engine, site, month, names(bills), now), bill_days=days, jobs=changed)
 
 

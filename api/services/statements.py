@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -191,13 +191,9 @@ def _jobs(page: pl.DataFrame, parts: pl.DataFrame, places: int) -> tuple[JobCost
         behind[cluster, dbindex, currency].append((day, group, capacity, amount(units, places)))
     return tuple(
         JobCost(
-            *job,
-            currency=currency,
-            amount=amount(units, places),
-            node_seconds=Decimal(used) / NANO,
-            parts=tuple(behind[job[0], job[1], currency]),
+            *row[:6], amount(row[6], places), Decimal(row[7]) / NANO, tuple(behind[row[0], row[1], row[5]])
         )
-        for *job, currency, units, used in page.iter_rows()
+        for row in page.iter_rows()
     )
 
 
@@ -226,15 +222,18 @@ def _statement(
     return statement(site, account, month, of_account, whole.knowledge, late)
 
 
-class _Kept:
+Value = TypeVar("Value")
+
+
+class _Kept(Generic[Value]):
     """Values by key, the ones used last; each is made once at a time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -251,8 +250,8 @@ class _KeptOfStore:
     """What is kept of one store."""
 
     def __init__(self) -> None:
-        self.months = _Kept(_MONTHS)
-        self.statements = _Kept(_STATEMENTS)
+        self.months: _Kept[_Whole] = _Kept(_MONTHS)
+        self.statements: _Kept[tuple[BudgetSite, Statement]] = _Kept(_STATEMENTS)
 
 
 _kept: WeakKeyDictionary[Engine, _KeptOfStore] = WeakKeyDictionary()

@@ -161,7 +161,7 @@ def _among_jobs(
     """What each job bears of each compute cell, and what is left as idle."""
     together = dict(held.group_by("node_group").agg(pl.col("used").sum()).iter_rows())
     idle: dict[Cell, Decimal] = {}
-    more = {"capacity": pl.String, "currency": pl.String, "units": pl.Int128}
+    more = {"capacity": pl.String(), "currency": pl.String(), "units": pl.Int128()}
     pieces = [pl.DataFrame(schema=dict(held.schema) | more)]
     of_group = {str(group): part for (group,), part in held.group_by("node_group", maintain_order=True)}
     for cell, money in bill.cells.items():

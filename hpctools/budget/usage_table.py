@@ -152,8 +152,8 @@ def _swept(nodes: pl.DataFrame) -> pl.DataFrame:
     """Use of crowded nodes, piece by piece between the moments at which their jobs change."""
     used: defaultdict[tuple[int, str], int] = defaultdict(int)
     for (_, group), held in nodes.group_by("node", "node_group"):
-        rows = held.select("begin", "finish", "share", "job").iter_rows()
-        for _, job, amount in sweep([Hold(*row) for row in rows]):
+        holds = [Hold(*row) for row in held.select("begin", "finish", "share", "job").iter_rows()]
+        for _, job, amount in sweep(holds):
             used[job, str(group)] += amount
     rows = [(job, group, amount) for (job, group), amount in used.items()]
     columns = {"job": pl.UInt32, "node_group": pl.String, "used": pl.Int64}

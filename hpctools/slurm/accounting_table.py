@@ -134,4 +134,5 @@ def _gres(found: pl.Series, name: str) -> pl.Series:
 def _mapped(values: pl.Series, meaning: Callable[[str], int]) -> pl.Series:
     """Each distinct text is understood once."""
     meanings = {value: meaning(value) for value in values.unique()}
-    return values.replace_strict(meanings, return_dtype=pl.Int64)
+    result: pl.Series = values.replace_strict(meanings, return_dtype=pl.Int64)
+    return result

@@ -121,12 +121,12 @@ def _clear_what_was_posted() -> None:
 
 
 def _amounts(table: str, names: Sequence[str]) -> sa.TableClause:
-    columns = (sa.column(name) for name in names)
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
     return sa.table(table, sa.column("day", sa.Date), *columns, sa.column("amount", Exact))
 
 
 def _jobs_into_batches() -> None:
-    columns = [sa.column(name) for name in COLUMNS]
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in COLUMNS]
     jobs = sa.table("job_version", *columns, sa.column("seen_at"), sa.column("version"))
     query = sa.select(*columns, jobs.c.seen_at).select_from(jobs).order_by(jobs.c.version)
     rows = [tuple(row) for row in op.get_bind().execute(query)]
@@ -153,7 +153,7 @@ def _batches_into_jobs() -> None:
 
 def _batches() -> sa.TableClause:
     names = ("seen_at", "first_start", "until", "row_count", "digest")
-    plain = (sa.column(name) for name in names)
+    plain: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
     return sa.table("job_batch", sa.column("day", sa.Date), *plain, sa.column("content", sa.LargeBinary))
 
 

@@ -1,0 +1,114 @@
+"""What reconciling a month and reading statements cost, in both databases.
+
+    ./dev bench budget [--quick] [--check] [--huge]
+
+A month of 1,000 nodes, 500 accounts and 93,000 bill rows, with 10,000, 100,000 and 1,000,000 jobs: the first
+reconciliation and a replay of the same answers, each in a process of its own. sacct's and the provider's
+answers are made before and read from files. Then statements over HTTP at 200 requests a second, over two
+years.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.big_site import big_site
+from bench.budget_load import Load, statements_under_load
+from bench.budget_month import bill, write_jobs
+from bench.budget_postgres import postgres
+from bench.report import Goal, report
+from hpctools.budget.from_site import budget_site
+from hpctools.budget.month import Month
+from hpctools.budget.tree import BudgetSite
+from hpctools.site import load
+from hpctools.slurm.run import run
+
+ROOT = Path(__file__).resolve().parent.parent
+MONTH = Month(2026, 10)
+NODES, DEPARTMENTS, USERS, BILL_ROWS = 1000, 100, 2000, 100_000
+SIZES = (10_000, 100_000, 1_000_000)
+QUICK_SIZES = (10_000,)
+HUGE = 10_000_000
+SECONDS = 3600.0
+FULL, REPLAY, MEMORY, STATEMENT_MS = 30.0, 3.0, 1.5, 100.0
+HUGE_SECONDS, HUGE_MEMORY = 360.0, 3.0
+
+Row = Mapping[str, Any]
+
+
+def main() -> int:
+    """Measure, report, and return the exit code."""
+    given = _arguments()
+    sizes = QUICK_SIZES if given.quick else (*SIZES, *((HUGE,) if given.huge else ()))
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="hpctools-bench-") as name, postgres() as server:
+        folder = Path(name)
+        site_file = folder / "site.yaml"
+        site_file.write_text(big_site(NODES, DEPARTMENTS, USERS))
+        site = budget_site(load(site_file))
+        for size in sizes:
+            _make(site, size, folder / str(size))
+            urls = (f"sqlite:///{folder}/{size}.sqlite", server.database(f"b{size}"))
+            rows += [row for url in urls for row in _reconciled(url, site_file, folder / str(size), size)]
+        loads = [statements_under_load(url, site_file, folder, site) for url in _fresh(folder, server)]
+    return report("budget", rows, [*_goals(rows), *_load_goals(loads)], check=given.check)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Reconciling a month and reading statements.")
+    parser.add_argument("--quick", action="store_true", help="10,000 jobs only")
+    parser.add_argument("--check", action="store_true", help="fail when a goal is not met")
+    parser.add_argument("--huge", action="store_true", help="10,000,000 jobs as well")
+    return parser.parse_args()
+
+
+def _fresh(folder: Path, server: Any) -> tuple[str, str]:
+    return f"sqlite:///{folder}/load.sqlite", server.database("load")
+
+
+def _make(site: BudgetSite, size: int, folder: Path) -> None:
+    folder.mkdir()
+    write_jobs(site, MONTH, size, folder)
+    bill(site, MONTH, BILL_ROWS).table.write_parquet(folder / "bill.parquet")
+
+
+def _reconciled(url: str, site_file: Path, folder: Path, size: int) -> list[Row]:
+    fixed = {"jobs": size, "database": url.partition(":")[0]}
+    return [fixed | {"run": what} | _inside(url, site_file, folder) for what in ("full", "replay")]
+
+
+def _inside(url: str, site_file: Path, folder: Path) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
+        words = [sys.executable, "-m", "bench.budget_inside", url, str(site_file), str(folder), str(MONTH)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        run([*words, answer.name], timeout=SECONDS, env=environment, cwd=ROOT)
+        told: dict[str, Any] = json.load(answer)
+        return {"seconds": told["seconds"], "peak GB": told["peak_gb"], "entries": told["entries"]}
+
+
+def _goals(rows: list[Row]) -> list[Goal]:
+    goals = []
+    for row in rows:
+        if row["jobs"] not in (SIZES[-1], HUGE):
+            continue
+        huge, name = row["jobs"] == HUGE, f"{row['run']} of {row['jobs']:,} jobs, {row['database']}"
+        limit = REPLAY if row["run"] == "replay" else FULL
+        if not huge or row["run"] == "full":
+            goals.append(Goal(name, row["seconds"], "s", "<=", HUGE_SECONDS if huge else limit))
+            goals.append(Goal(f"peak, {name}", row["peak GB"], "GB", "<=", HUGE_MEMORY if huge else MEMORY))
+    return goals
+
+
+def _load_goals(loads: list[Load]) -> list[Goal]:
+    return [Goal(f"statement p99, {load.name}", load.p99_ms, "ms", "<=", STATEMENT_MS) for load in loads]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
