@@ -245,7 +245,7 @@ def test_when_one_rank_cannot_none_does_and_it_is_said_once(
     assert line.startswith("nccl cannot be used, gradients go over gloo: ")
     assert reason in line
     for each in made:
-        assert each.aborted.wait(10)
+        assert each.aborted.wait(30)
         assert each.reduced in ([], [1]), "no gradients"
 
 
@@ -291,23 +291,23 @@ def test_who_waits_for_a_lost_peer_over_the_devices_is_called_away() -> None:
     def work(group: Group) -> str:
         tensor, woken = torch.ones(5), threading.Event()
         if group.rank:
-            done.wait(30)
+            done.wait(60)
             return ""
         work = group.all_reduce_bulk(tensor)
         task = group.begin(lambda: work.wait(OPERATION_TIMEOUT), woken.set)
         assert not woken.wait(0.2)
         group.abandon()
-        assert woken.wait(10)
+        assert woken.wait(30)
         with pytest.raises(RuntimeError, match="given up"):
             task.result()
         with pytest.raises(RuntimeError, match="given up"):
             group.all_reduce_bulk(tensor)
         assert not group.is_sound
-        done.wait(30)
+        done.wait(60)
         return "woken"
 
     assert linked([accelerator(number, made.append) for number in range(2)], work)[0] == "woken"
-    assert all(each.aborted.wait(10) for each in made)
+    assert all(each.aborted.wait(30) for each in made)
 
 
 def test_a_group_that_breaks_lets_go_of_the_devices_at_once() -> None:
@@ -322,8 +322,8 @@ def test_a_group_that_breaks_lets_go_of_the_devices_at_once() -> None:
         assert woken.wait(30)
         with pytest.raises(RuntimeError, match="is in step"):
             task.result()
-        over.wait(30)
-        return all(each.aborted.wait(10) for each in made)
+        over.wait(60)
+        return all(each.aborted.wait(30) for each in made)
 
     assert linked([accelerator(number, made.append) for number in range(2)], work) == [True, True]
 
@@ -336,13 +336,13 @@ def test_a_group_that_is_not_used_any_more_ends() -> None:
     for group in groups:
         task_over = threading.Event()
         group.begin(lambda: None, task_over.set)
-        assert task_over.wait(10)
+        assert task_over.wait(60)
         group.close(heir)
     assert not any(each.aborted.is_set() for each in made)
     del group
     groups.clear()
     gc.collect()
-    assert all(each.aborted.wait(10) for each in made)
+    assert all(each.aborted.wait(30) for each in made)
 
 
 def test_a_generation_that_is_given_up_while_its_devices_link() -> None:
@@ -352,7 +352,7 @@ def test_a_generation_that_is_given_up_while_its_devices_link() -> None:
     class Late(StandIn):
         def allreduce(self, tensors: list[torch.Tensor]) -> Any:
             self._gloo = self._connected(*self._place)
-            over.wait(30)
+            over.wait(60)
             raise RuntimeError("too late")
 
     def late(store: Any, rank: int, world: int) -> DeviceGroup:
@@ -373,10 +373,11 @@ def test_a_generation_that_is_given_up_while_its_devices_link() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(rank, range(2), timeout=60))
-    assert made[0].aborted.wait(10)
+    assert made[0].aborted.wait(30)
     assert links[0].note != "", "that was nobody's fault"
 
 
+@pytest.mark.timeout(200)
 def test_the_end_of_the_process_does_not_wait_for_an_abort_without_end() -> None:
     program = """
 import time, torch
@@ -384,15 +385,12 @@ from hpctools.elastic.device_group import DeviceGroup
 class Stuck:
     def abort(self):
         print("aborted", flush=True)
-        time.sleep(60)
+        time.sleep(1000)
 held = DeviceGroup(Stuck(), torch.device("cpu"))
 """
-    begun = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "aborted\n", "")
-    assert time.monotonic() - begun < 40
 
 
 # Several devices in one worker
