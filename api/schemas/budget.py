@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from api.schemas.account import Amount, Currency
 from api.services.budgets import Stored
@@ -17,7 +18,9 @@ from hpctools.budget.spec_words import spell_spec
 
 Money = Annotated[
     str,
-    Field(pattern=r"^\d{1,15}(\.\d{1,2})?$", description="At most two decimals.", examples=["25000.00"]),
+    Field(
+        pattern=r"^[0-9]{1,15}(\.[0-9]{1,2})?$", description="At most two decimals.", examples=["25000.00"]
+    ),
 ]
 Why = Annotated[
     str,
@@ -29,6 +32,20 @@ Why = Annotated[
         examples=["agreed with the dean"],
     ),
 ]
+_FIRST, _END = date(2000, 1, 1), date(2200, 1, 1)
+
+
+def _day(value: object) -> date:
+    """A day as ISO 8601 writes it; pydantic alone would take numbers and moments as well."""
+    if not isinstance(value, str) or not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        raise ValueError("a day such as 2026-11-30 is expected")
+    day = date.fromisoformat(value)
+    if not _FIRST <= day < _END:
+        raise ValueError("a day from 2000 to 2199 is expected")
+    return day
+
+
+Day = Annotated[date, BeforeValidator(_day)]
 Percentages = Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(max_length=20)]
 _SHARED = ConfigDict(extra="forbid", strict=True)
 
@@ -39,9 +56,9 @@ class EnforceWords(BaseModel):
     model_config = _SHARED
 
     policy: Literal["off", "warn", "block", "hold", "lower-tier"] = "off"
-    at: int = Field(100, ge=1, le=1000, description="Percent of what may be spent.")
-    grace: int = Field(0, ge=0, le=31_536_000, description="Seconds.")
-    tier: str | None = Field(None, max_length=64, description="For `lower-tier`.")
+    at: Annotated[int, Field(ge=1, le=1000, description="Percent of what may be spent.")] = 100
+    grace: Annotated[int, Field(ge=0, le=31_536_000, description="Seconds.")] = 0
+    tier: Annotated[str | None, Field(max_length=64, description="For `lower-tier`.")] = None
 
 
 class NotifyWords(BaseModel):
@@ -49,9 +66,9 @@ class NotifyWords(BaseModel):
 
     model_config = _SHARED
 
-    mail: list[str] = Field(default=[], max_length=20)
-    sns: str | None = Field(None, max_length=400)
-    webhook: str | None = Field(None, max_length=2000)
+    mail: Annotated[list[str], Field(max_length=20)] = []
+    sns: Annotated[str | None, Field(max_length=400)] = None
+    webhook: Annotated[str | None, Field(max_length=2000)] = None
 
 
 class BudgetWords(BaseModel):
@@ -79,7 +96,7 @@ class BudgetWords(BaseModel):
     amount: Money
     currency: Currency = "USD"
     period: Literal["monthly", "quarterly", "yearly", "terms", "once"] = "monthly"
-    starts: list[Annotated[str, Field(pattern=r"^\d\d-\d\d$")]] = Field(default=[], max_length=12)
+    starts: list[Annotated[str, Field(pattern=r"^[0-9]{2}-[0-9]{2}$")]] = Field(default=[], max_length=12)
     first: str | None = Field(None, description="The first day of `once`.", max_length=10)
     last: str | None = Field(None, description="The last day of `once`.", max_length=10)
     carry_over: Literal["none", "surplus", "balance"] = "none"
@@ -101,9 +118,10 @@ class BudgetIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     budget: BudgetWords
-    effective: date | None = Field(
-        None, description="It counts for the whole period that this day lies in; today's when left out."
-    )
+    effective: Annotated[
+        Day | None,
+        Field(description="It counts for the whole period that this day lies in; today's when left out."),
+    ] = None
     why: Why
 
 
@@ -124,7 +142,7 @@ class ApprovalIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     amount: Money
-    until: date = Field(description="The first day on which it no longer counts.", examples=["2026-12-24"])
+    until: Day = Field(description="The first day on which it no longer counts.", examples=["2026-12-24"])
     why: Why
 
 

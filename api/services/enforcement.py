@@ -13,6 +13,7 @@ from api.db.alone import alone
 from api.db.budget_models import BudgetAlert, EnforcementAct
 from api.db.engine import reading, writing
 from api.services import audit
+from api.services.alerts import raise_alerts
 from api.services.budgets import Change
 from api.services.spending import Outlook, read_outlook
 from hpctools.budget.enforcement import Kind, Live, Ours, Step, Wish, plan, undo
@@ -84,9 +85,9 @@ def make_plan(
     waiting = tuple((name, ends[name]) for name in (f.account.name for f in over) if ends[name] > now)
     live = slurm.live([wish.account for wish in wishes])
     stale = [found.account.name for found in outlooks if found.is_stale(now, stale_after)]
-    if stale or not outlooks:
-        why = f"what is known of {', '.join(stale)} is too old" if stale else "no account has a budget"
-        return Planned(wishes, (), f"{why}: nothing is taken and nothing given back", waiting)
+    if stale:
+        why = f"what is known of {', '.join(stale)} is too old: nothing is taken and nothing given back"
+        return Planned(wishes, (), why, waiting)
     return Planned(wishes, plan(wishes, live, ours, site.subtree), "", waiting)
 
 
@@ -105,6 +106,7 @@ def apply(
     """
     with alone(engine, "enforce") as mine:
         _check_alone(mine)
+        raise_alerts(engine, site, change.at)  # the grace of a policy runs from its alert
         planned = make_plan(engine, site, slurm, change.at, stale_after)
         _carry_out(engine, slurm, planned.steps, change, "enforce.apply", "site")
         return planned
@@ -229,11 +231,11 @@ def _read_back(engine: Engine, slurm: Limits, steps: Sequence[Step], change: Cha
 
 def _state(step: Step, live: Live) -> str:
     """What became of a step; "" when Slurm is not as it was told."""
+    marked = step.kind == "limit" and step.key in live.marks.get(step.account, {})
     if step.action == "forget":
-        return "left"
+        return "" if marked else "left"
     done = "held" if step.action == "take" else "returned"
     if step.kind == "limit":
-        marked = step.key in live.marks.get(step.account, {})
         there = live.limits.get(step.account, {}).get(step.key, "")
         return done if there == step.after and marked == (step.action == "take") else ""
     jobs = (each for each in live.pending if (str(each.id), each.submitted) == (step.subject, step.submitted))

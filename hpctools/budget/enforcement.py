@@ -180,9 +180,9 @@ def _jobs(
 
 def _wanted_jobs(
     wishes: Sequence[Wish], live: Live, below: Callable[[str], Set[str]]
-) -> dict[tuple[str, int, int], tuple[PendingJob, Wish]]:
+) -> dict[tuple[Kind, int, int], tuple[PendingJob, Wish]]:
     """What is to become of which job; the first wish that speaks of it counts."""
-    found: dict[tuple[str, int, int], tuple[PendingJob, Wish]] = {}
+    found: dict[tuple[Kind, int, int], tuple[PendingJob, Wish]] = {}
     kinds: dict[str, Kind] = {"hold": "hold", "lower-tier": "tier"}
     for wish in wishes:
         kind = kinds.get(wish.policy)

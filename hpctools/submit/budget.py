@@ -11,10 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from hpctools.errors import SubmitError
+from hpctools.submit.prices import read_token
 
 SECONDS = 2.0
 LARGEST = 1 << 20
@@ -97,14 +97,3 @@ def _budget(account: str, month: str, answer: bytes) -> Budget | None:
     except (ValueError, KeyError, TypeError, InvalidOperation):
         return None
     return Budget(account, month, left, currency, status) if left.is_finite() else None
-
-
-def read_token(environment: Mapping[str, str]) -> str:
-    """The token in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token); "" when there is none."""
-    stated = environment.get("HPCTOOLS_API_TOKEN_FILE")
-    path = Path(stated) if stated else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return token if token.isprintable() else ""

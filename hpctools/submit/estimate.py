@@ -12,7 +12,7 @@ from typing import Any
 from hpctools.submit.intent import Intent
 from hpctools.submit.times import minutes_of
 
-_UNITS = {"": 1, "M": 1, "K": Fraction(1, 1024), "G": 1024, "T": 1024**2}
+_UNITS: dict[str, int | Fraction] = {"": 1, "M": 1, "K": Fraction(1, 1024), "G": 1024, "T": 1024**2}
 _MOST_TASKS = 1_000_000
 
 

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -63,8 +62,6 @@ def find_source(environment: Mapping[str, str]) -> Source | None:
 
     A token is sent over https only, or to this machine.
     """
-    from hpctools.submit.budget import read_token
-
     token = read_token(environment)
     try:
         address = urlsplit(environment.get("HPCTOOLS_API", ""))
@@ -78,6 +75,17 @@ def find_source(environment: Mapping[str, str]) -> Source | None:
     who = hashlib.sha256(f"{address.geturl()} {token}".encode()).hexdigest()[:24]
     folder = caches / "hpctools" / "budget" / who
     return Source(address.scheme, address.netloc.rpartition("@")[2], address.path.rstrip("/"), token, folder)
+
+
+def read_token(environment: Mapping[str, str]) -> str:
+    """The token in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token); "" when there is none."""
+    stated = environment.get("HPCTOOLS_API_TOKEN_FILE")
+    path = Path(stated) if stated else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return token if token.isprintable() else ""
 
 
 def look(source: Source, account: str | None, wait: float = WAIT_SECONDS) -> Known:
@@ -123,6 +131,8 @@ def _keep(source: Source, name: str, path: str, status: int, text: bytes) -> Non
     answer = json.loads(text) if status == 200 else None
     file = _file(source, name, path)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    import tempfile  # slow to import, and only those need it who keep something
+
     descriptor, temporary = tempfile.mkstemp(dir=file.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -168,6 +168,7 @@ def test_what_others_did_meanwhile_stays(bench: Bench) -> None:
     steps = give_back(bench.engine, bench.site, bench.slurm, "nlp", bench.change)
     assert [(step.action, step.kind) for step in steps] == [("forget", "limit")]
     assert bench.limit() == "5"
+    assert give_back(bench.engine, bench.site, bench.slurm, "nlp", bench.change) == ()
 
 
 @pytest.mark.long
