@@ -12,6 +12,7 @@ from api.idempotency import LONGEST
 from api.problems import MEDIA_TYPE
 
 _DETAILS = {
+    400: "There was an error parsing the body",
     401: "A valid token is needed: Authorization: Bearer TOKEN.",
     403: "Your token lacks the scope admin for this.",
     404: "There is no account of this name that you may see.",
@@ -58,9 +59,8 @@ def install(app: FastAPI) -> None:
 
 def _complete(path: str, method: str, operation: dict[str, Any], document: dict[str, Any]) -> None:
     if path.startswith("/v1/"):
-        for status in (500, 503):
-            away = {"description": HTTPStatus(status).phrase}
-            operation["responses"].setdefault(str(status), away)
+        for status in _everywhere(method, operation):
+            operation["responses"].setdefault(str(status), {"description": HTTPStatus(status).phrase})
     if method == "post" and path.startswith("/v1/"):
         operation.setdefault("parameters", []).append(_KEY)
     for status, response in operation["responses"].items():
@@ -71,6 +71,13 @@ def _complete(path: str, method: str, operation: dict[str, Any], document: dict[
             content = response["content"] = {MEDIA_TYPE: told}
         _exemplify(content, document)
     _exemplify(operation.get("requestBody", {}).get("content", {}), document)
+
+
+def _everywhere(method: str, operation: dict[str, Any]) -> tuple[int, ...]:
+    """Errors that no route makes itself: of what stands in front of it."""
+    body = (400, 413, 422) if "requestBody" in operation else ()
+    key = (409, 422) if method == "post" else ()
+    return (*body, *key, 500, 503)
 
 
 def _problem(path: str, status: int) -> dict[str, Any]:

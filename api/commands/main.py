@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from api.commands.audit import audit
+from api.commands.backup import backup, restore
 from api.commands.store import open_store
 from api.commands.tokens import token
 from api.commands.watch import check_budgets
@@ -28,6 +30,9 @@ def cli() -> None:
 
 
 cli.add_command(token)
+cli.add_command(audit)
+cli.add_command(backup)
+cli.add_command(restore)
 cli.add_command(check_budgets)
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sqlite3
 import stat
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from http.client import HTTPConnection
 from io import StringIO
 from pathlib import Path
@@ -185,3 +186,26 @@ def _health(port: int, until: float) -> int:
             time.sleep(0.05)
         finally:
             connection.close()
+
+
+def test_the_audit_trail_is_checked(tmp_path: Path) -> None:
+    assert api("audit", "verify").stdout == f"the audit trail is whole; its last digest is {'0' * 64}\n"
+    api("token", "create", "--name", "x", "--admin")
+    api("token", "revoke", "x")
+    assert re.search(r"last digest is (?!0{64})[0-9a-f]{64}\n$", api("audit", "verify").stdout)
+    with closing(sqlite3.connect(tmp_path / "api.sqlite")) as connection, connection:
+        connection.execute("DROP TRIGGER audit_entry_no_delete")
+        connection.execute("DELETE FROM audit_entry WHERE id = 1")
+    done = api("audit", "verify", check=False)
+    assert (done.code, done.stderr.count("\n")) == (1, 1)
+    assert "the audit trail is broken at entry 2" in done.stderr
+
+
+def test_backup_and_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api("token", "create", "--name", "x", "--admin")
+    file = tmp_path / "backup"
+    assert api("backup", str(file)).stdout == f"the store is in {file}\n"
+    assert "is there already" in api("backup", str(file), check=False).stderr
+    monkeypatch.setenv("HPCTOOLS_API_DATABASE_URL", f"sqlite:///{tmp_path}/new.sqlite")
+    assert api("restore", str(file)).stdout == "the store is restored; its tables are at v0005\n"
+    assert api("token", "list").stdout.startswith("x\t")

@@ -1,0 +1,153 @@
+"""The whole store into a file, and back: SQLite by its online backup, PostgreSQL by its own programs."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.engine import URL
+
+from api.db.engine import connect
+from api.db.migrate import current
+from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.slurm.run import run
+
+_MAGIC = {b"SQLite format 3\x00": "sqlite", b"PGDMP": "postgresql"}
+_TIMEOUT = 6 * 3600.0
+
+
+def backup(database_url: str, target: Path) -> None:
+    """Write a consistent copy of the store to a new file, mode 0600; the service may go on writing meanwhile.
+
+    Args:
+        target: appears when it is whole.
+
+    Raises:
+        UsageError: the file is there already, or its folder is not.
+        UnreachableError: the database does not answer.
+    """
+    url = make_url(database_url)
+    if target.exists():
+        raise UsageError(f"{target} is there already", "name a new file")
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent}", "make it, or name another file")
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(descriptor)
+    part = Path(name)
+    try:
+        if url.get_backend_name() == "sqlite":
+            _copy_sqlite(_sqlite_path(url), part)
+        else:
+            _postgresql("pg_dump", url, "--format=custom", f"--file={part}")
+        # link() fails where somebody has made the file meanwhile; a rename would replace theirs.
+        os.link(part, target)
+    except FileExistsError:
+        raise UsageError(f"{target} is there already", "name a new file") from None
+    finally:
+        part.unlink()
+
+
+def restore(database_url: str, source: Path) -> str:
+    """Bring a backup into an empty database; return the revision of its tables.
+
+    Raises:
+        UsageError: it is no file, no backup of this kind of database, or the database is not empty.
+        BudgetError: the backup is damaged.
+        UnreachableError: the database does not answer.
+    """
+    url = make_url(database_url)
+    kind = url.get_backend_name()
+    if _kind(source) != kind:
+        raise UsageError(f"{source} is no backup of a {kind} database", "name a file that `backup` wrote")
+    if kind == "sqlite":
+        _restore_sqlite(source, _sqlite_path(url))
+    else:
+        _restore_postgresql(source, url, database_url)
+    revision = _revision(database_url)
+    if revision is None:
+        raise BudgetError(f"{source} holds no budget store", "name a file that `backup` wrote")
+    return revision
+
+
+def _kind(source: Path) -> str | None:
+    try:
+        with source.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {source}: {error.strerror}", "name a file that `backup` wrote"
+        ) from None
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _sqlite_path(url: URL) -> Path:
+    if not url.database or url.database == ":memory:":
+        raise UsageError("a database in memory cannot be kept", "set HPCTOOLS_API_DATABASE_URL")
+    return Path(url.database)
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise UnreachableError(f"there is no database {source}", "check HPCTOOLS_API_DATABASE_URL")
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old,
+            closing(sqlite3.connect(target)) as new,
+        ):
+            old.backup(new)
+            _check(new, source)
+    except sqlite3.Error as error:
+        raise UnreachableError(
+            f"the database cannot be copied: {error}", "see what is wrong with it"
+        ) from None
+
+
+def _restore_sqlite(source: Path, target: Path) -> None:
+    if target.exists() and target.stat().st_size:
+        raise UsageError(f"{target} is not empty", "stop the service and move the file away first")
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(descriptor)
+    part = Path(name)
+    try:
+        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old:
+            _check(old, source)
+            with closing(sqlite3.connect(part)) as new:
+                old.backup(new)
+        part.replace(target)
+    except sqlite3.Error as error:
+        raise BudgetError(f"{source} is damaged: {error}", "use another backup") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check(connection: sqlite3.Connection, source: Path) -> None:
+    found = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    if found != "ok":
+        raise BudgetError(f"{source} is damaged: {found}", "use another backup")
+
+
+def _restore_postgresql(source: Path, url: URL, database_url: str) -> None:
+    if _revision(database_url) is not None:
+        raise UsageError("the database is not empty", "make a new one with createdb and name it")
+    _postgresql("pg_restore", url, "--no-owner", "--exit-on-error", "--single-transaction", str(source))
+
+
+def _revision(database_url: str) -> str | None:
+    engine = connect(database_url)
+    try:
+        return current(engine)
+    finally:
+        engine.dispose()
+
+
+def _postgresql(program: str, url: URL, *arguments: str) -> None:
+    """Run a program of PostgreSQL on the database. A password goes by the environment, never by argv."""
+    environment = dict(os.environ)
+    if isinstance(url.password, str):
+        environment["PGPASSWORD"] = url.password
+    named = url.set(password=None).set(drivername="postgresql").render_as_string(hide_password=False)
+    run([program, *arguments, f"--dbname={named}"], timeout=_TIMEOUT, env=environment)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine, text
+
+from api.db.engine import connect
+from api.db.migrate import HEAD
+from api.db.schema import Base
+from api.services import tokens
+from api.services.backup import backup, restore
+from hpctools.errors import BudgetError, UnreachableError, UsageError
+
+
+@pytest.fixture
+def another_url(database_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """An empty database of the same kind."""
+    if database_url.startswith("sqlite"):
+        yield f"sqlite:///{tmp_path}/another.sqlite"
+        return
+    server = request.getfixturevalue("postgres")
+    name = f"t{uuid4().hex}"
+    server.execute(f"CREATE DATABASE {name}")
+    yield server.url(name)
+    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def contents(url: str) -> dict[str, list[Any]]:
+    engine = connect(url)
+    with engine.connect() as connection:
+        found = {
+            name: sorted(map(repr, connection.execute(text(f"SELECT * FROM {name}")).all()))
+            for name in Base.metadata.tables
+        }
+    engine.dispose()
+    return found
+
+
+def test_what_comes_back_is_what_was_there(
+    engine: Engine, database_url: str, another_url: str, tmp_path: Path, reconcile_november: Callable[[], Any]
+) -> None:
+    reconcile_november()
+    secret = tokens.create(engine, "head", "nlp", 100)
+    file = tmp_path / "backup"
+    backup(database_url, file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    before = contents(database_url)
+    tokens.create(engine, "later", "nlp", 100)
+    assert restore(another_url, file) == HEAD
+    assert contents(another_url) == before
+    assert before["ledger_entry"]
+    again = connect(another_url)
+    assert tokens.verify(again, secret, 200) is not None
+    # History stays history, and its numbers go on.
+    tokens.create(again, "new", "cv", 100)
+    with again.begin() as connection, pytest.raises(Exception, match="append-only"):
+        connection.exec_driver_sql("DELETE FROM ledger_entry")
+    again.dispose()
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
+
+
+def test_nothing_is_overwritten(engine: Engine, database_url: str, another_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+    backup(database_url, file)
+    with pytest.raises(UsageError, match="is there already"):
+        backup(database_url, file)
+    with pytest.raises(UsageError, match="not empty"):
+        restore(database_url, file)
+    with pytest.raises(UsageError, match="there is no folder"):
+        backup(database_url, tmp_path / "nowhere" / "backup")
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PGDM", b"SQLite format 3"])
+def test_what_is_no_backup(another_url: str, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "backup"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match="is no backup of a"):
+        restore(another_url, file)
+    with pytest.raises(UsageError, match="cannot read"):
+        restore(another_url, tmp_path / "nothing")
+
+
+def test_a_damaged_backup_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    engine = connect(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a TEXT)")
+        connection.exec_driver_sql(f"INSERT INTO t VALUES ('{'x' * 60_000}')")
+    engine.dispose()
+    file = tmp_path / "backup"
+    backup(url, file)
+    data = bytearray(file.read_bytes())
+    data[4096:8192] = b"\xff" * 4096
+    file.write_bytes(data)
+    another = tmp_path / "another.sqlite"
+    with pytest.raises(BudgetError, match="damaged"):
+        restore(f"sqlite:///{another}", file)
+    assert not another.exists()
+
+
+def test_a_database_that_is_away(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="there is no database"):
+        backup(f"sqlite:///{tmp_path}/none.sqlite", tmp_path / "backup")
+    assert list(tmp_path.iterdir()) == []
