@@ -14,6 +14,7 @@ from api.db.bill_models import BillDay, BillPull
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import SCHEMA, digest, frame_of, in_order, pack, rows_of, unpack
 from hpctools.budget.month import Month
+from hpctools.budget.pulling import MonthKnown
 from hpctools.errors import BudgetError
 
 
@@ -83,19 +84,6 @@ def current_frame(session: Session, sources: str | Sequence[str], metric: str, m
     )
     tables = [unpack(content) for content in session.scalars(query)]
     return pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)
-
-
-@dataclass(frozen=True)
-class MonthKnown:
-    """What the store has of a source's month.
-
-    Attributes:
-        pulled_at: Unix seconds of the last look.
-        estimated: a row is, or there are none.
-    """
-
-    pulled_at: int
-    estimated: bool
 
 
 def known_months(session: Session, source: str, metric: str) -> dict[Month, MonthKnown]:

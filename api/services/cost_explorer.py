@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpctools.budget import cost_explorer
-from hpctools.budget.bill import BillRow
+from hpctools.budget.bill import BillRow, Charge
 from hpctools.budget.cost_explorer import ClusterTag
 from hpctools.budget.month import Month
 from hpctools.errors import BudgetError, UnreachableError
@@ -16,6 +16,7 @@ from hpctools.errors import BudgetError, UnreachableError
 _REGION = "us-east-1"
 _MOST_PAGES = 1000
 _ATTEMPTS = 8
+_READINGS = 3
 
 _REMEDIES = {
     "AccessDeniedException": "allow ce:GetCostAndUsage to the service's role, and activate Cost Explorer",
@@ -29,6 +30,10 @@ _REMEDIES = {
 }
 
 
+class _ChangedError(BudgetError):
+    """AWS changed the bill while its pages were read."""
+
+
 @dataclass(frozen=True)
 class CostExplorer:
     """AWS Cost Explorer as a source of bills.
@@ -37,27 +42,47 @@ class CostExplorer:
         metric: the cost measure.
         tag_key: the cost allocation tag that names node groups.
         cluster: read only what carries this tag and value; the whole account when None.
+        by_charge: tell credits, refunds, tax, fees and commitments apart, by a request each.
     """
 
     metric: str
     tag_key: str
     cluster: ClusterTag | None = None
+    by_charge: bool = False
     name: str = cost_explorer.SOURCE
 
     def rows(self, month: Month) -> tuple[BillRow, ...]:
         """The bill of a month as it is now.
 
+        When AWS changes the bill between two pages, all pages are read again.
+
         Raises:
             UnreachableError: AWS does not answer.
             BudgetError: AWS refuses, or answers something else than a bill.
         """
-        return cost_explorer.parse(self._pages(month), self.metric, self.tag_key)
+        for _ in range(_READINGS - 1):
+            try:
+                return self._read(month)
+            except _ChangedError:
+                continue
+        return self._read(month)
 
-    def _pages(self, month: Month) -> Iterator[dict[str, Any]]:
+    def _read(self, month: Month) -> tuple[BillRow, ...]:
+        charges = cost_explorer.REQUESTED if self.by_charge else (None,)
+        whose = self.cluster.value if self.cluster else ""
+        parts = (
+            cost_explorer.parse(
+                self._pages(month, charge), self.metric, self.tag_key, charge or "usage", whose
+            )
+            for charge in charges
+        )
+        return tuple(sorted(row for part in parts for row in part))
+
+    def _pages(self, month: Month, charge: Charge | None) -> Iterator[dict[str, Any]]:
         client = _client()
         page: str | None = None
         for _ in range(_MOST_PAGES):
-            arguments = cost_explorer.request(month, self.metric, self.tag_key, self.cluster, page)
+            arguments = cost_explorer.request(month, self.metric, self.tag_key, self.cluster, page, charge)
             answer = _ask(client, arguments)
             yield answer
             page = answer.get("NextPageToken")
@@ -84,7 +109,8 @@ def _ask(client: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         remedy = _REMEDIES.get(code, "see the AWS Cost Explorer API reference for this error")
-        raise BudgetError(f"AWS Cost Explorer refuses: {error}", remedy) from None
+        kind = _ChangedError if code == "RequestChangedException" else BudgetError
+        raise kind(f"AWS Cost Explorer refuses: {error}", remedy) from None
     except NoCredentialsError:
         raise BudgetError(
             "there are no AWS credentials", "give the service a role or a profile (AWS_PROFILE)"

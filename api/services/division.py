@@ -19,6 +19,7 @@ from api.db.models import AttributionRun, JobBatch
 from hpctools.budget.attribution import Coverage
 from hpctools.budget.attribution_table import DayBill, day_bills, divide_day
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
+from hpctools.budget.placing import place_table
 from hpctools.budget.statement import Knowledge
 from hpctools.budget.tree import BudgetSite
 from hpctools.budget.usage_table import Layout
@@ -61,7 +62,7 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     Raises:
         BudgetError: the bill cannot be divided.
     """
-    bill = current_frame(session, sources, site.metric, month)
+    bill = place_table(current_frame(session, sources, site.metric, month), site)
     bills = day_bills(bill)
     infos = batches(session, month)
     inputs = _inputs(site, month, bills, infos, now)

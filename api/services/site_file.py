@@ -6,10 +6,10 @@ from pathlib import Path
 from threading import Lock
 
 from api.auth.people import People
-from hpctools.budget.cost_explorer import ClusterTag
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import BudgetSite
 from hpctools.errors import SiteError
+from hpctools.site import Site
 
 
 class SiteFile:
@@ -26,7 +26,7 @@ class SiteFile:
         self._lock = Lock()
         self._stamp: tuple[int, int] | None = None
         self._site: BudgetSite | None = None
-        self._cluster: ClusterTag | None = None
+        self._declared: Site | None = None
         self._people = People()
 
     def current(self) -> BudgetSite:
@@ -37,8 +37,8 @@ class SiteFile:
         """
         return self._read()[0]
 
-    def cluster_tag(self) -> ClusterTag:
-        """The tag that carries the cluster's name in the bill.
+    def declared(self) -> Site:
+        """All that the file declares.
 
         Raises:
             SiteError: the file cannot be read or has findings.
@@ -53,18 +53,18 @@ class SiteFile:
         """
         return self._read()[2]
 
-    def _read(self) -> tuple[BudgetSite, ClusterTag, People]:
+    def _read(self) -> tuple[BudgetSite, Site, People]:
         with self._lock:
             stamp = self._stat()
-            if self._site is None or self._cluster is None or stamp != self._stamp:
+            if self._site is None or self._declared is None or stamp != self._stamp:
                 from hpctools.site import load
 
                 site = load(self._path)
                 self._site = budget_site(site, self._metric)
-                self._cluster = ClusterTag(site.billing.cluster_tag, site.cluster.name)
+                self._declared = site
                 self._people = People.of(site)
                 self._stamp = stamp
-            return self._site, self._cluster, self._people
+            return self._site, self._declared, self._people
 
     def _stat(self) -> tuple[int, int]:
         try:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from api.services.cost_explorer import CostExplorer
 from api.services.reconcile import Outcome, Sacct, reconcile
 from api.services.site_file import SiteFile
+from api.services.sources import of_site
 from api.settings import Settings
 from hpctools.budget.month import Month
 
@@ -30,7 +30,6 @@ class SiteWork:
             SiteError: the site file cannot be read.
         """
         site = self.site_file.current()
-        cluster = self.site_file.cluster_tag() if self.settings.bill_scope == "cluster" else None
-        bills = CostExplorer(site.metric, site.tag_key, cluster)
+        bills = of_site(self.site_file.declared(), site.metric, self.settings.bill_scope)
         jobs = Sacct(self.settings.sacct, self.settings.sacct_timeout)
         return reconcile(self.engine, site, month, bills, jobs, now)

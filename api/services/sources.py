@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import polars as pl
 
 from api.db.bill_store import Pulled
+from api.services.cost_explorer import CostExplorer
+from api.services.exports import DataExport
+from hpctools.budget import rate_card
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of
+from hpctools.budget.billing_site import prices
+from hpctools.budget.cost_explorer import ClusterTag
+from hpctools.budget.manifest import Export
 from hpctools.budget.month import Month
+from hpctools.budget.rate_card import Price
+from hpctools.site import Site
+from hpctools.site.billing import BillingSource
 
 
 class BillSource(Protocol):
@@ -36,6 +46,54 @@ class Combined:
     """
 
     parts: tuple[BillSource, ...]
+
+
+@dataclass(frozen=True)
+class RateCards:
+    """Own nodes at the site's prices as a source of bills.
+
+    Attributes:
+        clock: Unix seconds now.
+    """
+
+    prices: tuple[Price, ...]
+    metric: str
+    clock: Callable[[], float] = time.time
+    name: str = rate_card.SOURCE
+
+    def rows(self, month: Month) -> tuple[BillRow, ...]:
+        """What the nodes cost until now."""
+        return rate_card.rows(self.prices, month, self.metric, int(self.clock()))
+
+
+def of_site(site: Site, metric: str, default_scope: str = "account") -> Combined:
+    """The sources that a site names.
+
+    Args:
+        metric: the site's cost measure.
+        default_scope: of Cost Explorer, where the site does not say it: `account` or `cluster`.
+    """
+    parts = [_provider(site, source, metric, default_scope) for source in site.billing.read_from]
+    cards = [RateCards(prices(site), metric)] if site.billing.rate_cards else []
+    return Combined((*parts, *cards))
+
+
+def _provider(site: Site, source: BillingSource, metric: str, default_scope: str) -> BillSource:
+    billing = site.billing
+    if source.kind == "cost-explorer":
+        tag = ClusterTag(billing.cluster_tag, site.cluster.name)
+        of_cluster = (source.scope or default_scope) == "cluster"
+        return CostExplorer(metric, billing.node_group_tag, tag if of_cluster else None, source.by_charge)
+    return DataExport(
+        name=source.name,
+        kind=source.kind,
+        export=Export(source.bucket or "", source.prefix or "", source.export or ""),
+        region=source.region or "",
+        metric=metric,
+        node_group_tag=billing.node_group_tag,
+        cluster_tag=billing.cluster_tag,
+        billing_account=source.billing_account or "",
+    )
 
 
 def names(bills: BillSource | Combined) -> tuple[str, ...]:

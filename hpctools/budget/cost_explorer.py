@@ -14,7 +14,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from hpctools.budget.bill import BillRow
+from hpctools.budget.bill import BillRow, Charge
 from hpctools.budget.money import ZERO, parse_amount, parse_currency, total
 from hpctools.budget.month import Month
 from hpctools.errors import BudgetError
@@ -22,6 +22,23 @@ from hpctools.errors import BudgetError
 SOURCE = "aws-ce"
 QUANTITY = "UsageQuantity"
 METRICS = ("NetAmortizedCost", "AmortizedCost", "NetUnblendedCost", "UnblendedCost", "BlendedCost")
+
+# Cost Explorer's dimension RECORD_TYPE, "charge type" in its pages.
+_RECORD_TYPES: dict[Charge, tuple[str, ...]] = {
+    "credit": ("Credit",),
+    "refund": ("Refund",),
+    "tax": ("Tax",),
+    "fee": ("Support", "Upfront"),
+    "commitment": (
+        "Recurring",
+        "RIFee",
+        "SavingsPlanNegation",
+        "SavingsPlanRecurringFee",
+        "SavingsPlanUpfrontFee",
+    ),
+}
+REQUESTED: tuple[Charge, ...] = ("usage", *_RECORD_TYPES)
+"""What is asked for, one request each, where a site wants kinds of money told apart."""
 
 # HyperPod nodes are `<REGION>-Cluster:ml.<type>`, EC2 nodes `<REGION>-BoxUsage:<type>` or `-SpotUsage:`.
 NODE_USAGE = r"(?:^|-)(?:Cluster:ml\.|BoxUsage:|SpotUsage:)"
@@ -38,7 +55,12 @@ class ClusterTag:
 
 
 def request(
-    month: Month, metric: str, tag_key: str, cluster: ClusterTag | None = None, page: str | None = None
+    month: Month,
+    metric: str,
+    tag_key: str,
+    cluster: ClusterTag | None = None,
+    page: str | None = None,
+    charge: Charge | None = None,
 ) -> dict[str, Any]:
     """Arguments of GetCostAndUsage for one month by day, node group tag and usage type.
 
@@ -46,6 +68,7 @@ def request(
         metric: one of METRICS; unblended and amortized cost are never added up.
         cluster: leave out what does not carry this tag; None for the whole account, tax and support included.
         page: the NextPageToken of the page before.
+        charge: one of REQUESTED only; None for all together.
     """
     arguments: dict[str, Any] = {
         "TimePeriod": {"Start": month.start.isoformat(), "End": month.end.isoformat()},
@@ -53,15 +76,31 @@ def request(
         "Metrics": [metric, QUANTITY],
         "GroupBy": [{"Type": "TAG", "Key": tag_key}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
     }
-    if cluster is not None:
-        arguments["Filter"] = {"Tags": {"Key": cluster.key, "Values": [cluster.value]}}
+    filters = [{"Tags": {"Key": cluster.key, "Values": [cluster.value]}}] if cluster else []
+    filters += [_of_charge(charge)] if charge else []
+    if filters:
+        arguments["Filter"] = {"And": filters} if len(filters) > 1 else filters[0]
     if page:
         arguments["NextPageToken"] = page
     return arguments
 
 
-def parse(pages: Iterable[Mapping[str, Any]], metric: str, tag_key: str) -> tuple[BillRow, ...]:
+def _of_charge(charge: Charge) -> dict[str, Any]:
+    """The lines of one kind of money. Usage is all that is of no other kind: together they are the bill."""
+    others = [name for names in _RECORD_TYPES.values() for name in names]
+    values = _RECORD_TYPES.get(charge, others)
+    condition = {"Dimensions": {"Key": "RECORD_TYPE", "Values": list(values)}}
+    return condition if charge in _RECORD_TYPES else {"Not": condition}
+
+
+def parse(
+    pages: Iterable[Mapping[str, Any]], metric: str, tag_key: str, charge: Charge = "usage", cluster: str = ""
+) -> tuple[BillRow, ...]:
     """Bill rows of all pages of one answer, sorted; rows of nothing (0 cost and 0 hours) are left out.
+
+    Args:
+        charge: what the request asked for.
+        cluster: whose cost it asked for; empty for the whole account's.
 
     Raises:
         BudgetError: the answer does not have the documented form.
@@ -69,6 +108,7 @@ def parse(pages: Iterable[Mapping[str, Any]], metric: str, tag_key: str) -> tupl
     rows: dict[tuple[date, str, str, str], BillRow] = {}
     for page in pages:
         for row in _page_rows(page, metric, tag_key):
+            row = replace(row, charge=charge, cluster=cluster)
             key = (row.day, row.node_group, row.usage, row.currency)
             rows[key] = _merge(rows[key], row) if key in rows else row
     return tuple(sorted(row for row in rows.values() if row.amount or row.node_hours))

@@ -25,9 +25,21 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
         accounts=tuple(_account(account) for account in site.accounts()),
         node_groups=tuple(_group(group) for group in site.node_groups),
         idle=site.billing.idle,
+        owners={group.name: _owners(site, group.name) for group in site.node_groups},
+        pools=dict(site.billing.pools),
+        burst=site.billing.burst,
         tag_key=site.billing.node_group_tag,
         metric=metric,
         currency=budgets[0].currency if budgets else "USD",
+    )
+
+
+def _owners(site: Site, group: str) -> tuple[str, ...]:
+    """The departments that have a node group in their partition."""
+    return tuple(
+        department.name
+        for department in site.departments
+        if department.partition and group in department.partition.node_groups
     )
 
 
@@ -91,6 +103,8 @@ def _group(group: SiteGroup) -> NodeGroup:
         memory_mb=hardware.memory_mib if hardware else 0,
         gpus=_gpus(group.gpus),
         shards=_shards(group.gpus),
+        instance_type=group.instance_type or "",
+        capacity=group.capacity or "",
     )
 
 

@@ -64,6 +64,7 @@ class NodeGroup:
         nodes: the names of all nodes that it can have.
         always_on: how many of them run when nobody asks for more.
         cpus, memory_mb, gpus, shards: of one node; a job's share of a node is measured against these.
+        instance_type, capacity: in the cloud's words; empty for own nodes.
     """
 
     name: str
@@ -74,6 +75,8 @@ class NodeGroup:
     memory_mb: int = 0
     gpus: int = 0
     shards: int = 0
+    instance_type: str = ""
+    capacity: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hpctools.site.billing_rules import check_billing
 from hpctools.site.document import Document, parse
 from hpctools.site.findings import Finding, InvalidSiteError, NoSiteFileError, UnreadableSiteError
 from hpctools.site.gpu_rules import check_gpus
@@ -57,7 +58,7 @@ def _examine(document: Document) -> tuple[Site | None, list[Finding]]:
     if site is None or findings:
         return None, findings
     site = site.with_source(Source(document.file, document.lines))
-    return site, [*check_places(site), *check_gpus(site), *check_hyperpod(site)]
+    return site, [*check_places(site), *check_gpus(site), *check_hyperpod(site), *check_billing(site)]
 
 
 def _read(path: Path) -> str:

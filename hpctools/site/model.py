@@ -12,6 +12,7 @@ from hpctools.errors import UsageError
 from hpctools.site.access import Access
 from hpctools.site.aws import Aws
 from hpctools.site.base import Model
+from hpctools.site.billing import Billing
 from hpctools.site.cluster import Cluster
 from hpctools.site.departments import Department, Lab
 from hpctools.site.findings import Location
@@ -21,7 +22,7 @@ from hpctools.site.lifecycle import Lifecycle
 from hpctools.site.nodes import NodeGroup
 from hpctools.site.partitions import SharedPartition
 from hpctools.site.scalars import AccountName, TemplateName, TierName, UserName
-from hpctools.site.services import Billing, Login
+from hpctools.site.services import Login
 from hpctools.site.source import Source
 from hpctools.site.tiers import Template, Tier
 

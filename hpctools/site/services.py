@@ -1,4 +1,4 @@
-"""What surrounds the scheduler: login nodes and the cloud bill."""
+"""What surrounds the scheduler: login nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpctools.site.base import Model
-from hpctools.site.scalars import TagKey
 
 
 class Login(Model):
@@ -21,15 +20,3 @@ class Login(Model):
         "memory",
     )
     """What makes a login node count as busy."""
-
-
-class Billing(Model):
-    """How the cloud bill is read and attributed."""
-
-    node_group_tag: TagKey = "hpctools:node-group"
-    """The cost allocation tag that carries a node group's name."""
-    cluster_tag: TagKey = "ClusterName"
-    """The cost allocation tag that carries the cluster's name."""
-    idle: Literal["unallocated", "proportional"] = "unallocated"
-    """Who bears what no job used: nobody (it is shown as idle), or the users of the same nodes in
-    proportion to their use."""

@@ -5,9 +5,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from botocore.session import Session
+from botocore.validate import ParamValidator
 
 from hpctools.budget.bill import BillRow
-from hpctools.budget.cost_explorer import ClusterTag, parse, request
+from hpctools.budget.cost_explorer import REQUESTED, ClusterTag, parse, request
 from hpctools.budget.month import Month
 from hpctools.errors import BudgetError
 
@@ -43,6 +45,33 @@ def test_the_request_for_a_month_is_the_documented_one() -> None:
     scoped = request(Month(2026, 11), METRIC, TAG, ClusterTag("ClusterName", "uni"), "next")
     assert scoped["Filter"] == {"Tags": {"Key": "ClusterName", "Values": ["uni"]}}
     assert scoped["NextPageToken"] == "next"
+
+
+def test_requests_by_charge_are_the_whole_bill_in_parts() -> None:
+    """Usage has all that is in no other part: nothing is asked for twice, nothing is left out."""
+    filters = {charge: request(Month(2026, 11), METRIC, TAG, charge=charge)["Filter"] for charge in REQUESTED}
+    parts = [filters[charge]["Dimensions"]["Values"] for charge in REQUESTED if charge != "usage"]
+    others = [name for names in parts for name in names]
+    assert filters["credit"] == {"Dimensions": {"Key": "RECORD_TYPE", "Values": ["Credit"]}}
+    assert filters["usage"] == {"Not": {"Dimensions": {"Key": "RECORD_TYPE", "Values": others}}}
+    assert len(set(others)) == len(others)
+    of_cluster = request(Month(2026, 11), METRIC, TAG, ClusterTag("ClusterName", "uni"), charge="tax")
+    assert of_cluster["Filter"] == {
+        "And": [{"Tags": {"Key": "ClusterName", "Values": ["uni"]}}, filters["tax"]]
+    }
+
+
+def test_requests_are_what_the_api_takes() -> None:
+    model = Session().get_service_model("ce").operation_model("GetCostAndUsage").input_shape
+    for charge in (None, *REQUESTED):
+        for cluster in (None, ClusterTag("ClusterName", "uni")):
+            asked = request(Month(2026, 11), METRIC, TAG, cluster, "page", charge)
+            assert ParamValidator().validate(asked, model).generate_report() == ""
+
+
+def test_rows_tell_what_was_asked_for() -> None:
+    (row,) = parse([page(group(f"{TAG}$", "x", "-2"))], METRIC, TAG, "credit", "uni")
+    assert (row.charge, row.cluster) == ("credit", "uni")
 
 
 def test_an_answer_becomes_rows_and_only_the_asked_metric_is_read() -> None:

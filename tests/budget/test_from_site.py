@@ -51,11 +51,20 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
         cpus=96,
         memory_mb=1120665,  # 95 % of 1152 GiB
         gpus=8,
+        instance_type="ml.p4d.24xlarge",
+        capacity="reserved",
     )
+    assert site.owners["shared"] == ("nlp", "cv", "dl")
     assert (site.groups["shared"].gpus, site.groups["shared"].shards) == (4, 16)
     assert (site.groups["spot"].always_on, len(site.groups["spot"].nodes)) == (0, 16)
     assert site.groups["spot"].memory_mb == 1120665
     assert site.groups["login"].role == "shared"
+
+
+def test_who_bears_what_is_as_the_site_says() -> None:
+    site = budget_site(load(UNIVERSITY.parents[1] / "own-network/site.yaml"))
+    assert (site.idle, site.burst, site.pools) == ("partition-owner", True, {"login": "by-use"})
+    assert site.owners == {"p5": ("ai",), "cpu": ("ai",), "login": ()}
 
 
 def test_a_node_is_for_the_budget_what_it_is_for_slurm() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hpctools.site import Site, hostlist, loads, parameters, scalars
+from hpctools.site import Site, billing, hostlist, loads, parameters, scalars
 from hpctools.site.base import Model
 from hpctools.site.nodes import Count
 from hpctools.site.scalars import spell_duration
@@ -31,6 +31,8 @@ WORDS = {
     "GpuType": "GPU type",
     "MigProfile": "MIG profile",
     "FilePath": "absolute path",
+    "Rate": "price in quotes",
+    "Day": "day",
     "HostList": "host list",
     "OverSubscribe": "`no`, `exclusive`, `yes:N` or `force:N`",
     "ParameterName": "key",
@@ -40,7 +42,12 @@ WORDS = {
 
 
 def word_of(metadata: list[Any]) -> str | None:
-    for name, kind in (*vars(scalars).items(), *vars(hostlist).items(), *vars(parameters).items()):
+    for name, kind in (
+        *vars(scalars).items(),
+        *vars(billing).items(),
+        *vars(hostlist).items(),
+        *vars(parameters).items(),
+    ):
         if (
             get_origin(kind) is not None
             and hasattr(kind, "__metadata__")

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import Engine, text
 
 from api.db.bill_store import (
-    MonthKnown,
     Pulled,
     append_bill,
     append_pulled,
@@ -22,6 +21,7 @@ from api.db.migrate import downgrade, upgrade
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of, rows_of
 from hpctools.budget.month import Month
+from hpctools.budget.pulling import MonthKnown
 from hpctools.errors import BudgetError
 
 NOVEMBER = Month(2026, 11)

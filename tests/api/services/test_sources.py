@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from sqlalchemy import Engine
+
+from api.db.bill_store import current_bill
+from api.db.engine import reading
+from api.services.cost_explorer import CostExplorer
+from api.services.exports import DataExport
+from api.services.reconcile import reconcile
+from api.services.sources import Combined, RateCards, names, of_site, pull
+from hpctools.budget.bill import BillRow
+from hpctools.budget.bill_table import frame_of
+from hpctools.budget.cost_explorer import ClusterTag
+from hpctools.budget.manifest import Export
+from hpctools.budget.month import Month, day_start
+from hpctools.budget.tree import BudgetSite
+from hpctools.errors import BudgetError
+from hpctools.site import load, loads
+
+EXAMPLES = Path(__file__).parents[3] / "slurm-conf/examples"
+METRIC = "NetAmortizedCost"
+NOVEMBER = Month(2026, 11)
+
+
+@dataclass
+class Fixed:
+    """A source that has what a test gives it."""
+
+    name: str
+    bill: Iterable[BillRow] | pl.DataFrame | None
+
+    def rows(self, month: Month) -> Iterable[BillRow] | pl.DataFrame | None:
+        return self.bill
+
+
+def row(source: str = "aws-cur", **changes: Any) -> BillRow:
+    values: dict[str, Any] = {
+        "source": source,
+        "day": date(2026, 11, 3),
+        "node_group": "reserved",
+        "usage": "x",
+        "metric": METRIC,
+        "currency": "USD",
+        "amount": Decimal("100.5"),
+    }
+    return BillRow(**values | changes)
+
+
+def test_the_reference_site_reads_cost_explorer() -> None:
+    bills = of_site(load(EXAMPLES / "university/site.yaml"), METRIC, "cluster")
+    # The site says `account`; the setting is for sites that say nothing.
+    assert bills == Combined((CostExplorer(METRIC, "hpctools:node-group"),))
+
+
+def test_the_setting_is_for_sites_that_say_nothing() -> None:
+    text = (EXAMPLES / "university/site.yaml").read_text()
+    said = "  sources: [{kind: cost-explorer, scope: account, by_charge: false}]\n"
+    assert said in text
+    site = loads(text.replace(said, ""), "site.yaml")
+    tag = ClusterTag("ClusterName", "uni-gpu")
+    assert of_site(site, METRIC, "cluster") == Combined((CostExplorer(METRIC, "hpctools:node-group", tag),))
+
+
+def test_an_export() -> None:
+    (source,) = of_site(load(EXAMPLES / "own-network/site.yaml"), METRIC).parts
+    assert source == DataExport(
+        name="aws-cur-111122223333",
+        kind="cur",
+        export=Export("lab-billing-111122223333", "exports", "daily"),
+        region="us-east-1",
+        metric=METRIC,
+        node_group_tag="hpctools:node-group",
+        cluster_tag="ClusterName",
+        billing_account="111122223333",
+    )
+
+
+def test_own_nodes_have_prices() -> None:
+    (source,) = of_site(load(EXAMPLES / "centre/site.yaml"), METRIC).parts
+    assert isinstance(source, RateCards)
+    cards = RateCards(source.prices, METRIC, clock=lambda: day_start(date(2026, 12, 2)))
+    days = {each.day for each in cards.rows(NOVEMBER)}
+    assert days == set(NOVEMBER.days)
+    # 64 nodes for 24 hours at 0.62.
+    assert {each.amount for each in cards.rows(NOVEMBER) if each.node_group == "thin"} == {Decimal("952.32")}
+
+
+def test_rows_and_columns_are_one_bill() -> None:
+    of_rows, of_columns = Fixed("aws-cur", [row()]), Fixed("focus", frame_of([row("focus")]))
+    bills = Combined((of_rows, of_columns))
+    assert names(bills) == ("aws-cur", "focus")
+    assert [(each.source, each.table.height) for each in pull(bills, NOVEMBER, METRIC)] == [
+        ("aws-cur", 1),
+        ("focus", 1),
+    ]
+
+
+@pytest.fixture
+def no_jobs() -> Any:
+    class NoJobs:
+        def windows(self, month: Month, now: int) -> Iterable[Any]:
+            return ()
+
+        def jobs(self, month: Month, now: int) -> Iterable[Any]:
+            return ()
+
+    return NoJobs()
+
+
+def stored(engine: Engine, *sources: str) -> list[BillRow]:
+    with reading(engine) as session:
+        return current_bill(session, sources, METRIC, NOVEMBER)
+
+
+def test_what_was_not_delivered_yet_takes_nothing_back(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    cloud, own = Fixed("aws-cur", [row()]), Fixed("rate-card", [row("rate-card")])
+    both = Combined((cloud, own))
+    assert reconcile(engine, site, NOVEMBER, both, no_jobs, now).bill_days == 2
+    cloud.bill = None
+    assert reconcile(engine, site, NOVEMBER, both, no_jobs, now + 60).bill_days == 0
+    assert stored(engine, "aws-cur", "rate-card") == [row(), row("rate-card")]
+    cloud.bill = []
+    assert reconcile(engine, site, NOVEMBER, both, no_jobs, now + 120).bill_days == 1
+    assert stored(engine, "aws-cur", "rate-card") == [row("rate-card")]
+
+
+def test_one_source_that_fails_stores_nothing_of_the_others(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    wrong = Fixed("focus", [row("focus", day=date(2026, 12, 1))])
+    bills = Combined((Fixed("aws-cur", [row()]), wrong))
+    with pytest.raises(BudgetError, match="focus answered 2026-12-01"):
+        reconcile(engine, site, NOVEMBER, bills, no_jobs, now)
+    assert stored(engine, "aws-cur", "focus") == []
