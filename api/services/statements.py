@@ -191,9 +191,17 @@ def _jobs(page: pl.DataFrame, parts: pl.DataFrame, places: int) -> tuple[JobCost
         behind[cluster, dbindex, currency].append((day, group, capacity, amount(units, places)))
     return tuple(
         JobCost(
-            *row[:6], amount(row[6], places), Decimal(row[7]) / NANO, tuple(behind[row[0], row[1], row[5]])
+            cluster=cluster,
+            dbindex=dbindex,
+            job_id=job_id,
+            account=account,
+            user=user,
+            currency=currency,
+            amount=amount(units, places),
+            node_seconds=Decimal(used) / NANO,
+            parts=tuple(behind[cluster, dbindex, currency]),
         )
-        for row in page.iter_rows()
+        for cluster, dbindex, job_id, account, user, currency, units, used in page.iter_rows()
     )
 
 
