@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from itertools import count
 from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -51,11 +52,10 @@ def read_statement(
         key = (site.metric, str(month), run.id, run.as_of)
         whole = kept.months.get(key, lambda: _whole(session, site, month, run.id, run.as_of))
 
-        def made() -> tuple[BudgetSite, Statement]:
-            return site, _statement(session, site, account, month, whole, run.id)
+        def made() -> Statement:
+            return _statement(session, site, account, month, whole, run.id)
 
-        # The site is kept with it, so that no other one gets its id meanwhile.
-        return kept.statements.get((*key, id(site), account), made)[1]
+        return kept.statements.get((*key, kept.shape(site), account), made)
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,13 @@ class _KeptOfStore:
 
     def __init__(self) -> None:
         self.months: _Kept[_Whole] = _Kept(_MONTHS)
-        self.statements: _Kept[tuple[BudgetSite, Statement]] = _Kept(_STATEMENTS)
+        self.statements: _Kept[Statement] = _Kept(_STATEMENTS)
+        self._numbers = count()
+        self._shapes: dict[tuple[object, ...], int] = {}
+
+    def shape(self, site: BudgetSite) -> int:
+        """A number for a site's tree of accounts; there are as many as it has had."""
+        return self._shapes.setdefault(site.shape, next(self._numbers))
 
 
 _kept: WeakKeyDictionary[Engine, _KeptOfStore] = WeakKeyDictionary()

@@ -54,6 +54,7 @@ def _account(account: SiteAccount) -> Account:
         budget=monthly(spec),
         title=owner.description or "",
         spec=spec,
+        fair_share=owner.fair_share or 1,
     )
 
 

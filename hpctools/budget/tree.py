@@ -123,6 +123,11 @@ class BudgetSite:
         return {group.name: group for group in self.node_groups}
 
     @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """What a statement depends on beside its own account: the same for the same tree of accounts."""
+        return (self.currency, *((each.name, each.parent, each.level) for each in self.accounts))
+
+    @cached_property
     def departments(self) -> tuple[Account, ...]:
         """Accounts directly below the site."""
         return self.children(SITE_ACCOUNT)
