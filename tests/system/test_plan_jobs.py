@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.system.applied import Applied
@@ -163,21 +165,41 @@ def test_partitions_that_let_fewer_jobs_in_keep_them_just_as_foretold(box: Appli
 
 
 def comes_as_foretold(
-    box: Applied, site: str, nodes: str, never: dict[int, tuple[str, str]], fits: dict[int, str]
+    box: Applied,
+    site: str,
+    nodes: str,
+    never: dict[int, tuple[str, str]],
+    fits: dict[int, str],
+    may: dict[int, str] | None = None,
 ) -> None:
-    """Plan and apply name the jobs of `never` (whose, Slurm's reason), which stay; those of `fits` start."""
-    cluster = box.cluster
+    """Plan and apply name the jobs of `never` (whose, Slurm's reason), which stay; those of `fits` start.
+
+    Those of `may` (whose) are named with an `if`, since no command tells what they are, and start.
+    """
+    cluster, may = box.cluster, may or {}
     plan = box.plan(site)
-    assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(never, False)
-    assert {job for change in plan["changes"] for job in change["jobs"]} == never.keys()
+    named = never.keys() | may.keys()
+    assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(named, False)
+    assert all("(if it " in row["why"] for row in plan["jobs"] if row["id"] in may)
+    assert {job for change in plan["changes"] for job in change["jobs"]} == named
     unseen = box.apply(site, check=False)
-    assert (unseen.code, f"jobs are disturbed: {len(never)}" in unseen.stderr) == (2, True)
+    assert (unseen.code, f"jobs are disturbed: {len(named)}" in unseen.stderr) == (2, True)
     box.apply(site, "--yes")
+    for held in (job for job in cluster.jobs("dl2") if job.reason == "JobHeldUser"):
+        cluster.inside("scontrol", "release", str(held.id))
     cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
-    for job, user in fits.items():
-        until(lambda job=job, user=user: cluster.job(job, user).state == "RUNNING")
-    for job, (user, reason) in never.items():
-        until(lambda job=job, user=user, reason=reason: cluster.job(job, user).reason == reason)
+    starting = {**fits, **may}
+    until(lambda: all(cluster.job(job, user).state == "RUNNING" for job, user in starting.items()), 60)
+    foretold = {job: reason for job, (_, reason) in never.items()}
+    seen: dict[int, str] = {}
+
+    def told() -> bool:
+        seen.update({job: cluster.job(job, user).reason for job, (user, _) in never.items()})
+        return seen == foretold
+
+    with suppress(AssertionError):  # what differs tells more
+        until(told)
+    assert seen == foretold
 
 
 def tighter(text: str) -> str:
@@ -225,6 +247,63 @@ def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(bo
     }
     try:
         comes_as_foretold(box, tighter(box.base), nodes, never, fits)
+    finally:
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
+        cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")
+
+
+def other_terms(text: str) -> str:
+    """Less memory on a node, less with each CPU, more by default; and limits on the CPUs of a job."""
+    for before, after in (
+        (
+            "      default_time: 04:00:00\n",
+            "      default_time: 04:00:00\n      parameters: {MaxMemPerNode: '12000'}\n",
+        ),
+        (
+            "      max_time: 3-00:00:00\n",
+            "      max_time: 3-00:00:00\n      parameters: {MaxMemPerCPU: '1000'}\n",
+        ),
+        (CV_LIMITS, f"{CV_LIMITS}, cpus_per_job: 130"),
+        (DL_PARTITION, f"{DL_PARTITION}, memory_mib_per_cpu: 100000"),
+        ("    fair_share: 25\n", "    fair_share: 25\n    limits: {cpus_per_job: 20}\n"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.mark.long
+def test_jobs_to_which_their_partition_gives_more_are_named(box: Applied) -> None:
+    """Whole nodes and CPUs by their memory, CPUs for memory, defaults that change, CPUs of held jobs."""
+    cluster = box.cluster
+    nodes = ",".join(f"reserved-{number}" for number in (1, 2))
+    cluster.inside("scontrol", "update", f"node={nodes}", "state=drain", "reason=test")
+
+    def waiting(user: str, *words: str) -> int:
+        options = (f"--partition={user.rstrip('12')}", "--qos=medium", "--time=10", *words)
+        return cluster.submit(user, *options, "--wrap=sleep 600")
+
+    never = {
+        waiting("nlp1", "-n1", "-c8", "--mem-per-cpu=2000"): ("nlp1", "MaxMemPerLimit"),
+        waiting("nlp1", "-n1", "--exclusive", "--mem-per-cpu=1000"): ("nlp1", "MaxMemPerLimit"),
+        waiting("nlp1", "-N1", "-n8", "--mem-per-cpu=2000"): ("nlp1", "MaxMemPerLimit"),
+        waiting("cv1", "-N2", "-n2", "--mem-per-cpu=70000"): ("cv1", "AssocMaxCpuPerJobLimit"),
+        waiting("cv1", "-n1", "-c30", "--mem-per-cpu=4000"): ("cv1", "BadConstraints"),
+        waiting("dl1", "-N1", "-n12"): ("dl1", "BadConstraints"),
+        waiting("dl2", "-H", "--gpus=2", "--mem=100"): ("dl2", "AssocMaxCpuPerJobLimit"),
+    }
+    fits = {
+        waiting("nlp2", "-n1", "-c4", "--mem-per-cpu=2000"): "nlp2",
+        waiting("cv2", "-n1", "--mem-per-cpu=4000"): "cv2",
+        waiting("dl2", "-n12", "--mem-per-cpu=100"): "dl2",
+    }
+    may = {
+        waiting("nlp2", "-n8", "--mem-per-cpu=2000"): "nlp2",  # as -N1 -n8 in every column
+        waiting("dl2", "-H", "--gpus=2", "-c1", "--mem=100"): "dl2",  # as without -c1
+        waiting("dl1", "-n12"): "dl1",
+    }
+    try:
+        comes_as_foretold(box, other_terms(box.base), nodes, never, fits, may)
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
         cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")
