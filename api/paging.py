@@ -15,7 +15,8 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query
-from sqlalchemy import ColumnElement, Select, tuple_
+from sqlalchemy import Select, tuple_
+from sqlalchemy.orm import QueryableAttribute
 
 from api.problems import ProblemError
 
@@ -88,7 +89,7 @@ def select_page(
     query: Select[Any],
     page: Page,
     listing: str,
-    columns: Sequence[ColumnElement[Any]],
+    columns: Sequence[QueryableAttribute[Any]],
     kinds: Sequence[type[str] | type[int]],
     descending: bool = False,
 ) -> Select[Any]:

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from api.db.engine import reading
 from api.db.ledger import knowledge
 from api.services import runs
+from api.services.runs import State
 from hpctools.budget.month import Month
 from hpctools.budget.statement import Knowledge
 
@@ -29,7 +30,7 @@ class Health:
 
     done_at: int | None
     took: int | None
-    counts: Mapping[str, int]
+    counts: Mapping[State, int]
     billed_through: date | None
     coverage: float | None
 
@@ -46,7 +47,7 @@ def read_health(engine: Engine, metric: str, month: Month) -> Health:
         return Health(
             done_at=run.ended_at if run else None,
             took=run.ended_at - run.started_at if run and run.ended_at and run.started_at else None,
-            counts=dict(runs.counts(session)),
+            counts=runs.counts(session),
             billed_through=known.billed_through if known else None,
             coverage=_coverage(known),
         )

@@ -147,7 +147,7 @@ def _state() -> Any:
     return func.coalesce(ReconciliationEvent.state, "queued")
 
 
-def _newest() -> Select[Any]:
+def _newest() -> Any:
     """Each run with its last event."""
     return (
         select(Reconciliation, ReconciliationEvent)
