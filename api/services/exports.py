@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 _READERS = {"cur": cur, "focus": focus}
 
 _REMEDIES = {
-    "AccessDenied": "allow s3:GetObject on the export's bucket to the service's role",
+    "AccessDenied": "allow s3:GetObject and s3:ListBucket on the export's bucket to the service's role",
     "NoSuchBucket": "check billing.sources in the site file",
     "InvalidAccessKeyId": "check the AWS credentials of the service",
     "ExpiredToken": "renew the AWS credentials of the service",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from api.db.alone import alone
 from api.db.engine import reading, writing
@@ -16,9 +17,9 @@ from api.services.reconcile import Outcome
 from api.services.runs import SCHEDULE, Run
 from api.services.tokens import operator
 from hpctools.budget.month import Month, day_of
+from hpctools.budget.pulling import MonthKnown, looked_at, months_to_pull
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError
 
-DAY = 86400
 POLL_SECONDS = 5.0
 
 _log = logging.getLogger("hpctools.scheduler")
@@ -115,21 +116,24 @@ class Scheduler:
             return next(iter(runs.waiting(session)), None)
 
     def _due(self) -> list[Month]:
-        """Months whose time has come: the present one, and daily the one before until it is closed."""
+        """Months whose time has come: the present one by our own pace, earlier ones as `pulling` says."""
         if not self._every:
             return []
         now = self._clock()
         present = Month.of(day_of(now))
-        wanted = [(present, self._every), (present.previous, max(DAY, self._every))]
         with reading(self._engine) as session:
-            found = []
-            for month, every in wanted:
-                run = runs.last(session, month)
-                known = knowledge(session, month, self._metric)
-                closed = known is not None and known.is_over(month) and not known.estimated
-                if not closed and (run is None or is_due(run.requested_at, every, now)):
-                    found.append(month)
-            return found
+            last = {month: runs.last(session, month) for month in looked_at(now)}
+            known = {
+                month: MonthKnown(run.requested_at, not self._closed(session, month))
+                for month, run in last.items()
+                if run is not None
+            }
+        is_early = present in known and not is_due(known[present].pulled_at, self._every, now)
+        return [month for month in months_to_pull(now, known) if month != present or not is_early]
+
+    def _closed(self, session: Session, month: Month) -> bool:
+        known = knowledge(session, month, self._metric)
+        return known is not None and known.is_over(month) and not known.estimated
 
 
 def is_due(last: int, every: int, now: int) -> bool:

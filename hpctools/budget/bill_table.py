@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from decimal import Decimal
 from io import BytesIO
+from typing import Any
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -63,9 +64,13 @@ def rows_of(frame: pl.DataFrame) -> list[BillRow]:
     spelled = {*frame["amount"].unique().to_list(), *frame["node_hours"].unique().to_list()}
     money = {text: plain(Decimal(text)) for text in spelled}
     return [
-        BillRow(*values[:_AMOUNT], money[values[_AMOUNT]], money[values[_HOURS]], *values[_HOURS + 1 :])
+        _row((*values[:_AMOUNT], money[values[_AMOUNT]], money[values[_HOURS]], *values[_HOURS + 1 :]))
         for values in frame.select(list(SCHEMA)).iter_rows()
     ]
+
+
+def _row(values: tuple[Any, ...]) -> BillRow:
+    return BillRow(*values)
 
 
 def in_order(frame: pl.DataFrame) -> pl.DataFrame:

@@ -125,7 +125,9 @@ def _of_map(tags: pl.Series, key: str) -> pl.Series:
         .unique("line", keep="first", maintain_order=True)
     )
     lines = pl.DataFrame({"line": pl.int_range(len(tags), eager=True)})
-    return lines.join(chosen, on="line", how="left", maintain_order="left")["value"].cast(pl.String)
+    values: pl.Series = lines.join(chosen, on="line", how="left", maintain_order="left")["value"]
+    text: pl.Series = values.cast(pl.String)
+    return text
 
 
 def _of_text(frame: pl.DataFrame, column: str, key: str, where: str) -> pl.Series:
@@ -135,7 +137,8 @@ def _of_text(frame: pl.DataFrame, column: str, key: str, where: str) -> pl.Serie
         tags = tags.struct.json_encode()
     texts = tags.cast(pl.String).fill_null("")
     values = {text: _value(text, key, where) for text in texts.unique().to_list()}
-    return texts.replace_strict(list(values), list(values.values()), return_dtype=pl.String)
+    found: pl.Series = texts.replace_strict(list(values), list(values.values()), return_dtype=pl.String)
+    return found
 
 
 def _value(text: str, key: str, where: str) -> str:

@@ -208,7 +208,9 @@ def _unused_plan(said: pl.DataFrame, where: str) -> pl.Series:
     """What was committed and is not used."""
     kind = pl.col(KIND) == _PLAN_FEE
     committed = _exact(said, kind, "savings_plan_total_commitment_to_date", where)
-    return (committed - _exact(said, kind, "savings_plan_used_commitment", where)).cast(pl.String)
+    used = _exact(said, kind, "savings_plan_used_commitment", where)
+    unused: pl.Series = (committed - used).cast(pl.String)
+    return unused
 
 
 def _unused_reservation(said: pl.DataFrame, prefix: str, where: str) -> pl.Series:
@@ -216,7 +218,9 @@ def _unused_reservation(said: pl.DataFrame, prefix: str, where: str) -> pl.Serie
     upfront, recurring = "unused_amortized_upfront_fee_for_billing_period", "unused_recurring_fee"
     net = {name: pl.coalesce(f"{prefix}{name}", f"reservation_{name}") for name in (upfront, recurring)}
     told = said.with_columns(**net)
-    return (_exact(told, kind, upfront, where) + _exact(told, kind, recurring, where)).cast(pl.String)
+    parts = _exact(told, kind, upfront, where), _exact(told, kind, recurring, where)
+    unused: pl.Series = (parts[0] + parts[1]).cast(pl.String)
+    return unused
 
 
 def _exact(said: pl.DataFrame, lines: pl.Expr, name: str, where: str) -> pl.Series:

@@ -165,10 +165,10 @@ def exact(texts: pl.Series, what: str, where: str) -> pl.Series:
     """
     is_strange = ~pl.col(texts.name).str.contains(_PLAIN).fill_null(False)
     strange = texts.to_frame().lazy().filter(is_strange).unique().collect()[texts.name].to_list()
-    if not strange:
-        return texts.cast(_MONEY)
     spelled = {text: _spelling(text, what, where) for text in strange}
-    return texts.replace(list(spelled), list(spelled.values())).cast(_MONEY)
+    plain: pl.Series = texts.replace(list(spelled), list(spelled.values())) if spelled else texts
+    money: pl.Series = plain.cast(_MONEY)
+    return money
 
 
 def _spelling(text: str | None, what: str, where: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hpctools.budget.month import DAY_SECONDS, Month, day_of
 
-OPEN_SECONDS = 6 * 3600
+OPEN_SECONDS = DAY_SECONDS
 """Between two looks at an earlier month that is not closed yet."""
 CLOSED_SECONDS = 7 * DAY_SECONDS
 """Between two looks at a month that closed lately."""
@@ -24,11 +24,11 @@ FURTHEST_MONTHS = 12
 
 @dataclass(frozen=True)
 class MonthKnown:
-    """What is known of a source's month.
+    """What is known of a month.
 
     Attributes:
         pulled_at: Unix seconds of the last look.
-        estimated: a row is, or there are none.
+        estimated: its figures may still change, or there are none.
     """
 
     pulled_at: int
@@ -36,26 +36,33 @@ class MonthKnown:
 
 
 def months_to_pull(now: int, known: Mapping[Month, MonthKnown]) -> tuple[Month, ...]:
-    """The months to look at, oldest first: always the present one, and the earlier ones that are due.
+    """The months to look at, newest first: always the present one, and the earlier ones that are due.
 
     The month before is looked at even when nothing is known of it; older ones only when they were known.
 
     Args:
         now: Unix seconds.
-        known: of one source, or of the source that was looked at longest ago.
+        known: of one source, or of a reconciliation of all of them.
     """
-    present = Month.of(day_of(now))
+    present, *earlier = looked_at(now)
     due = [present]
-    month = present
-    for age in range(1, FURTHEST_MONTHS + 1):
-        month = month.previous
+    for age, month in enumerate(earlier, 1):
         if month in known:
             last = known[month]
-            if now - last.pulled_at >= _pause(age, last):
+            # A clock that was set back does not keep us waiting until it has caught up.
+            if not 0 <= now - last.pulled_at < _pause(age, last):
                 due.append(month)
         elif age == 1:
             due.append(month)
-    return tuple(sorted(due))
+    return tuple(due)
+
+
+def looked_at(now: int) -> tuple[Month, ...]:
+    """Every month that is looked at from time to time, newest first."""
+    months = [Month.of(day_of(now))]
+    while len(months) <= FURTHEST_MONTHS:
+        months.append(months[-1].previous)
+    return tuple(months)
 
 
 def _pause(age: int, known: MonthKnown) -> int:

@@ -69,8 +69,8 @@ class BillingSource(Model):
     """Of `cost-explorer`: the whole AWS account, or only what carries the cluster's tag (`cluster_tag`); the
     service's setting when left out."""
     by_charge: bool = False
-    """Of `cost-explorer`: tell credits, refunds, tax, fees and commitments apart, by a request each, which AWS
-    charges for. Exports always tell them apart."""
+    """Of `cost-explorer`: tell credits, refunds, tax, fees and commitments apart, by a request each. Exports
+    always tell them apart."""
     bucket: BucketName | None = None
     """Of an export: its bucket."""
     region: RegionName | None = None

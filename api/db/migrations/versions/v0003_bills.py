@@ -165,7 +165,7 @@ def _item(day: int, key: tuple[str, str, str], rows: Sequence[BillRow]) -> dict[
 
 def _fill(name: str, rows: Sequence[dict[str, Any]]) -> None:
     for first in range(0, len(rows), _AT_ONCE):
-        op.bulk_insert(_table(name), rows[first : first + _AT_ONCE])
+        op.bulk_insert(_table(name), list(rows[first : first + _AT_ONCE]))
     if rows and op.get_bind().dialect.name == "postgresql":
         # Rows that bring their number do not advance the sequence that numbers later ones.
         last = rows[-1]["id"]
