@@ -1,0 +1,154 @@
+"""What is behind a statement: entries in pairs with their reasons, jobs, and what was known when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from api.services.reconcile import reconcile
+from api.services.statements import entries, job_costs, read_statement
+from hpctools.budget.attribution import attribute
+from hpctools.budget.money import total
+from hpctools.budget.month import Month
+from hpctools.budget.tree import BudgetSite
+
+Reconcile = Callable[..., Any]
+
+
+def sums_of_runs(engine: Engine) -> dict[int, Decimal]:
+    """Entries and clearing entries together, by run."""
+    query = "SELECT run_id, amount FROM ledger_entry UNION ALL SELECT run_id, amount FROM clearing_entry"
+    amounts: dict[int, list[Decimal]] = {}
+    with engine.connect() as connection:
+        for run, amount in connection.execute(text(query)):
+            amounts.setdefault(run, []).append(Decimal(amount))
+    return {run: total(parts) for run, parts in amounts.items()}
+
+
+def test_jobs_cost_what_one_by_one_says_and_pages_have_each_once(
+    engine: Engine,
+    site: BudgetSite,
+    november: Month,
+    bills: Any,
+    jobs: Any,
+    reconcile_november: Reconcile,
+    now: int,
+) -> None:
+    reconcile_november()
+    expected: dict[int, list[Decimal]] = {}
+    for line in attribute(bills.rows(november), jobs.records, site, november, now).lines:
+        if line.key.kind == "attributed" and line.key.account in site.subtree("nlp"):
+            expected.setdefault(line.key.dbindex, []).append(line.amount)
+    nlp = site.by_name["nlp"]
+    first = job_costs(engine, site, nlp, november, limit=40)
+    rest = job_costs(engine, site, nlp, november, limit=10_000, offset=40)
+    got = {job.dbindex: job.amount for job in (*first.jobs, *rest.jobs)}
+    assert len(first.jobs) == 40
+    assert first.total == rest.total == len(first.jobs) + len(rest.jobs) == len(got)
+    assert got == {dbindex: total(parts) for dbindex, parts in expected.items()}
+    for job in first.jobs:
+        assert total(part[-1] for part in job.parts) == job.amount
+    one = job_costs(engine, site, nlp, november, user="nlp3", limit=10_000)
+    assert {job.user for job in one.jobs} == {"nlp3"}
+    assert (
+        total(job.amount for job in first.jobs + rest.jobs)
+        == read_statement(engine, site, nlp, november).jobs
+    )
+
+
+def test_entries_are_in_pairs_and_say_why(
+    engine: Engine,
+    site: BudgetSite,
+    november: Month,
+    bills: Any,
+    jobs: Any,
+    reconcile_november: Reconcile,
+    now: int,
+) -> None:
+    jobs.records = [job for job in jobs.records if job.end is not None]
+    late = jobs.records.pop()
+    reconcile_november()
+    root = site.by_name["root"]
+    known = entries(engine, site, root, november, limit=1).total
+    bills.months[november] = (
+        replace(bills.rows(november)[0], amount=bills.rows(november)[0].amount + 1),
+        *bills.rows(november)[1:],
+    )
+    reconcile_november(now + 1)
+    after_bill = entries(engine, site, root, november, limit=1000, offset=known)
+    assert {entry.reason for entry in after_bill.entries} == {"bill"}
+    jobs.records.append(late)
+    reconcile_november(now + 2)
+    after_job = entries(engine, site, root, november, limit=1000, offset=after_bill.total)
+    assert {entry.reason for entry in after_job.entries} <= {"jobs", "jobs+time"}
+    assert after_job.entries
+    assert {entry.as_of for entry in after_job.entries} == {now + 2}
+    assert set(sums_of_runs(engine).values()) == {Decimal(0)}
+    mine = entries(engine, site, site.by_name["nlp"], november, limit=10_000)
+    assert {entry.account for entry in mine.entries} <= site.subtree("nlp")
+
+
+def test_a_statement_can_be_read_as_it_was_known(
+    engine: Engine, site: BudgetSite, november: Month, bills: Any, reconcile_november: Reconcile, now: int
+) -> None:
+    root = site.by_name["root"]
+    reconcile_november()
+    before = read_statement(engine, site, root, november)
+    bills.months[november] = bills.rows(november)[:-5]
+    reconcile_november(now + 60)
+    assert read_statement(engine, site, root, november).spent != before.spent
+    assert read_statement(engine, site, root, november, known_on=now + 59) == before
+    assert read_statement(engine, site, root, november, known_on=now - 1).status == "none"
+
+
+def test_a_final_month_that_is_restated_says_so_to_those_it_concerns(
+    engine: Engine, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
+) -> None:
+    jobs.records = [job for job in jobs.records if job.end is not None]
+    bills.months[november] = tuple(replace(row, estimated=False) for row in bills.rows(november))
+    over = now + 15 * 86400
+    reconcile(engine, site, november, bills, jobs, over)
+    root, nlp = site.by_name["root"], site.by_name["nlp"]
+    assert not read_statement(engine, site, root, november).corrected
+    untagged = next(row for row in bills.rows(november) if not row.node_group)
+    others = tuple(row for row in bills.rows(november) if row is not untagged)
+    bills.months[november] = (replace(untagged, amount=untagged.amount - 1), *others)
+    reconcile(engine, site, november, bills, jobs, over + 90 * 86400)
+    assert read_statement(engine, site, root, november).corrected
+    assert not read_statement(engine, site, nlp, november).corrected
+    assert not read_statement(engine, site, root, november, known_on=over).corrected
+
+
+def test_only_the_days_that_changed_are_divided_again(
+    engine: Engine,
+    site: BudgetSite,
+    november: Month,
+    bills: Any,
+    jobs: Any,
+    reconcile_november: Reconcile,
+    now: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs.records = [job for job in jobs.records if job.end is not None]
+    reconcile_november()
+    divided: list[Any] = []
+    import api.services.division as division
+
+    whole = division.divide_day
+
+    def counting(*given: Any) -> Any:
+        divided.append(given[3])
+        return whole(*given)
+
+    monkeypatch.setattr(division, "divide_day", counting)
+    reconcile_november()
+    assert divided == []
+    first = bills.rows(november)[0]
+    bills.months[november] = (replace(first, amount=first.amount + 1), *bills.rows(november)[1:])
+    reconcile_november()
+    assert divided == [first.day]
