@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.app import create_app
+from api.db.engine import writing
+from api.services import runs
+from api.services.reconcile import Outcome
+from api.settings import Settings
+
+
+def figures(client: Any) -> dict[tuple[str, str], float]:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, ",".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_the_state_of_the_books(november_service: Any, november: Any, now: int) -> None:
+    client = november_service.client("root")
+    assert ("hpctools_api_reconcile_age_seconds", "") not in figures(client)
+    with writing(november_service.engine) as session:
+        run = runs.ask(session, november, "schedule", now - 100)
+        runs.begun(session, run, now - 90)
+        runs.done(session, run, Outcome(november), now - 50)
+        runs.ask(session, november, "schedule", now)
+    found = figures(client)
+    assert found["hpctools_api_database_up", ""] == 1
+    assert found["hpctools_api_reconcile_age_seconds", ""] == 50
+    assert found["hpctools_api_reconcile_seconds", ""] == 40
+    assert found["hpctools_api_reconciliations", "done"] == 1
+    assert found["hpctools_api_reconciliations", "queued"] == 1
+    assert found["hpctools_api_coverage_ratio", ""] == 1
+    assert found["hpctools_api_bill_age_seconds", ""] == 0
+
+
+def test_requests_are_counted_by_template_and_by_no_word_of_a_client(november_service: Any) -> None:
+    client = november_service.client("root")
+    for name in ("nlp", "cv", "nothing"):
+        client.get(f"/v1/accounts/{name}/statement/2026-11")
+    for path in ("/x1", "/x2"):
+        client.get(path)
+    client.request("NONSENSE", "/v1/accounts")
+    series = {labels for name, labels in figures(client) if name == "hpctools_api_request_seconds_count"}
+    assert series == {
+        "GET,/v1/accounts/{name}/statement/{month},200",
+        "GET,/v1/accounts/{name}/statement/{month},404",
+        "GET,,404",
+        ",/v1/accounts,405",
+    }
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("::1", {}, 200),
+        ("10.0.0.1", {}, 401),
+        ("127.0.0.1", {"X-Forwarded-For": "10.0.0.1"}, 401),
+        ("127.0.0.1", {"Forwarded": "for=10.0.0.1"}, 401),
+    ],
+)
+def test_from_this_machine_only_where_that_is_set_and_never_through_a_proxy(
+    sqlite_service: Any, site_path: Any, client: str, headers: dict[str, str], status: int
+) -> None:
+    url = sqlite_service.engine.url.render_as_string()
+    app = create_app(Settings(database_url=url, site=site_path, metrics="loopback", reconcile_every=0))
+    assert TestClient(app, client=(client, 1)).get("/metrics", headers=headers).status_code == status
+    app.state.context.engine.dispose()
+    closed = TestClient(sqlite_service.app, client=(client, 1))
+    assert closed.get("/metrics", headers=headers).status_code == 401
+
+
+def test_a_database_that_is_away_is_told(tmp_path: Any, site_path: Any) -> None:
+    url = f"postgresql://nobody@/none?host={tmp_path}"
+    app = create_app(Settings(database_url=url, site=site_path, metrics="loopback", reconcile_every=0))
+    found = figures(TestClient(app, client=("127.0.0.1", 1)))
+    assert found["hpctools_api_database_up", ""] == 0
+    app.state.context.engine.dispose()
