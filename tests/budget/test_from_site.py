@@ -39,6 +39,7 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
             enforcement=Enforcement("warn", 100, 3 * 86400),
             notify=Notify(mail=("nlp-head@uni.example",)),
         ),
+        fair_share=40,
     )
     assert site.lineage("nlp-lab-a") == ("nlp-lab-a", "nlp", "root")
     assert site.subtree("nlp") == {"nlp", "nlp-lab-a", "nlp-lab-b"}
