@@ -129,7 +129,7 @@ def divide_day(bill: DayBill, jobs: pl.DataFrame, layout: Layout, day: date, as_
         charges=_charges(lines, rows, places),
         jobs=lines.select(list(JOB_COSTS)).sort("cluster", "dbindex", "node_group", "currency", "capacity"),
         use=_covered(held, {group for group, _, _ in bill.cells}),
-        provisional=bool(lines["end"].is_null().any()),
+        provisional=bool(parts["end"].is_null().any()),
     )
 
 
