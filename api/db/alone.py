@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from api.db.engine import reachable
 from hpctools.errors import UnreachableError
@@ -46,12 +47,16 @@ def alone(engine: Engine, work: Literal["reconcile", "enforce"] = "reconcile") -
 def _advisory(engine: Engine, key: int) -> Iterator[bool]:
     with reachable():
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    held = False
     try:
         with reachable():
             held = bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({key})").scalar())
         yield held
     finally:
         # The connection is closed and not given back to the pool: the lock goes with it, whatever happened.
+        # But PostgreSQL only notices that some time after: who asks next would find the lock taken.
+        with suppress(DBAPIError):
+            connection.exec_driver_sql(f"SELECT pg_advisory_unlock({key}) WHERE {held}")
         connection.invalidate()
         connection.close()
 

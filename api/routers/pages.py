@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 
+from api.auth.identify import Context
 from api.auth.principal import Principal
-from api.deps import Context, Ctx, Site, Visitor, get_page_month, get_visited, own_account
+from api.deps import Ctx, Site, Visitor, get_page_month, get_visited, own_account
 from api.pages.budget import budget_page
 from api.services.statements import read_statement
 from hpctools.budget.month import Month, day_of
