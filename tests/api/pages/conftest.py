@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -92,8 +93,20 @@ class Chromium:
         self.evaluate(f"document.querySelector({form!r}).requestSubmit()")
         self._await_page()
 
-    def evaluate(self, expression: str) -> Any:
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+    def axe(self) -> list[str]:
+        """What axe finds on the page that is of any weight: rule, impact, and where."""
+        code = (files("axe_playwright_python") / "axe.min.js").read_text()
+        self.call("Emulation.setScriptExecutionDisabled", value=False)
+        self.evaluate(f"{code};0")
+        found = self.evaluate("axe.run().then(found => found.violations)", wait=True)
+        self.call("Emulation.setScriptExecutionDisabled", value=True)
+        return [
+            f"{each['id']} ({each['impact']}): {node['target']}" for each in found for node in each["nodes"]
+        ]
+
+    def evaluate(self, expression: str, *, wait: bool = False) -> Any:
+        """What an expression of JavaScript gives, or with `wait` the promise that it gives."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 

@@ -82,6 +82,22 @@ def test_nothing_is_cut_off_and_text_has_contrast(
     assert tab.evaluate(_LOW_CONTRAST) == []
 
 
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_axe_finds_nothing(tab: Any, signed_in: Callable[[str | None], str], width: int, dark: bool) -> None:
+    address = signed_in(None)
+    tab.window(width, 900, dark=dark)
+    for path in ("/", "/accounts/nlp", "/accounts/cv?month=2020-01", "/nowhere"):
+        tab.go(f"{address}{path}")
+        assert tab.axe() == []
+
+
+def test_axe_finds_what_is_wrong(tab: Any) -> None:
+    wrong = "<html><body><img src='x.png'><p style='color: #ccc; background: #fff'>pale</p></body></html>"
+    tab.call("Page.setDocumentContent", frameId=tab.target, html=wrong)
+    assert {each.split()[0] for each in tab.axe()} >= {"image-alt", "color-contrast", "html-has-lang"}
+
+
 def test_a_name_without_a_break_does_not_widen_a_phones_page(
     tab: Any, site: BudgetSite, november: Month, now: int
 ) -> None:
