@@ -78,7 +78,7 @@ def budget_page(site: BudgetSite, statement: Statement, above: Sequence[Account]
         heading=_HEADINGS[statement.account.level],
         rows=_rows(site, statement),
         nobody=_nobody(statement),
-        jobs_percent=percent(statement.jobs, total((statement.jobs, statement.idle))),
+        jobs_percent=percent(statement.jobs, total((statement.jobs, statement.idle, statement.shared))),
         others=[money(amount, code) for code, amount in statement.other_currencies.items()],
     )
 

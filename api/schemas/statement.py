@@ -53,6 +53,7 @@ class StatementOut(BaseModel):
     month: str = Field(pattern=r"^\d{4}-\d{2}$", examples=["2026-11"])
     currency: Currency
     status: Literal["none", "estimated", "final"] = Field(examples=["estimated"])
+    corrected: bool = Field(description="Something changed after the month had been final.")
     as_of: datetime | None = Field(description="When bill and jobs were read last.")
     billed_through: date | None
     coverage_percent: Amount | None = Field(description="Part of the node time whose bill has arrived.")
@@ -60,6 +61,9 @@ class StatementOut(BaseModel):
     spent: Amount
     spent_on_jobs: Amount
     spent_on_idle: Amount
+    spent_on_shared: Amount = Field(
+        description="Its part of login nodes, storage and the like, by the site's rules."
+    )
     left: Amount | None
     percent_used: Amount | None
     projected: Amount | None = Field(
@@ -79,6 +83,7 @@ class StatementOut(BaseModel):
             month=str(statement.month),
             currency=statement.currency,
             status=statement.status,
+            corrected=statement.corrected,
             as_of=moment(statement.as_of) if statement.as_of is not None else None,
             billed_through=statement.billed_through,
             coverage_percent=_optional(statement.coverage),
@@ -86,6 +91,7 @@ class StatementOut(BaseModel):
             spent=_text(statement.spent),
             spent_on_jobs=_text(statement.jobs),
             spent_on_idle=_text(statement.idle),
+            spent_on_shared=_text(statement.shared),
             left=_optional(statement.left),
             percent_used=_optional(statement.percent_used),
             projected=_optional(statement.projected),

@@ -145,6 +145,19 @@ def test_a_month_without_figures_is_still_a_page(site: BudgetSite) -> None:
     assert "<svg" not in html.split("</head>")[1]
 
 
+def test_a_share_of_what_all_use_is_told_where_there_is_one(site: BudgetSite) -> None:
+    charges = [
+        Charge(NOVEMBER.start, "attributed", "cv-lab-a", "u", "USD", Decimal(300)),
+        Charge(NOVEMBER.start, "shared", "cv-lab-a", "", "USD", Decimal(100)),
+    ]
+    known = Knowledge(day_start(date(2026, 11, 11)), date(2026, 11, 10), True, {})
+    page = budget_page(site, statement(site, site.by_name["cv"], NOVEMBER, charges, known), [], NOVEMBER)
+    assert f"{percentage(Decimal(75))} of it went to jobs" in page
+    assert "<dt>Share of login nodes and the like</dt><dd>$100.00</dd>" in page
+    without = budget_page(site, of(site, "6000"), [], NOVEMBER)
+    assert "Share of login nodes" not in without
+
+
 def test_money_in_other_currencies_is_told_beside(site: BudgetSite) -> None:
     html = page(site, "cv", replace(of(site, "10"), other_currencies={"EUR": Decimal("3.5")}))
     assert "Besides, in other currencies: €3.50." in html

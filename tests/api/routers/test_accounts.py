@@ -26,6 +26,7 @@ def test_a_departments_statement(november_service: Any) -> None:
         "month": "2026-11",
         "currency": "USD",
         "status": "estimated",
+        "corrected": False,
         "as_of": "2026-11-21T12:00:00Z",
         "billed_through": "2026-11-21",
         "coverage_percent": "100.0",
@@ -35,7 +36,8 @@ def test_a_departments_statement(november_service: Any) -> None:
     assert len(statement["days"]) == 21
     spent = Decimal(statement["spent"])
     assert spent > 1000
-    assert total([Decimal(statement["spent_on_jobs"]), Decimal(statement["spent_on_idle"])]) == spent
+    kinds = ("spent_on_jobs", "spent_on_idle", "spent_on_shared")
+    assert total(Decimal(statement[kind]) for kind in kinds) == spent
     assert total(Decimal(part["amount"]) for part in statement["parts"]) == spent
     assert total([Decimal(statement["left"]), spent]) == 25000
     assert [part["name"] for part in statement["parts"]] == ["nlp-lab-a", "nlp-lab-b", "nlp"]
