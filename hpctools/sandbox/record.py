@@ -71,9 +71,14 @@ def _record(raw: dict[str, Any]) -> Record:
     return Record(**{**raw, "holder": holder, "processes": processes})
 
 
+def unfinished(path: Path) -> Path:
+    """What a `save` leaves beside a record when it is killed."""
+    return path.with_suffix(".new")
+
+
 def save(path: Path, record: Record) -> None:
     """Write a record so that a reader sees the old or the new one, whole."""
-    temporary = path.with_suffix(".new")
+    temporary = unfinished(path)
     with temporary.open("w") as file:
         json.dump(asdict(record), file, indent=1)
         file.flush()

@@ -126,7 +126,7 @@ def _settle(
     found = sandbox.record()
     if found is None:
         installed = releases.find(slurm)
-        _make_root(sandbox.layout.root)
+        _make_root(sandbox.layout.root, record.unfinished(sandbox.layout.record))
         name = f"hpctools-{secrets.token_hex(4)}"
         found = Record(name, checksum, total, cgroup, held.choose(drawn.port_names()))
         found = replace(found, slurm=spell_release(installed.release), release=str(installed.root))
@@ -144,10 +144,14 @@ def _settle(
     return found
 
 
-def _make_root(root: Path) -> None:
-    """Make the state folder; one that holds anything else is not ours to fill, and later to remove."""
+def _make_root(root: Path, own: Path) -> None:
+    """Make the state folder; one that holds anything else is not ours to fill, and later to remove.
+
+    Args:
+        own: a file that an `up` which was killed in its first moments has left there.
+    """
     root.mkdir(mode=0o755, parents=True, exist_ok=True)
-    strangers = [entry.name for entry in root.iterdir()]
+    strangers = [entry.name for entry in root.iterdir() if entry != own]
     if strangers:
         raise SandboxError(
             f"{root} is not empty and not a sandbox", "name a new or empty folder with --state"

@@ -148,12 +148,14 @@ def test_additions_take_nothing_from_anybody(before: AccountTree, after: Account
     assert all(names_of(each.settings["QOS"]) <= allowed[each.name] for each in was.accounts)
 
 
-@given(trees(), trees())
-@settings(max_examples=40, deadline=None)
-def test_a_sync_that_stops_anywhere_is_completed_by_the_next(before: AccountTree, after: AccountTree) -> None:
+@given(trees(), trees(), st.integers(0, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_sync_that_stops_anywhere_is_completed_by_the_next(
+    before: AccountTree, after: AccountTree, first: int
+) -> None:
     found = difference(after, filled(before).tree(), prune=True)
     calls = (*additions(found), *removals(found))
-    for stop in range(len(calls)):
+    for stop in range(first, len(calls), 5):
         slurmdbd = filled(before)
         tell(slurmdbd, calls[:stop])
         sync(slurmdbd, after, prune=True)
