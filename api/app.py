@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from api import openapi, problems
@@ -19,6 +19,7 @@ from api.etags import Conditional
 from api.idempotency import Idempotency
 from api.limits import Limits
 from api.metrics import Metrics
+from api.queries import only_known
 from api.routers import (
     accounts,
     alerts,
@@ -73,7 +74,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     problems.install(app)
     _stand_in_front(app, settings)
     for module in (accounts, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[Depends(only_known)])
     for module in (health, session, pages):
         app.include_router(module.router)
     openapi.install(app)

@@ -60,12 +60,8 @@ class Idempotency:
             await failure(Request(scope), error)(scope, receive, send)
 
     def _concerns(self, scope: Scope) -> bool:
-        return (
-            scope["type"] == "http"
-            and scope["method"] == "POST"
-            and scope["path"].startswith("/v1/")
-            and scope["path"] not in self._never
-        )
+        path: str = scope.get("path", "")
+        return scope["type"] == "http" and scope["method"] == "POST" and path.startswith("/v1/")
 
     async def _handle(self, request: Request, send: Send) -> None:
         key = request.headers.get(HEADER)
@@ -75,6 +71,9 @@ class Idempotency:
         if not (0 < len(key) <= LONGEST and key.isascii() and key.isprintable()):
             problem = _unusable(f"An Idempotency-Key has 1 to {LONGEST} printable ASCII characters.")
             await respond(request, problem)(request.scope, request.receive, send)
+            return
+        if request.scope["path"] in self._never:
+            await self._app(request.scope, request.receive, send)
             return
         body = await request.body()
         asked = Asked(principal.name, _digest(key.encode()), _fingerprint(request, body))

@@ -69,7 +69,7 @@ def test_a_request_is_told_without_its_secrets(sqlite_service: Any, caplog: pyte
     assert answer.headers["X-Request-ID"] == "mine"
     (record,) = (record for record in caplog.records if record.name == "hpctools.access")
     told = vars(record)
-    assert (told["method"], told["path"], told["status"]) == ("GET", "/v1/accounts", 200)
+    assert (told["method"], told["path"], told["status"]) == ("GET", "/v1/accounts", 422)
     # What the client of the test writes into its log is its own.
     ours = [JsonFormatter().format(record) for record in caplog.records if record.name.startswith("hpctools")]
     assert len(ours) == 1

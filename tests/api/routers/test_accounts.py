@@ -76,3 +76,12 @@ def test_health_without_tables(service: Any) -> None:
 
     downgrade(service.engine)
     assert service.anonymous().get("/healthz").status_code == 503
+
+
+def test_a_parameter_that_is_not_there_is_refused(november_service: Any) -> None:
+    answer = november_service.client(None).get("/v1/accounts/nlp/statement/2026-11?known=1&format=csv&x=")
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"field": "known", "message": "there is no such parameter"},
+        {"field": "x", "message": "there is no such parameter"},
+    ]
