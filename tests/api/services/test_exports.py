@@ -130,7 +130,7 @@ def test_files_that_the_manifest_does_not_list_and_emptied_chunks_do_not_count(
         {
             "daily-00001.csv.gz": bucket.csv(LINES[:1]),
             "daily-00002.csv.gz": b"",
-            "daily-00004.csv.gz": gzip.compress(b""),
+            "daily-00004.csv.gz": gzip.compress(b"", mtime=0),
             "daily-00005.csv.gz": headers,
         }
     )
@@ -236,10 +236,14 @@ SMALL = FileLimits(packed=100_000, unpacked=1_000_000, lines=5)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv.gz", gzip.compress(b"a,b\n" * 1_000_000), "expands to more than 1000000 bytes"),
-        ("x.csv.gz", gzip.compress(b"a,b\n1," + b"x" * 3_000_000), "expands to more than|has a line of more"),
+        ("x.csv.gz", gzip.compress(b"a,b\n" * 1_000_000, mtime=0), "expands to more than 1000000 bytes"),
+        (
+            "x.csv.gz",
+            gzip.compress(b"a,b\n1," + b"x" * 3_000_000, mtime=0),
+            "expands to more than|has a line of more",
+        ),
         ("x.csv.gz", b"not gzip", "cannot be read"),
-        ("x.csv.gz", gzip.compress(b"a,b\n1,2\n")[:-9], "cannot be read"),
+        ("x.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], "cannot be read"),
         ("x.csv", frame(*LINES[:1]).write_csv().encode() + b"," * 40, "cannot be read"),
         ("x.csv", b"a,b\n1,2,3\n", "no CUR 2.0 export"),
         ("x.csv", b"\xff\xfe\x00,b\n1,2\n", "cannot be read|no CUR 2.0 export"),
@@ -259,7 +263,7 @@ def test_hostile_files_are_refused(
 
 
 def test_a_field_without_an_end_is_refused(bucket: Bucket, source: DataExport) -> None:
-    bucket.deliver({"x.csv.gz": gzip.compress(b"a,b\n1," + b"x" * 3_000_000)})
+    bucket.deliver({"x.csv.gz": gzip.compress(b"a,b\n1," + b"x" * 3_000_000, mtime=0)})
     with pytest.raises(BudgetError, match="has a line of more than 1048576 bytes"):
         source.rows(NOVEMBER)
 
