@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hpctools.conf.account_changes import AccountChange, AccountDifference, Action, Kept
-from hpctools.conf.accounts import Account, AccountTree, Association, Qos, Settings
+from hpctools.conf.accounts import Account, AccountTree, Association, Qos, Settings, above
 from hpctools.conf.pruning import Item, people_below, pruned
 from hpctools.conf.renames import closed, keeping_renamed
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of, parse_tres
@@ -43,7 +43,7 @@ def difference(
         *_accounts(target, live),
         *_associations(target, live),
         *_default_accounts(target, live),
-        *_coordinators(target, live),
+        *_coordinators(target, live, removals),
         *closed(target, live, {(change.kind, change.name) for change in removals}, busy),
         *removals,
     ]
@@ -149,11 +149,18 @@ def _default_accounts(wanted: AccountTree, live: AccountTree) -> Iterator[Accoun
             yield AccountChange("user", "set", user, account, "DefaultAccount", there, account, users=(user,))
 
 
-def _coordinators(wanted: AccountTree, live: AccountTree) -> Iterator[AccountChange]:
+def _coordinators(
+    wanted: AccountTree, live: AccountTree, removals: Sequence[AccountChange]
+) -> Iterator[AccountChange]:
+    """Who does not coordinate an account yet, neither by itself nor by one above it where they stay."""
+    gone = {(change.account, change.name) for change in removals if change.kind == "coordinator"}
     known = {account.name: account.coordinators for account in live.accounts}
+    before, after = ({each.name: each.parent for each in tree.accounts} for tree in (live, wanted))
     for account in wanted.accounts:
+        higher = {*above(account.name, before)} & {*above(account.name, after)}
+        inherited = {user for name in higher for user in known.get(name, ()) if (name, user) not in gone}
         for user in account.coordinators:
-            if user not in known.get(account.name, ()):
+            if user not in known.get(account.name, ()) and user not in inherited:
                 yield AccountChange("coordinator", "add", user, account.name, users=(user,))
 
 

@@ -148,6 +148,18 @@ def test_additions_take_nothing_from_anybody(before: AccountTree, after: Account
     assert all(names_of(each.settings["QOS"]) <= allowed[each.name] for each in was.accounts)
 
 
+@pytest.mark.parametrize("prune", [False, True])
+def test_who_coordinates_the_account_above_is_told_once(prune: bool) -> None:
+    """An account moves below one whose coordinator becomes its own; above they stay until they are pruned."""
+    people = (("eve", "bio"),)
+    before = tree(Account("geo", "root", {}, ("eve",)), Account("bio", "root", {}), people=people)
+    after = tree(Account("geo", "root", {}), Account("bio", "geo", {}, ("eve",)), people=people)
+    slurmdbd = filled(before)
+    sync(slurmdbd, after, prune=prune)
+    assert "eve" in slurmdbd.coordinators["bio"]
+    assert difference(after, slurmdbd.tree(), prune=prune).changes == ()
+
+
 @given(trees(), trees(), st.integers(0, 4))
 @settings(max_examples=60, deadline=None)
 def test_a_sync_that_stops_anywhere_is_completed_by_the_next(
