@@ -71,6 +71,10 @@ class BudgetError(HpctoolsError):
     """Money cannot be read or attributed."""
 
 
+class RemoteError(HpctoolsError):
+    """A cluster that is reached over SSH refused what was asked, or is not to be trusted."""
+
+
 class CommandError(HpctoolsError):
     """A program that we started failed.
 
