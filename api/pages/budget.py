@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from markupsafe import Markup
 
 from api.pages.chart import Trend, trend_svg
+from api.pages.frame import Frame, title_of
 from api.pages.render import render
-from api.pages.wording import day_name, moment_name, money, month_name, percentage
+from api.pages.wording import day_name, moment_name, money, percentage
 from hpctools.budget.money import difference, percent, to_places, total
-from hpctools.budget.month import FIRST_MONTH, Month, day_of, moment
+from hpctools.budget.month import day_of, moment
 from hpctools.budget.statement import FORECAST_DAYS, Part, Statement
 from hpctools.budget.tree import Account, BudgetSite
 
@@ -49,24 +49,15 @@ class Verdict:
     text: str
 
 
-def budget_page(site: BudgetSite, statement: Statement, above: Sequence[Account], present: Month) -> str:
-    """The page of one account's month.
-
-    Args:
-        above: accounts that the visitor may go up to, topmost first.
-        present: the present month; there is no link beyond it.
-    """
+def budget_page(frame: Frame, site: BudgetSite, statement: Statement) -> str:
+    """The page of one account's month."""
     trend = _trend(statement)
     return render(
         "budget.html",
-        cluster=site.cluster,
+        frame=frame,
         s=statement,
-        above=[(account.name, _title(account)) for account in above],
-        title=_title(statement.account),
+        title=title_of(statement.account),
         known=statement.billed_through is not None,
-        month=month_name(statement.month.start),
-        previous=statement.month.previous if statement.month > FIRST_MONTH else None,
-        next=statement.month.next if statement.month < present else None,
         money=lambda amount: money(amount, statement.currency),
         percentage=percentage,
         used=_used(statement),
@@ -123,10 +114,6 @@ def _money(statement: Statement, amount: Decimal) -> str:
     return money(amount, statement.currency)
 
 
-def _title(account: Account) -> str:
-    return "Whole site" if account.level == "site" else account.title or account.name
-
-
 def _used(statement: Statement) -> Decimal:
     """How far the budget's bar is filled."""
     return min(Decimal(100), max(Decimal(0), statement.percent_used or Decimal(0)))
@@ -170,7 +157,7 @@ def _rows(site: BudgetSite, statement: Statement) -> list[Row]:
 def _row(site: BudgetSite, statement: Statement, part: Part, longest: Decimal) -> Row:
     account = site.by_name.get(part.name) if part.level in ("department", "lab") else None
     return Row(
-        name=_title(account) if account else _name(part, statement),
+        name=title_of(account) if account else _name(part, statement),
         detail=_detail(account) if account else "",
         link=f"/accounts/{part.name}" if account else "",
         amount=_money(statement, part.amount),

@@ -9,21 +9,23 @@ from fastapi.responses import HTMLResponse
 
 from api.auth.identify import Context
 from api.auth.principal import Principal
-from api.deps import Ctx, Site, Visitor, get_page_month, get_visited, own_account
+from api.deps import Ctx, Site, Visitor, get_visited, own_account
+from api.pages.asked import PagePeriod
 from api.pages.budget import budget_page
+from api.pages.frame import frame, trail_to
+from api.pages.periods import months_of
 from api.services.statements import read_statement
-from hpctools.budget.month import Month, day_of
+from hpctools.budget.allowance import Period
+from hpctools.budget.month import day_of
 from hpctools.budget.tree import Account, BudgetSite
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
-def overview(
-    context: Ctx, site: Site, visitor: Visitor, month: Annotated[Month, Depends(get_page_month)]
-) -> HTMLResponse:
+def overview(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
     """The visitor's own account: the site for an administrator, the department for its head."""
-    return _page(context, site, visitor, own_account(site, visitor), month)
+    return _page(context, site, visitor, own_account(site, visitor), period, "/")
 
 
 @router.get("/accounts/{name}")
@@ -32,17 +34,16 @@ def account_page(
     site: Site,
     visitor: Visitor,
     account: Annotated[Account, Depends(get_visited)],
-    month: Annotated[Month, Depends(get_page_month)],
+    period: PagePeriod,
 ) -> HTMLResponse:
     """One account."""
-    return _page(context, site, visitor, account, month)
+    return _page(context, site, visitor, account, period, "")
 
 
 def _page(
-    context: Context, site: BudgetSite, visitor: Principal, account: Account, month: Month
+    context: Context, site: BudgetSite, visitor: Principal, account: Account, period: Period, here: str
 ) -> HTMLResponse:
-    statement = read_statement(context.engine, site, account, month)
-    lineage = reversed(site.lineage(account.name)[1:])
-    above = [site.by_name[name] for name in lineage if visitor.may_see(site, name)]
-    present = Month.of(day_of(context.clock()))
-    return HTMLResponse(budget_page(site, statement, above, present))
+    statement = read_statement(context.engine, site, account, months_of(period)[-1])
+    trail = trail_to(site, visitor, account, period)
+    around = frame(site, visitor, here, trail, period, day_of(context.clock()))
+    return HTMLResponse(budget_page(around, site, statement))

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
+from api.auth.principal import Grant, Principal
 from api.pages.budget import budget_page, verdict
 from api.pages.chart import Trend, trend_svg
+from api.pages.frame import frame, trail_to
 from api.pages.wording import money, percentage
+from hpctools.budget.allowance import Period
 from hpctools.budget.month import FIRST_MONTH, Month, day_start
 from hpctools.budget.statement import Charge, Knowledge, Statement, statement
 from hpctools.budget.tree import BudgetSite
 
 NOVEMBER = Month(2026, 11)
+ADMIN = Principal("admin", (Grant(None, frozenset({"admin", "read"})),))
 
 
 def of(site: BudgetSite, amount: str, *, on: date = date(2026, 11, 11), account: str = "cv") -> Statement:
@@ -90,14 +94,15 @@ def test_the_verdict_of_other_cases(site: BudgetSite) -> None:
 
 
 def test_before_the_first_month_there_is_no_link(site: BudgetSite) -> None:
-    html = budget_page(site, statement(site, site.by_name["cv"], FIRST_MONTH, [], None), [], NOVEMBER)
-    assert 'href="?month=2000-02"' in html
+    html = page(site, "cv", statement(site, site.by_name["cv"], FIRST_MONTH, [], None))
+    assert 'href="?period=2000-02"' in html
     assert "1999" not in html
 
 
 def page(site: BudgetSite, name: str, shown: Statement) -> str:
-    above = [site.by_name[account] for account in reversed(site.lineage(name)[1:])]
-    return budget_page(site, shown, above, NOVEMBER)
+    period = Period(shown.month.start, shown.month.end)
+    trail = trail_to(site, ADMIN, site.by_name[name], period)
+    return budget_page(frame(site, ADMIN, "", trail, period, date(2026, 11, 21)), site, shown)
 
 
 def test_the_page_shows_the_figures_and_where_to_go_next(site: BudgetSite) -> None:
@@ -113,10 +118,10 @@ def test_the_page_shows_the_figures_and_where_to_go_next(site: BudgetSite) -> No
         "By 10 November, $6,000.00 had been spent; an even pace would be $6,000.00.",
     ):
         assert shown in text
-    assert 'href="/accounts/cv-lab-a?month=2026-11"' in html
-    assert 'href="/accounts/root?month=2026-11"' in html
-    assert 'href="?month=2026-10"' in html
-    assert 'href="?month=2026-12"' not in html
+    assert 'href="/accounts/cv-lab-a?period=2026-11"' in html
+    assert 'href="/accounts/root?period=2026-11"' in html
+    assert 'href="?period=2026-10"' in html
+    assert 'href="?period=2026-12"' not in html
     assert "<script" not in html
     assert "http://" not in html.replace("http://www.w3.org/", "")
     assert "https://" not in html
@@ -151,10 +156,10 @@ def test_a_share_of_what_all_use_is_told_where_there_is_one(site: BudgetSite) ->
         Charge(NOVEMBER.start, "shared", "cv-lab-a", "", "USD", Decimal(100)),
     ]
     known = Knowledge(day_start(date(2026, 11, 11)), date(2026, 11, 10), True, {})
-    page = budget_page(site, statement(site, site.by_name["cv"], NOVEMBER, charges, known), [], NOVEMBER)
-    assert percentage(Decimal("75.0")) + " of it went to jobs" in page
-    assert "<dt>Share of login nodes and the like</dt><dd>$100.00</dd>" in page
-    without = budget_page(site, of(site, "6000"), [], NOVEMBER)
+    html = page(site, "cv", statement(site, site.by_name["cv"], NOVEMBER, charges, known))
+    assert percentage(Decimal("75.0")) + " of it went to jobs" in html
+    assert "<dt>Share of login nodes and the like</dt><dd>$100.00</dd>" in html
+    without = page(site, "cv", of(site, "6000"))
     assert "Share of login nodes" not in without
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from api.auth.principal import Grant, Principal
 from api.pages.budget import budget_page
+from api.pages.frame import frame
+from hpctools.budget.allowance import Period
 from hpctools.budget.month import Month
 from hpctools.budget.statement import Charge, Knowledge, statement
 from hpctools.budget.tree import BudgetSite
@@ -105,7 +108,9 @@ def test_a_name_without_a_break_does_not_widen_a_phones_page(
     known = Knowledge(now, november.start, True, {})
     shown = statement(site, site.by_name["cv-lab-a"], november, [charge], known)
     tab.window(360, 900)
-    tab.call("Page.setDocumentContent", frameId=tab.target, html=budget_page(site, shown, [], november))
+    admin = Principal("x" * 40, (Grant(None, frozenset({"read"})),))
+    around = frame(site, admin, "", (), Period(november.start, november.end), november.start)
+    tab.call("Page.setDocumentContent", frameId=tab.target, html=budget_page(around, site, shown))
     assert "x" * 120 in tab.evaluate("document.body.textContent")
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
 
