@@ -80,7 +80,7 @@ class LeaseIn(Strict):
     living: list[Claim] | None = Field(
         default=None,
         max_length=1000,
-        description="The user's sessions that this node has now, this one not: others of theirs there are over.",
+        description="The user's other sessions that this node has now; what is not named there is over.",
         examples=[["4700-88001"]],
     )
 

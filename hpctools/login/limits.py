@@ -1,0 +1,106 @@
+"""How many sessions somebody may have, over all login nodes: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LONGEST_LIST = 20
+
+
+@dataclass(frozen=True)
+class Open:
+    """A session that is open.
+
+    Attributes:
+        claim: the node's own name of it; of ssh PID-START.
+        origin: where it comes from; may be empty.
+        kind: `ssh`, or `ssm` (Session Manager).
+        since: seconds that it has been open.
+    """
+
+    id: int
+    node: str
+    user: str
+    claim: str
+    origin: str
+    kind: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the site allows; None for no limit.
+
+    Attributes:
+        department: the user's; empty for people of none.
+    """
+
+    per_user: int | None
+    department: str = ""
+    per_department: int | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One session too many; what the user is told, and what was counted."""
+
+    message: str
+    sessions: tuple[Open, ...]
+
+
+def decide(user: str, own: Sequence[Open], in_department: int, limits: Limits) -> Refused | None:
+    """Refuse one session too many; None when it may begin.
+
+    Args:
+        own: the user's sessions, the new one not among them.
+        in_department: those of all people of the user's department, the user's included.
+    """
+    if limits.per_user is not None and len(own) >= limits.per_user:
+        head = f"{user}: you have {_count(len(own))} on the login nodes, and the limit is {limits.per_user}:"
+        return Refused("\n".join([head, *describe(own), *_way_out(own)]), tuple(own))
+    if limits.per_department is not None and in_department >= limits.per_department:
+        head = (
+            f"{user}: {limits.department} has {_count(in_department)} on the login nodes, and its limit is "
+            f"{limits.per_department}."
+        )
+        yours = ["Yours are:", *describe(own), *_way_out(own)] if own else ["None of them is yours."]
+        return Refused("\n".join([head, *yours]), tuple(own))
+    return None
+
+
+def describe(sessions: Sequence[Open]) -> list[str]:
+    """A line for each session, the oldest first."""
+    oldest = sorted(sessions, key=lambda each: (-each.since, each.id))
+    lines = [f"  {_line(each)}" for each in oldest[:LONGEST_LIST]]
+    more = len(oldest) - len(lines)
+    return [*lines, f"  and {more} more"] if more else lines
+
+
+def _line(each: Open) -> str:
+    way = "Session Manager" if each.kind == "ssm" else each.origin or "an unknown address"
+    return f"{each.id}: {each.node}, for {age(each.since)}, from {way}"
+
+
+def _way_out(sessions: Sequence[Open]) -> list[str]:
+    oldest = max(sessions, key=lambda each: (each.since, -each.id), default=None)
+    return [f"To end one: log out there, or hp-login --end {oldest.id}"] if oldest else []
+
+
+def _count(number: int) -> str:
+    return f"{number} session{'' if number == 1 else 's'}"
+
+
+def age(seconds: float) -> str:
+    """How long, as people say it.
+
+    >>> age(59), age(3700), age(200_000)
+    ('59 s', '1 h 1 min', '2 d 7 h')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if hours == 0:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if days == 0 else f"{days} d {hours % 24} h"
