@@ -25,8 +25,10 @@ from api.routers import (
     alerts,
     audit,
     budgets,
+    costs,
     enforcement,
     health,
+    jobs,
     pages,
     rates,
     reconciliations,
@@ -73,7 +75,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     )
     problems.install(app)
     _stand_in_front(app, settings)
-    for module in (accounts, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
+    for module in (accounts, costs, jobs, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     for module in (health, session, pages):
         app.include_router(module.router)

@@ -22,6 +22,7 @@ from hpctools.slurm.accounting_table import COLUMNS, schema
 _KEY = ("cluster", "dbindex")
 # Jobs whose last state stays in memory while a month is taken in.
 _MOST_REMEMBERED = 1_000_000
+_DOCUMENTS_AT_ONCE = 16
 _REST = tuple(name for name in COLUMNS if name not in _KEY)
 
 
@@ -142,6 +143,29 @@ def current_jobs(session: Session, month: Month) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema()), *loaded]).filter(ran)
 
 
+def jobs_known(session: Session, begin: int, end: int, seen: int, wanted: pl.Expr) -> pl.DataFrame:
+    """Jobs that ran at some time, as they were known at a moment: columns of `JobRecord`.
+
+    Args:
+        begin, end: Unix seconds.
+        seen: Unix seconds; what was seen later does not count.
+        wanted: which, by what of a job does not change.
+    """
+    days = (
+        select(JobBatch.day)
+        .where(JobBatch.first_start < end, JobBatch.seen_at <= seen)
+        .where(or_(JobBatch.until.is_(None), JobBatch.until > begin))
+    )
+    query = (
+        select(JobBatch.content, JobBatch.seen_at)
+        .where(JobBatch.day.in_(days), JobBatch.seen_at <= seen)
+        .order_by(JobBatch.id)
+    )
+    stored = session.execute(query).yield_per(_DOCUMENTS_AT_ONCE)
+    ran = (pl.col("start") < end) & (pl.col("end").is_null() | (pl.col("end") > begin))
+    return newest(((bytes(content), at) for content, at in stored), wanted).drop("seen").filter(ran)
+
+
 def batch(table: pl.DataFrame, day: int, seen_at: int, **time: int | None) -> dict[str, Any]:
     """A row of `job_batch`.
 
@@ -167,14 +191,23 @@ def batch(table: pl.DataFrame, day: int, seen_at: int, **time: int | None) -> di
     )
 
 
-def newest(stored: Iterable[tuple[bytes, int]]) -> pl.DataFrame:
-    """The newest row of each job out of batches in the order of the store: content, and when it was seen."""
+def newest(stored: Iterable[tuple[bytes, int]], wanted: pl.Expr | None = None) -> pl.DataFrame:
+    """The newest row of each job out of batches in the order of the store: content, and when it was seen.
+
+    Args:
+        wanted: only these, by what of a job does not change.
+    """
     empty = pl.DataFrame(schema=schema() | {"seen": pl.Int64()})
     tables = [
-        pl.read_parquet(BytesIO(content)).select(*COLUMNS, seen=pl.lit(seen, dtype=pl.Int64))
+        _table(content, wanted).select(*COLUMNS, seen=pl.lit(seen, dtype=pl.Int64))
         for content, seen in stored
     ]
     return pl.concat([empty, *tables]).unique(list(_KEY), keep="last", maintain_order=True)
+
+
+def _table(content: bytes, wanted: pl.Expr | None) -> pl.DataFrame:
+    table = pl.read_parquet(BytesIO(content))
+    return table if wanted is None else table.filter(wanted)
 
 
 def _changed(known: pl.DataFrame, part: pl.DataFrame, seen_at: int) -> pl.DataFrame:

@@ -8,7 +8,7 @@ it is as it was known then.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -36,6 +36,9 @@ _KEY = (
     LedgerEntry.currency,
 )
 
+STATED_BY = ("day", "kind", "account", "user", "currency")
+"""What a statement tells charges apart by."""
+
 
 class EntryKey(NamedTuple):
     """What an entry is about; see `hpctools.budget.attribution.LineKey`."""
@@ -49,16 +52,23 @@ class EntryKey(NamedTuple):
 
 
 def last_run(
-    session: Session, month: Month, metric: str, known_on: int | None = None
+    session: Session,
+    month: Month,
+    metric: str,
+    known_on: int | None = None,
+    through: int | None = None,
 ) -> AttributionRun | None:
     """The run that told most of a month; None when there was none.
 
     Args:
         known_on: Unix seconds; later runs do not count.
+        through: number of a run; those after it do not count.
     """
     query = select(AttributionRun).where(AttributionRun.month == str(month), AttributionRun.metric == metric)
     if known_on is not None:
         query = query.where(AttributionRun.as_of <= known_on)
+    if through is not None:
+        query = query.where(AttributionRun.id <= through)
     return session.scalar(query.order_by(AttributionRun.id.desc()).limit(1))
 
 
@@ -77,17 +87,21 @@ def knowledge(session: Session, month: Month, metric: str, known_on: int | None 
     )
 
 
-def charges(session: Session, month: Month, metric: str, run: int) -> tuple[pl.DataFrame, int]:
-    """A month by day, kind, account, user and currency, as known with a run.
+def charges(
+    session: Session, month: Month, metric: str, run: int, by: Sequence[str] = STATED_BY
+) -> tuple[pl.DataFrame, int]:
+    """A month as known with a run.
+
+    Args:
+        by: columns of `LedgerEntry` that tell charges apart; `day` among them.
 
     Returns:
-        columns `day, kind, account, user, currency, units`, and the places of `units`.
+        these columns and `units`, and the places of `units`.
     """
     days = known_days(session, month, metric, run)
     table, places = charges_of(session, [day.id for day in days.values()])
-    by = ["day", "kind", "account", "user", "currency"]
     sums = table.group_by(by).agg(pl.col("units").sum())
-    old = _old_charges(session, month, metric, run, days)
+    old = _old_charges(session, month, metric, run, days, by)
     most = max([places, *(-int(row[-1].as_tuple().exponent) for row in old)])
     scaled = [(*row[:-1], whole_units(row[-1], most)) for row in old]
     rest = pl.DataFrame(scaled, schema=sums.schema, orient="row")
@@ -96,15 +110,15 @@ def charges(session: Session, month: Month, metric: str, run: int) -> tuple[pl.D
 
 
 def _old_charges(
-    session: Session, month: Month, metric: str, run: int, known: Collection[date]
+    session: Session, month: Month, metric: str, run: int, known: Collection[date], by: Sequence[str]
 ) -> list[tuple[Any, ...]]:
     """The entries of days that only the first release has divided."""
-    by = (LedgerEntry.day, LedgerEntry.kind, LedgerEntry.account, LedgerEntry.user, LedgerEntry.currency)
+    columns = [getattr(LedgerEntry, name) for name in by]
     query = (
-        select(*by, exact_sum(LedgerEntry.amount))
+        select(*columns, exact_sum(LedgerEntry.amount))
         .where(LedgerEntry.month == str(month), LedgerEntry.metric == metric, LedgerEntry.run_id <= run)
         .where(LedgerEntry.day.not_in(known))
-        .group_by(*by)
+        .group_by(*columns)
     )
     return [tuple(row) for row in session.execute(query) if row[-1]]
 

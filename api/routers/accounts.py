@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
 from api.formats.negotiate import MEDIA_TYPES, Format, chosen
 from api.formats.tables import CSV_EXAMPLE, as_csv, as_focus
+from api.periods import KnownOn
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
@@ -45,14 +46,15 @@ def get_statement(
     site: Site,
     account: Annotated[Account, Depends(get_account)],
     month: Annotated[Month, Depends(get_month)],
+    known_on: KnownOn,
     format: Annotated[
         Format | None, Query(description="Instead of Accept; `focus` is CSV as FOCUS has it.")
     ] = None,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> StatementOut | Response:
-    """What an account spent in a month, as it is known now: JSON, CSV, PDF or FOCUS."""
+    """What an account spent in a month, as it is known now or was known once: JSON, CSV, PDF or FOCUS."""
     form = chosen(format, accept)
-    statement = read_statement(context.engine, site, account, month)
+    statement = read_statement(context.engine, site, account, month, known_on)
     if form == "json":
         return StatementOut.of(statement)
     ending = "pdf" if form == "pdf" else "csv"

@@ -6,6 +6,7 @@ Cloud bills close their days and months in UTC, so everything here does as well.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from reprlib import repr as clip
@@ -74,6 +75,14 @@ class Month:
     def days(self) -> tuple[date, ...]:
         """All its days in order."""
         return tuple(self.start + timedelta(days=n) for n in range((self.end - self.start).days))
+
+
+def months_of(first: date, end: date) -> Iterator[Month]:
+    """The months that some days lie in, in order; `end` is exclusive."""
+    month = Month.of(first)
+    while month.start < end:
+        yield month
+        month = month.next
 
 
 FIRST_MONTH = Month(_YEARS[0], 1)

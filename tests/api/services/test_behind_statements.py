@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from api.services.books import Moment, month_period
+from api.services.entries import Entry, entries
+from api.services.job_costs import Wanted, job_costs
 from api.services.reconcile import reconcile
-from api.services.statements import entries, job_costs, read_statement
+from api.services.statements import read_statement
 from hpctools.budget.attribution import attribute
 from hpctools.budget.money import total
 from hpctools.budget.month import Month
@@ -45,15 +48,16 @@ def test_jobs_cost_what_one_by_one_says_and_pages_have_each_once(
         if line.key.kind == "attributed" and line.key.account in site.subtree("nlp"):
             expected.setdefault(line.key.dbindex, []).append(line.amount)
     nlp = site.by_name["nlp"]
-    first = job_costs(engine, site, nlp, november, limit=40)
-    rest = job_costs(engine, site, nlp, november, limit=10_000, offset=40)
+    whole = month_period(november)
+    first = job_costs(engine, site, nlp, whole, limit=40)
+    rest = job_costs(engine, site, nlp, whole, Moment(through=first.through), limit=10_000, offset=40)
     got = {job.dbindex: job.amount for job in (*first.jobs, *rest.jobs)}
     assert len(first.jobs) == 40
     assert first.total == rest.total == len(first.jobs) + len(rest.jobs) == len(got)
     assert got == {dbindex: total(parts) for dbindex, parts in expected.items()}
     for job in first.jobs:
         assert total(part[-1] for part in job.parts) == job.amount
-    one = job_costs(engine, site, nlp, november, user="nlp3", limit=10_000)
+    one = job_costs(engine, site, nlp, whole, wanted=Wanted(user="nlp3"), limit=10_000)
     assert {job.user for job in one.jobs} == {"nlp3"}
     assert (
         total(job.amount for job in first.jobs + rest.jobs)
@@ -73,24 +77,26 @@ def test_entries_are_in_pairs_and_say_why(
     jobs.records = [job for job in jobs.records if job.end is not None]
     late = jobs.records.pop()
     reconcile_november()
-    root = site.by_name["root"]
-    known = entries(engine, site, root, november, limit=1).total
+
+    def posted(account: str) -> tuple[Entry, ...]:
+        return entries(engine, site, site.by_name[account], month_period(november), limit=10_000).entries
+
+    first = len(posted("root"))
     bills.months[november] = (
         replace(bills.rows(november)[0], amount=bills.rows(november)[0].amount + 1),
         *bills.rows(november)[1:],
     )
     reconcile_november(now + 1)
-    after_bill = entries(engine, site, root, november, limit=1000, offset=known)
-    assert {entry.reason for entry in after_bill.entries} == {"bill"}
+    after_bill = posted("root")
+    assert {entry.reason for entry in after_bill[first:]} == {"bill"}
     jobs.records.append(late)
     reconcile_november(now + 2)
-    after_job = entries(engine, site, root, november, limit=1000, offset=after_bill.total)
-    assert {entry.reason for entry in after_job.entries} <= {"jobs", "jobs+time"}
-    assert after_job.entries
-    assert {entry.as_of for entry in after_job.entries} == {now + 2}
+    after_job = posted("root")[len(after_bill) :]
+    assert {entry.reason for entry in after_job} <= {"jobs", "jobs+time"}
+    assert after_job
+    assert {entry.as_of for entry in after_job} == {now + 2}
     assert set(sums_of_runs(engine).values()) == {Decimal(0)}
-    mine = entries(engine, site, site.by_name["nlp"], november, limit=10_000)
-    assert {entry.account for entry in mine.entries} <= site.subtree("nlp")
+    assert {entry.account for entry in posted("nlp")} <= site.subtree("nlp")
 
 
 def test_a_statement_can_be_read_as_it_was_known(
