@@ -81,7 +81,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class _Spending:
+class Spending:
     """What the ledger has of an account, a month at a time."""
 
     read: Callable[[Month], Statement]
@@ -112,24 +112,41 @@ def read_outlook(engine: Engine, site: BudgetSite, account: Account, now: int) -
         version = in_effect(known, today)
         granted = approvals(session, account.name)
         burning = last_burn(session, site, account)
-        since = _first_known(session)
+        since = first_known(session)
     period = period_of(version.spec.calendar, today) if version else None
     if version is None or period is None:
         return None
-    spending = _remembered(engine, site, account)
+    spending = spending_of(engine, site, account)
     may = spendable(known, period, spending.of, granted, since=since, today=today)
-    state = spending.read(Month.of(today))
-    state = state if state.as_of is not None else spending.read(Month.of(today).previous)
+    state = _newest(spending, today)
     return Outlook(
         account=account,
         version=version,
         spendable=may,
         billed=spending.of(period),
-        burn=_unbilled(burning, state.as_of),
+        burn=unbilled(burning, state.as_of),
         forecast=_forecast(spending, period, today, state),
         as_of=state.as_of,
         billed_through=state.billed_through,
     )
+
+
+def read_forecast(
+    engine: Engine, site: BudgetSite, account: Account, period: Period, now: int
+) -> Forecast | None:
+    """Where a period that today lies in ends, with a budget or without; None before there are enough days.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    spending, today = spending_of(engine, site, account), day_of(now)
+    return _forecast(spending, period, today, _newest(spending, today))
+
+
+def _newest(spending: Spending, today: date) -> Statement:
+    """The present month; the one before where it has not been reconciled yet."""
+    state = spending.read(Month.of(today))
+    return state if state.as_of is not None else spending.read(Month.of(today).previous)
 
 
 def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int, Burn] | None:
@@ -147,13 +164,14 @@ def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int
     )
 
 
-def _first_known(session: Session) -> date | None:
+def first_known(session: Session) -> date | None:
     """The first day that anything was ever reconciled of: nothing is carried over from before."""
     month = session.scalar(select(func.min(AttributionRun.month)))
     return Month.parse(month).start if month else None
 
 
-def _remembered(engine: Engine, site: BudgetSite, account: Account) -> _Spending:
+def spending_of(engine: Engine, site: BudgetSite, account: Account) -> Spending:
+    """What the ledger has of an account; each month is read once."""
     read: dict[Month, Statement] = {}
 
     def statement(month: Month) -> Statement:
@@ -161,18 +179,20 @@ def _remembered(engine: Engine, site: BudgetSite, account: Account) -> _Spending
             read[month] = read_statement(engine, site, account, month)
         return read[month]
 
-    return _Spending(statement)
+    return Spending(statement)
 
 
-def _unbilled(burning: tuple[int, Burn] | None, as_of: int | None) -> Burn:
-    """A reading from before the last reconciliation may count what is billed by now: it counts no more."""
+def unbilled(burning: tuple[int, Burn] | None, as_of: int | None) -> Burn:
+    """What counts of a reading beside the bill.
+
+    A reading from before the last reconciliation may count what is billed by now: it counts no more."""
     if burning is None:
         return Burn()
     at, burn = burning
     return burn if as_of is None or at >= as_of else Burn(burn.per_hour, ZERO, burn.jobs)
 
 
-def _forecast(spending: _Spending, period: Period, today: date, state: Statement) -> Forecast | None:
+def _forecast(spending: Spending, period: Period, today: date, state: Statement) -> Forecast | None:
     """From the last complete days, those of the periods before too."""
     known = _complete(spending, today, state)
     if not known:
@@ -183,7 +203,7 @@ def _forecast(spending: _Spending, period: Period, today: date, state: Statement
     return forecast([known[day] for day in sorted(known)], spent, Decimal(rest))
 
 
-def _complete(spending: _Spending, today: date, state: Statement) -> Mapping[date, Decimal]:
+def _complete(spending: Spending, today: date, state: Statement) -> Mapping[date, Decimal]:
     """The last days whose bill is whole: the bill of the day on which it was read is not."""
     read_on = day_of(state.as_of) if state.as_of is not None else today
     first = read_on - timedelta(days=MOST_DAYS)

@@ -1,0 +1,207 @@
+"""What was paid for without use: jobs that did not end well, nodes and GPUs that nobody held.
+
+Worked out once for each month and run, as reports are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+import polars as pl
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from api.db.engine import reading
+from api.db.ledger import charges
+from api.services.books import Books, Moment, open_books
+from api.services.job_costs import cost_table, of_account, with_jobs
+from api.services.kept import Kept, KeptByStore
+from api.services.reports import Table, month_key, together
+from hpctools.budget.allowance import Period
+from hpctools.budget.attribution_table import amount
+from hpctools.budget.money import ZERO
+from hpctools.budget.month import DAY_SECONDS, Month
+from hpctools.budget.tree import Account, BudgetSite, NodeGroup
+from hpctools.budget.usage import NANO
+
+_MONTHS = 60
+_HOUR = 3600 * NANO
+_STATED = ("day", "account", "state", "currency")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Jobs in one state.
+
+    Attributes:
+        state: as Slurm says it; `RUNNING` for those that have not ended.
+        jobs: how many ended in these days; of those that run none.
+        amount: what they cost in these days.
+    """
+
+    state: str
+    jobs: int
+    amount: Decimal
+
+
+@dataclass(frozen=True)
+class GroupUse:
+    """How much of a node group was used in some days, by all accounts together.
+
+    Attributes:
+        used_hours: node-hours that jobs held.
+        idle_hours: node-hours that were paid for while no job held them; None where no bill tells what a
+            node-hour costs.
+        idle_gpu_hours: the same in GPUs.
+        idle: what these hours cost.
+    """
+
+    node_group: str
+    used_hours: Decimal
+    idle_hours: Decimal | None
+    idle_gpu_hours: Decimal | None
+    idle: Decimal
+
+
+@dataclass(frozen=True)
+class Waste:
+    """What was paid for without use.
+
+    Attributes:
+        ended: jobs of the account by state, the dearest first.
+        groups: node groups of the whole site that the bill has, the idlest first.
+    """
+
+    ended: tuple[Ended, ...]
+    groups: tuple[GroupUse, ...]
+
+
+def read_waste(engine: Engine, site: BudgetSite, account: Account, period: Period) -> Waste:
+    """What of an account's spending bore no fruit, and how idle the site's nodes were.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    currency = account.budget.currency if account.budget else site.currency
+    with reading(engine) as session:
+        books = open_books(session, site.metric, period, Moment())
+        months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
+    if not months:
+        return Waste((), ())
+    within = (pl.col("day") >= period.first) & (pl.col("day") < period.end)
+    stated = [(each.states[0].filter(within & of_account(site, account)), each.states[1]) for each in months]
+    held = pl.concat([each.held.filter(within) for each in months])
+    costs = [(each.costs[0].filter(within), each.costs[1]) for each in months]
+    return Waste(_ended(stated, currency), _groups(site, held, costs, currency))
+
+
+@dataclass(frozen=True)
+class _Month:
+    """A month of the whole site.
+
+    Attributes:
+        states: `day, account, state, currency, ended, units`.
+        held: `day, node_group, used`: nano-node-seconds of jobs.
+        costs: `day, node_group, kind, currency, units` of compute nodes.
+    """
+
+    states: Table
+    held: pl.DataFrame
+    costs: Table
+
+
+_kept: KeptByStore[Kept[_Month]] = KeptByStore(lambda: Kept(_MONTHS))
+
+
+def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: int) -> _Month:
+    def made() -> _Month:
+        whole = Month.parse(month)
+        books = open_books(session, site.metric, Period(whole.start, whole.end), Moment(through=run))
+        by = ("day", "node_group", "kind", "currency")
+        return _of_jobs(session, books, charges(session, whole, site.metric, run, by))
+
+    return _kept.of(engine).get(month_key(site, month, run), made)
+
+
+def _of_jobs(session: Session, books: Books, costs: Table) -> _Month:
+    table, places = cost_table(session, books, pl.lit(True))
+    cells = table.group_by("day", "node_group", "capacity", "currency").agg(pl.col("used").sum())
+    # A job's use stands beside each part of the bill that it bears one of.
+    held = cells.group_by("day", "node_group").agg(pl.col("used").max())
+    keys = ["cluster", "dbindex"]
+    told = with_jobs(session, books, table.select(keys).unique()).select(*keys, "state", "end")
+    parts = table.group_by("day", *keys, "account", "currency").agg(pl.col("units").sum())
+    ended = (pl.col("end") // DAY_SECONDS == pl.col("day").cast(pl.Int32)).fill_null(value=False)
+    states = (
+        parts.join(told, on=keys, how="left")
+        .with_columns(pl.col("state").fill_null("UNKNOWN"))
+        .group_by(_STATED)
+        .agg(ended.sum().cast(pl.Int64).alias("ended"), pl.col("units").sum())
+    )
+    return _Month((states, places), held, costs)
+
+
+def _ended(tables: list[Table], currency: str) -> tuple[Ended, ...]:
+    sums, places = together(tables, ("state", "currency"))
+    counts = pl.concat([table.select("state", "ended") for table, _ in tables])
+    jobs = dict(counts.group_by("state").agg(pl.col("ended").sum()).iter_rows())
+    found = [
+        Ended(state, jobs[state], amount(units, places))
+        for state, code, units in sums.iter_rows()
+        if code == currency
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.amount, each.state)))
+
+
+def _groups(site: BudgetSite, held: pl.DataFrame, costs: list[Table], currency: str) -> tuple[GroupUse, ...]:
+    sums, places = together(costs, ("day", "node_group", "kind", "currency"))
+    used = {(day, group): hours for day, group, hours in held.iter_rows()}
+    cells: defaultdict[str, defaultdict[date, _Cell]] = defaultdict(lambda: defaultdict(_Cell))
+    for day, group, kind, code, units in sums.iter_rows():
+        if code == currency and group in site.groups and site.groups[group].role == "compute":
+            cell = cells[group][day]
+            cell.held = used.get((day, group), 0)
+            cell.idle += units if kind == "idle" else 0
+            cell.paid += units if kind == "attributed" else 0
+    found = [_group(site.groups[name], list(days.values()), places) for name, days in cells.items()]
+    return tuple(sorted(found, key=lambda each: (-each.idle, each.node_group)))
+
+
+@dataclass
+class _Cell:
+    """A node group's day: nano-node-seconds that jobs held, units of money for them and for the rest."""
+
+    held: int = 0
+    paid: int = 0
+    idle: int = 0
+
+
+def _group(group: NodeGroup, days: list[_Cell], places: int) -> GroupUse:
+    hours = _idle_hours(days)
+    return GroupUse(
+        node_group=group.name,
+        used_hours=Decimal(sum(day.held for day in days)) / _HOUR,
+        idle_hours=hours,
+        idle_gpu_hours=hours * group.gpus if hours is not None else None,
+        idle=amount(sum(day.idle for day in days), places),
+    )
+
+
+def _idle_hours(days: list[_Cell]) -> Decimal | None:
+    """Node-hours that the idle money paid for, each day at its own price: what jobs bore by hours they held.
+
+    Days on which nobody ran are counted at the price of the others.
+    """
+    held, paid = sum(day.held for day in days), sum(day.paid for day in days)
+    if held <= 0 or paid <= 0:
+        return None
+    hours = [
+        Decimal(day.idle) * day.held / day.paid
+        if day.held > 0 and day.paid > 0
+        else Decimal(day.idle) * held / paid
+        for day in days
+    ]
+    return sum(hours, ZERO) / _HOUR
