@@ -152,12 +152,15 @@ def _default_accounts(wanted: AccountTree, live: AccountTree) -> Iterator[Accoun
 def _coordinators(
     wanted: AccountTree, live: AccountTree, removals: Sequence[AccountChange]
 ) -> Iterator[AccountChange]:
-    """Who does not coordinate an account yet, neither by itself nor by one above it where they stay."""
+    """Who will not coordinate an account, neither by itself nor by one above it where they stay.
+
+    Told twice they would be hidden in what is read (`without_inherited`), and come to light when it moves.
+    """
     gone = {(change.account, change.name) for change in removals if change.kind == "coordinator"}
     known = {account.name: account.coordinators for account in live.accounts}
-    before, after = ({each.name: each.parent for each in tree.accounts} for tree in (live, wanted))
+    parents = {each.name: each.parent for each in wanted.accounts}
     for account in wanted.accounts:
-        higher = {*above(account.name, before)} & {*above(account.name, after)}
+        higher = above(account.name, parents)
         inherited = {user for name in higher for user in known.get(name, ()) if (name, user) not in gone}
         for user in account.coordinators:
             if user not in known.get(account.name, ()) and user not in inherited:
