@@ -107,13 +107,20 @@ def _guard(settings: Settings, place: Place) -> Additions:
 def _login(settings: Settings, place: Place) -> Additions:
     program = f"{place.programs}/session-limit"
     words = [program, "$PPID", str(settings.sessions_per_user), str(settings.sessions), place.sessions]
-    call = " ".join([*words, *([settings.session_hook] if settings.session_hook else [])])
+    call = " ".join([*words, *_asked(settings)])
     # Also when the program is gone or does not start: a limit must not lock a whole login node.
     shell = f"pam_exec.so quiet stdout /bin/sh -c [{call} || test $? -ne {DENIED}]"
     return Additions(
         "login node: administrators, and users up to so many sessions",
         tuple(_behind("account", settings, [f"{REFUSE}\t{shell}"])),
     )
+
+
+def _asked(settings: Settings) -> list[str]:
+    """Who is asked besides, and what becomes of a login when they do not answer."""
+    if settings.agent_socket:
+        return [f"unix:{settings.agent_socket}", settings.when_unreachable]
+    return [settings.session_hook] if settings.session_hook else []
 
 
 def _closed(settings: Settings, place: Place) -> Additions:

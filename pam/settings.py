@@ -32,6 +32,8 @@ class Settings:
         sessions_per_user: sessions of a person on one login node; 0 for no limit.
         sessions: sessions of all people on one login node; 0 for no limit.
         session_hook: a program that is asked too before a session on a login node; empty for none.
+        agent_socket: the socket of an agent that is asked instead; empty for none.
+        when_unreachable: `open` or `refuse`: what becomes of a login when the agent does not answer.
     """
 
     users: tuple[str, ...] = ()
@@ -43,6 +45,8 @@ class Settings:
     sessions_per_user: int = 0
     sessions: int = 0
     session_hook: str = ""
+    agent_socket: str = ""
+    when_unreachable: str = "open"
 
 
 def load(path: Path | None) -> Settings:
@@ -86,6 +90,8 @@ def from_section(section: object) -> Settings:
         sessions_per_user=login.number("sessions_per_user", 0, 100_000),
         sessions=login.number("sessions", 0, 100_000),
         session_hook=login.path("session_hook", ""),
+        agent_socket=login.path("agent_socket", ""),
+        when_unreachable=login.choice("when_unreachable", ("open", "refuse")),
     )
 
 

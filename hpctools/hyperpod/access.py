@@ -30,5 +30,7 @@ def access_settings(site: Site) -> dict[str, Any]:
             "sessions_per_user": login.sessions_per_user or site.login.max_sessions_per_user,
             "sessions": login.sessions or 0,
             "session_hook": login.session_hook or "",
+            "agent_socket": login.agent_socket or "",
+            "when_unreachable": site.login.when_unreachable,
         },
     }

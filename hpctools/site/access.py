@@ -62,6 +62,9 @@ class LoginAccess(Model):
     """Sessions that all people together may have on one login node; no limit when left out."""
     session_hook: PamPath | None = None
     """A program on the node that is asked too: `PROGRAM open USER PID START`; its exit code 77 refuses."""
+    agent_socket: PamPath | None = None
+    """The socket of the node's `hp-login-agent`, which asks the service that counts the sessions of all login
+    nodes: `/run/hpctools-login/agent.sock`. Instead of `session_hook`."""
 
 
 class Access(Model):

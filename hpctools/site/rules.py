@@ -143,6 +143,22 @@ def limits_are_of_members(root: Cursor) -> Iterator[Finding]:
                 )
 
 
+def login_limits_are_of_departments(root: Cursor) -> Iterator[Finding]:
+    """Sessions are limited for departments that the site has."""
+    known = [department.at("name").text or "" for department in root.at("departments").each()]
+    for limit in root.at("login").at("department_sessions").each():
+        if limit.key not in known:
+            yield limit.finding(one_of(known, limit.key), repr(limit.key))
+
+
+def sessions_are_asked_of_one(root: Cursor) -> Iterator[Finding]:
+    """Either a program or the agent is asked before a session."""
+    access = root.at("access").at("login")
+    hook, socket = access.at("session_hook"), access.at("agent_socket")
+    if hook.text and socket.text:
+        yield socket.finding("either session_hook or agent_socket")
+
+
 def _fed(owner: Cursor) -> bool:
     """Whether the directory says who works there."""
     return any(True for _ in owner.at("members_from").each())
@@ -366,6 +382,8 @@ RULES: tuple[Rule, ...] = (
     preemption_has_no_circle,
     capacity_exists,
     default_accounts_are_clear,
+    login_limits_are_of_departments,
+    sessions_are_asked_of_one,
     hosts_are_told_apart,
     one_currency,
     parts_fit_into_budgets,

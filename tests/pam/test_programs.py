@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -184,10 +188,11 @@ def test_a_job_that_starts_is_waited_for(tmp_path: Path, layout: str) -> None:
 
 
 def limit(
-    folder: Path, *words: str, changes: dict[str, str] | None = None
+    folder: Path, *words: str, changes: dict[str, str] | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Ask for a session; this process is the connection, always the same."""
-    return call("session-limit", str(os.getpid()), *words[:2], str(folder), *words[2:], changes=changes)
+    argv = [str(os.getpid()), *words[:2], str(folder), *words[2:]]
+    return call("session-limit", *argv, changes=changes, **environment)
 
 
 def test_the_same_connection_may_ask_again(tmp_path: Path) -> None:
@@ -227,6 +232,70 @@ def test_the_hook_may_refuse_and_cannot_break(tmp_path: Path) -> None:
     assert int(claim.partition("-")[0]) in (os.getpid(), os.getppid())
     hook.unlink()
     assert limit(tmp_path / "s", "5", "5", str(hook)).returncode == 0
+
+
+@contextmanager
+def agent(path: Path, answer: bytes | None) -> Iterator[list[bytes]]:
+    """An agent that answers one question with this, or with None never; what it was asked."""
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(10)
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.makefile("rb").readline())
+                if answer is None:
+                    ended.wait(10)
+                else:
+                    connection.sendall(answer)
+
+        ended = Event()
+        thread = Thread(target=serve)
+        thread.start()
+        yield asked
+        ended.set()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("answer", "otherwise", "expected"),
+    [
+        (b'{"granted": true, "message": ""}\n', "refuse", (0, "")),
+        (b'{"message": "", "granted": true}\n', "refuse", (0, "")),
+        (
+            b'{"granted": false, "message": "daemon: 4 sessions:\\n  one"}\n',
+            "open",
+            (77, "daemon: 4 sessions:\n  one\n"),
+        ),
+        (b'{"granted": false, "message": ""}\n', "open", (77, "You may not open another session now.\n")),
+        (b'{"error": "the agent failed"}\n', "open", (0, "")),
+        (b"nonsense", "open", (0, "")),
+        (b"", "open", (0, "")),
+        (None, "open", (0, "")),
+        (b"[]\n", "refuse", (77, "The agent of this node does not answer: try another login node.\n")),
+        (None, "refuse", (77, "The agent of this node does not answer: try another login node.\n")),
+    ],
+)
+def test_the_agent_is_asked_and_what_is_wrong_with_it_is_as_the_site_says(
+    tmp_path: Path, answer: bytes | None, otherwise: str, expected: tuple[int, str]
+) -> None:
+    path, folder = tmp_path / "agent.sock", tmp_path / "s"
+    quick = {"HOOK_SECONDS = 3": "HOOK_SECONDS = 0.5"}
+    with agent(path, answer) as asked:
+        done = limit(folder, "5", "5", f"unix:{path}", otherwise, changes=quick, PAM_RHOST='2001:db8::7"\n')
+    assert (done.returncode, done.stdout) == expected
+    (claim,) = (file.name for file in (folder / str(UID)).iterdir())
+    assert json.loads(asked[0]) == {
+        "ask": "lease", "user": "daemon", "claim": claim, "origin": '2001:db8::7"',
+    }  # fmt: skip
+
+
+def test_without_an_agent_it_is_as_the_site_says(tmp_path: Path) -> None:
+    words = (tmp_path / "s", "5", "5", f"unix:{tmp_path}/none")
+    assert [limit(*words, otherwise).returncode for otherwise in ("open", "refuse")] == [0, 77]
 
 
 @pytest.mark.parametrize("damage", ["file", "read-only"])

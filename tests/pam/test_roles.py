@@ -59,6 +59,12 @@ def test_login() -> None:
     assert made("login", settings, roles.Place("sshd", "/p", sessions="/run/s")) == (LOGIN, "")
 
 
+def test_an_agent_is_asked_by_its_socket() -> None:
+    settings = Settings(sessions_per_user=3, agent_socket="/run/a.sock", when_unreachable="refuse")
+    rules, _ = made("login", settings, roles.Place("sshd", "/p", sessions="/run/s"))
+    assert "[/p/session-limit $PPID 3 0 /run/s unix:/run/a.sock refuse || test $? -ne 77]" in rules
+
+
 def test_closed() -> None:
     assert made("closed", SETTINGS, roles.Place("sshd", "/p")) == (CLOSED, "")
 

@@ -47,6 +47,7 @@ def test_a_site_that_says_nothing_of_it() -> None:
         ({"compute": {"wait_for_job": True}}, "compute.wait_for_job must be a number"),
         ({"compute": {"several_jobs": "allow"}}, "compute.several_jobs must be newest or deny, not 'allow'"),
         ({"compute": {"adopt_module": "/a b.so"}}, "compute.adopt_module must be an absolute path"),
+        ({"login": {"when_unreachable": "shut"}}, "login.when_unreachable must be open or refuse"),
         ({"login": {"session_hook": "hook]"}}, "login.session_hook must be an absolute path"),
         ({"login": []}, None),
         ([], "the section must be an object"),
