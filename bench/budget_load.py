@@ -1,31 +1,53 @@
-"""Statements over HTTP at a steady rate, from a service with two years of months."""
+"""Statements and overviews over HTTP at a steady rate, from a service with two years of months."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import socket
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+
+import polars as pl
 
 from api.db.engine import connect
 from api.db.migrate import upgrade
 from api.services import tokens
 from api.services.reconcile import reconcile
-from bench.budget_month import Answers, bill, write_jobs
-from hpctools.budget.month import Month, day_start
+from bench.budget_client import Questions, Took
+from bench.budget_month import Answers, Bill, bill, write_jobs
+from hpctools.budget.month import Month, day_of, day_start
 from hpctools.budget.tree import BudgetSite
-from hpctools.slurm.run import start
+from hpctools.slurm.run import Process, run, start
 
-MONTHS, JOBS, BILL_ROWS = 24, 20_000, 31_000
-RATE, SECONDS, CLIENTS = 200, 30, 16
-LAST = Month(2026, 10)
+JOBS, BILL_ROWS = 20_000, 31_000
+RATE, CLIENTS = 200, 16
 _LIMIT = 60.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of it.
+
+    Attributes:
+        months: that the store has.
+        seconds: of each kind of request.
+    """
+
+    months: int = 24
+    seconds: int = 30
+
+
+QUICK = Extent(3, 5)
 
 
 @dataclass(frozen=True)
@@ -33,54 +55,125 @@ class Load:
     """What the requests took.
 
     Attributes:
-        name: of the database.
-        p99_ms: of all requests, from the moment at which each was due.
+        name: what was asked, and the database.
+        p50_ms, p99_ms, most_ms: of all requests, from the moment at which each was due.
+        service_ms, client_ms: processor time of the service and of the client for one request.
     """
 
     name: str
+    p50_ms: float
     p99_ms: float
+    most_ms: float
+    service_ms: float
+    client_ms: float
 
 
-def statements_under_load(url: str, site_file: Path, folder: Path, site: BudgetSite) -> Load:
-    """Fill a store with two years, then ask for statements of any account and month at 200 a second."""
-    months = [LAST]
-    while len(months) < MONTHS:
+Asked = Callable[[random.Random, list[str], list[Month]], str]
+
+
+def _statement(dice: random.Random, accounts: list[str], months: list[Month]) -> str:
+    """Of any account and month: most are asked for the first time."""
+    return f"/v1/accounts/{dice.choice(accounts)}/statement/{dice.choice(months)}"
+
+
+def _overview(dice: random.Random, accounts: list[str], months: list[Month]) -> str:
+    """The page of the whole site: every second time the present month, else any."""
+    return "/" if dice.random() < 0.5 else f"/?month={dice.choice(months)}"
+
+
+def _page(dice: random.Random, accounts: list[str], months: list[Month]) -> str:
+    """The page of a department or lab in the present month, as their heads open it."""
+    return f"/accounts/{dice.choice(accounts)}"
+
+
+ASKED: dict[str, tuple[Asked, str]] = {
+    "statement": (_statement, "Authorization: Bearer {}"),
+    "overview": (_overview, "Cookie: hpctools_token={}"),
+    "account's page": (_page, "Cookie: hpctools_token={}"),
+}
+"""What is asked, and how it says who asks."""
+
+
+def under_load(url: str, site_file: Path, folder: Path, site: BudgetSite, extent: Extent) -> list[Load]:
+    """Fill a store with months, then ask for each of ASKED at 200 a second."""
+    months = [Month.of(day_of(int(time.time())))]
+    while len(months) < extent.months:
         months.append(months[-1].previous)
     secret = _filled(url, site, months, folder)
-    with _served(url, site_file, folder) as port:
-        took = _asked(port, secret, [account.name for account in site.accounts], months)
-    return Load(url.partition(":")[0], sorted(took)[int(len(took) * 0.99)] * 1000)
+    accounts = [account.name for account in site.accounts]
+    loads = []
+    with _served(url, site_file, folder) as (port, service):
+        for name, (path, header) in ASKED.items():
+            dice = random.Random(1)  # noqa: S311 - which account comes next
+            paths = tuple(path(dice, accounts, months) for _ in range(RATE * extent.seconds))
+            before = _processor_seconds(service)
+            took = _asked(Questions(port, header.format(secret), paths, RATE, CLIENTS))
+            busy = _processor_seconds(service) - before
+            loads.append(_load(f"{name}, {url.partition(':')[0]}", took, busy))
+    return loads
+
+
+def _load(name: str, took: Took, busy: float) -> Load:
+    ms, count = sorted(each * 1000 for each in took.seconds), len(took.seconds)
+    return Load(
+        name=name,
+        p50_ms=ms[count // 2],
+        p99_ms=ms[int(count * 0.99)],
+        most_ms=ms[-1],
+        service_ms=busy * 1000 / count,
+        client_ms=took.processor_seconds * 1000 / count,
+    )
+
+
+def _asked(questions: Questions) -> Took:
+    """By a process of its own, so that no interpreter is shared."""
+    with tempfile.TemporaryDirectory(prefix="hpctools-load-") as name:
+        asked, answer = Path(name) / "questions.json", Path(name) / "answer.json"
+        asked.write_text(json.dumps(asdict(questions)))
+        words = [sys.executable, "-m", "bench.budget_client", str(asked), str(answer)]
+        run(words, timeout=4 * _LIMIT, env={**os.environ, "PYTHONPATH": str(_ROOT)}, cwd=_ROOT)
+        told = json.loads(answer.read_text())
+    return Took(tuple(told["seconds"]), told["processor_seconds"])
 
 
 def _filled(url: str, site: BudgetSite, months: list[Month], folder: Path) -> str:
-    engine = connect(url)
+    engine, present = connect(url), int(time.time())
     upgrade(engine)
-    for month in months:
+    for month in sorted(months):
         answers = folder / f"load-{month}"
-        answers.mkdir(exist_ok=True)
-        write_jobs(site, month, JOBS, answers)
-        now = day_start(month.end) + 86400
-        reconcile(engine, site, month, bill(site, month, BILL_ROWS), Answers(answers), now)
-    secret = tokens.create(engine, "bench", None, int(time.time()), None)
+        if not answers.exists():
+            answers.mkdir()
+            write_jobs(site, month, JOBS, answers)
+        now = min(present, day_start(month.end) + 86400)
+        reconcile(engine, site, month, _until(now, bill(site, month, BILL_ROWS)), Answers(answers), now)
+    secret = tokens.create(engine, "bench", None, present, None)
     engine.dispose()
     return secret
 
 
-@contextmanager
-def _served(url: str, site_file: Path, folder: Path) -> Iterator[int]:
-    """The service as people run it, on a port that was free."""
-    import socket
+def _until(now: int, bill: Bill) -> Bill:
+    return Bill(bill.table.filter(pl.col("day") <= day_of(now)))
 
+
+@contextmanager
+def _served(url: str, site_file: Path, folder: Path) -> Iterator[tuple[int, Process]]:
+    """The service as people run it, on a port that was free; it reconciles nothing meanwhile."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    settings = {"HPCTOOLS_API_DATABASE_URL": url, "HPCTOOLS_API_SITE": str(site_file)}
+    settings = {
+        "HPCTOOLS_API_DATABASE_URL": url,
+        "HPCTOOLS_API_SITE": str(site_file),
+        "HPCTOOLS_API_RECONCILE_EVERY": "0",
+        "HPCTOOLS_API_WATCH_EVERY": "0",
+    }
     words = [sys.executable, "-m", "api", "serve", "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), **settings}
     with (folder / "serve.log").open("ab") as log:
-        service = start(words, stdout=log.fileno(), stderr=log.fileno(), env={**os.environ, **settings})
+        service = start(words, stdout=log.fileno(), stderr=log.fileno(), env=environment, cwd=_ROOT)
     try:
         _wait(port)
-        yield port
+        yield port, service
     finally:
         service.terminate()
         service.wait(30)
@@ -90,7 +183,9 @@ def _wait(port: int) -> None:
     limit = time.monotonic() + _LIMIT
     while True:
         try:
-            _get(HTTPConnection("127.0.0.1", port, timeout=5), "/healthz", "")
+            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
         except OSError:
             if time.monotonic() > limit:
                 raise
@@ -99,38 +194,7 @@ def _wait(port: int) -> None:
             return
 
 
-def _asked(port: int, secret: str, accounts: list[str], months: list[Month]) -> list[float]:
-    dice = random.Random(1)  # noqa: S311 - which account comes next
-    paths = [
-        f"/v1/accounts/{dice.choice(accounts)}/statement/{dice.choice(months)}" for _ in range(RATE * SECONDS)
-    ]
-    took: list[float] = []
-    begin = time.monotonic() + 0.5
-    threads = [
-        threading.Thread(target=_ask, args=(port, secret, paths, place, begin, took))
-        for place in range(CLIENTS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(took) == len(paths), "a request failed"
-    return took
-
-
-def _ask(port: int, secret: str, paths: list[str], place: int, begin: float, took: list[float]) -> None:
-    """Every so many requests, each at its own moment whatever became of those before."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=_LIMIT)
-    for number in range(place, len(paths), CLIENTS):
-        due = begin + number / RATE
-        time.sleep(max(0.0, due - time.monotonic()))
-        _get(connection, paths[number], secret)
-        took.append(time.monotonic() - due)
-
-
-def _get(connection: HTTPConnection, path: str, secret: str) -> None:
-    connection.request("GET", path, headers={"Authorization": f"Bearer {secret}"})
-    answer = connection.getresponse()
-    answer.read()
-    if answer.status != 200:
-        raise AssertionError(f"{path} answered {answer.status}")
+def _processor_seconds(service: Process) -> float:
+    """Of a process and of those that it waited for."""
+    words = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, words[11:15])) / _TICKS
