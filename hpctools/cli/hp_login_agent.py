@@ -1,0 +1,56 @@
+"""hp-login-agent: the daemon of a login node (docs/login.md)."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import hpctools
+from hpctools.cli.ending import run_command
+
+USUAL = Path("/etc/hpctools/login-agent.yaml")
+_EXAMPLES = """\
+examples:
+  hp-login-agent                          what systemd runs: serve until told to stop
+  hp-login-agent --config agent.yaml      with settings from elsewhere (hpctools login render makes them)
+  hp-login-agent --print-settings         what the settings are, defaults included
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; return its exit code."""
+    given = parser().parse_args(argv)
+    return run_command("hp-login-agent", lambda: _serve(given), debug=given.debug)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="hp-login-agent",
+        description="Look at this login node, tell the service, answer HAProxy and PAM, and care for people.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--config", type=Path, metavar="FILE", help=f"its settings (default: {USUAL})")
+    made.add_argument("--print-settings", action="store_true", help="print the settings and do nothing")
+    made.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+    made.add_argument("-V", "--version", action="version", version=f"hp-login-agent {hpctools.__version__}")
+    return made
+
+
+def _serve(given: argparse.Namespace) -> int:
+    from hpctools.login.agent.settings import Settings, read_settings
+
+    settings = read_settings(given.config or USUAL) if given.config or USUAL.exists() else Settings()
+    if given.print_settings:
+        print(settings.model_dump_json(indent=2))
+        return 0
+    from hpctools.budget.service import find_service
+    from hpctools.login.agent.daemon import serve
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    serve(settings, find_service(os.environ) if os.environ.get("HPCTOOLS_API") else None)
+    return 0

@@ -1,0 +1,1 @@
+"""The agent of a login node: what it sees, says and does."""

@@ -1,0 +1,174 @@
+"""The agent of a login node: it looks, tells the service, answers HAProxy and PAM, and cares for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any, Protocol
+
+from hpctools.login.agent.caring import Carer
+from hpctools.login.agent.check_answer import check_answer
+from hpctools.login.agent.drained import Drained, DrainFile, Word
+from hpctools.login.agent.idle import Act, Watched, warning, watch
+from hpctools.login.agent.reporting import Heard, Reporter
+from hpctools.login.agent.sample import Sample, Sampler
+from hpctools.login.agent.sessions import OpenSession
+from hpctools.login.placement import Node, Policy
+from hpctools.site.login_care import IdleSessions
+
+_log = logging.getLogger("hpctools.login")
+
+
+class Hands(Protocol):
+    """What is done to people and their sessions."""
+
+    def tell(self, terminals: Iterable[str], message: str) -> object:
+        """Write on terminals."""
+
+    def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
+        """When something was last typed, Unix seconds, by terminal."""
+
+    def end(self, session: OpenSession) -> bool:
+        """End a session; whether it was there."""
+
+    def lifts_limits(self) -> bool:
+        """Whether somebody has lifted all limits on this node."""
+
+
+@dataclass
+class Agent:
+    """One login node's agent; `look` is called every few seconds, the rest at any time from other threads.
+
+    Attributes:
+        name: the node's.
+        exempt: whose sessions are not closed for being idle.
+    """
+
+    name: str
+    policy: Policy
+    sampler: Sampler
+    reporter: Reporter
+    drain_file: DrainFile
+    hands: Hands
+    exempt: Callable[[str], bool] = lambda user: user == "root"
+    idle: IdleSessions | None = None
+    carer: Carer | None = None
+    sample: Sample | None = None
+    ended: int = 0
+    wake: Event = field(default_factory=Event)
+    _watched: Mapping[str, Watched] = field(default_factory=dict)
+    _told: frozenset[str] = frozenset()
+
+    def look(self) -> None:
+        """Look at the node once, tell the service, and do what follows from both."""
+        before, self.sample = self.sample, self.sampler.look()
+        heard = self.reporter.report(
+            self.sample, draining=self.drain_file.now.here.draining, unlimited=self.hands.lifts_limits()
+        )
+        if heard is not None:
+            self._obey(heard, self.sample)
+        self._announce(self.sample)
+        if self.carer is not None and before is not None:
+            self.carer.look(before, self.sample)
+        if self.idle is not None:
+            self._close_idle(self.idle, self.sample)
+
+    def _obey(self, heard: Heard, sample: Sample) -> None:
+        self._hear(service=Word(heard.draining, heard.why))
+        for session in sample.sessions:
+            if session.key in heard.end and self.hands.end(session):
+                self.ended += 1
+                _log.info("ended %s of %s, as the service asked", session.key, session.user)
+
+    def drain(self, *, draining: bool, why: str) -> None:
+        """Drain this node by a word on the node itself, or take that back; the service hears of it next."""
+        self._hear(here=Word(draining, why if draining else ""))
+        self.wake.set()
+
+    def _hear(self, **words: Word) -> None:
+        try:
+            before, now = self.drain_file.hear(**words)
+        except OSError as error:
+            _log.error("the drain will not be remembered over a restart: %s", error)
+            return
+        if before.draining != now.draining:
+            _log.info("%s", f"drained: {now.why}" if now.draining else "takes sessions again")
+
+    def _announce(self, sample: Sample) -> None:
+        """Tell people of a drain once, and again when its words change or when they are new."""
+        drained = self.drain_file.now
+        if not drained.draining:
+            self._told = frozenset()
+            return
+        words = announcement(self.name, drained)
+        fresh = {f"{session.key} {words}": session for session in sample.sessions if session.ttys}
+        for key, session in fresh.items():
+            if key not in self._told:
+                self.hands.tell(session.ttys, words)
+        self._told = frozenset(fresh)
+
+    def _close_idle(self, rules: IdleSessions, sample: Sample) -> None:
+        sessions = tuple(session for session in sample.sessions if not self.exempt(session.user))
+        typed = self.hands.typed_at([tty for session in sessions for tty in session.ttys])
+        self._watched, acts = watch(sessions, self._watched, typed, sample.now, rules)
+        for session in sessions:
+            if session.key in acts:
+                self._act_on_idle(acts[session.key], session, rules)
+
+    def _act_on_idle(self, act: Act, session: OpenSession, rules: IdleSessions) -> None:
+        if act == "warn":
+            self.hands.tell(session.ttys, warning(session, rules))
+        elif self.hands.end(session):
+            self.ended += 1
+            _log.info("closed the idle session %s of %s", session.key, session.user)
+
+    def tell_user(self, user: str, message: str) -> None:
+        """Tell a person something on all their terminals here."""
+        sessions = self.sample.sessions if self.sample else ()
+        self.hands.tell([tty for each in sessions if each.user == user for tty in each.ttys], message)
+
+    @property
+    def node(self) -> Node:
+        """This node as placement sees it."""
+        sample = self.sample
+        draining = self.drain_file.now.draining
+        if sample is None:
+            return Node(self.name, draining=draining)
+        load = sample.load
+        return Node(self.name, len(sample.sessions), load.cpus, load.cpu, load.memory, draining)
+
+    def check(self) -> str:
+        """What HAProxy is answered."""
+        return check_answer(self.node, self.policy)
+
+    def status(self) -> dict[str, Any]:
+        """What the node's own people may know: how it stands, and who is on it."""
+        drained, node = self.drain_file.now, self.node
+        sessions = self.sample.sessions if self.sample else ()
+        silent = self.reporter.silent_since
+        return {
+            "node": self.name,
+            "state": self.policy.state(node),
+            "draining": drained.draining,
+            "drained_here": drained.here.draining,
+            "why": drained.why,
+            "cpu": round(node.cpu, 3),
+            "memory": round(node.memory, 3),
+            "service_answers": silent is None,
+            "sessions": [
+                {"claim": each.key, "user": each.user, "kind": each.kind, "since": each.since,
+                 "origin": each.source, "ttys": list(each.ttys)}
+                for each in sessions
+            ],
+        }  # fmt: skip
+
+
+def announcement(node: str, drained: Drained) -> str:
+    """What people on a drained node are told."""
+    why = f": {drained.why}" if drained.why else ""
+    return (
+        f"{node} takes no new sessions{why}. Please finish what you do here and log in again, which "
+        "brings you to another login node. What runs as a job is not touched."
+    )

@@ -1,0 +1,87 @@
+"""Care, carried out: who uses how much, what the kernel and the person are told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from hpctools.errors import HpctoolsError
+from hpctools.login.agent.processes import Process
+from hpctools.login.agent.sample import Sample
+from hpctools.login.agent.sessions import user_name
+from hpctools.login.agent.slices import Slices
+from hpctools.login.agent.usage import Usage, usage
+from hpctools.login.care import Limits, Standing, excess, limits, message, step
+from hpctools.site.login_care import Care
+
+_log = logging.getLogger("hpctools.login")
+
+Tell = Callable[[str, str], object]
+"""Tells a user something."""
+
+
+class Carer:
+    """Keeps people to their part of a node.
+
+    Args:
+        tell: tells a user something, wherever they are.
+        exempt: whether this user is left alone.
+    """
+
+    def __init__(self, care: Care, slices: Slices, tell: Tell, exempt: Callable[[str], bool]) -> None:
+        self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
+        self._standings: dict[int, Standing] = {}
+        self._told: dict[int, Limits] = {}
+        self.penalties = 0
+
+    def look(self, before: Sample, after: Sample) -> None:
+        """Take in what happened between two samples."""
+        seconds = after.at - before.at
+        if seconds <= 0:
+            return
+        found = usage(before.processes, after.processes, seconds, self._care.ignored)
+        people = {uid: used for uid, used in found.items() if not self._exempt(user_name(uid))}
+        for uid in {*people, *self._standings}:
+            self._step(uid, people.get(uid, Usage(0.0, 0)), seconds, after)
+        self._forget(after.processes)
+
+    def _step(self, uid: int, used: Usage, seconds: float, sample: Sample) -> None:
+        before = self._standings.get(uid, Standing())
+        after = step(before, excess(used.cpus, used.memory, self._care), seconds, sample.at, self._care)
+        # What is not carried out begins again at the next look: nobody is told of a limit that there is not.
+        if not self._limit(uid, limits(after, self._care), sample.processes):
+            return
+        self._standings[uid] = after
+        words = message(before, after, sample.at, self._care, (used.cpus, used.memory, used.most))
+        if words is not None:
+            self.penalties += after.level > before.level
+            _log.info("%s: penalty level %d (%s)", user_name(uid), after.level, used)
+            self._tell(user_name(uid), words)
+        if after.is_clean:
+            del self._standings[uid]
+
+    def _limit(self, uid: int, wanted: Limits, processes: Iterable[Process]) -> bool:
+        is_told = wanted == self._told.get(uid, Limits())
+        if is_told and (self._slices.adopts or wanted == Limits()):
+            return True
+        theirs = [each for each in processes if each.uid == uid]
+        if not theirs:
+            return True
+        try:
+            self._slices.limit(uid, wanted, theirs)
+        except (HpctoolsError, OSError) as error:
+            _log.error("the limits of %s cannot be set: %s", user_name(uid), error)
+            return False
+        self._told[uid] = wanted
+        return True
+
+    def _forget(self, processes: Iterable[Process]) -> None:
+        """systemd forgets the slice of who has left; they get their limits anew when they come back."""
+        here = {process.uid for process in processes}
+        for uid in [uid for uid in self._told if uid not in here]:
+            del self._told[uid]
+
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """How those stand who are not clean."""
+        return {user_name(uid): standing for uid, standing in self._standings.items()}

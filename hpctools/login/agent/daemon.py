@@ -1,0 +1,133 @@
+"""The agent as a daemon: its parts put together, and the loop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpctools.errors import UnreachableError
+from hpctools.login.agent.administrators import administrator_check
+from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.caring import Carer
+from hpctools.login.agent.door import Door
+from hpctools.login.agent.drained import DrainFile
+from hpctools.login.agent.listening import serve_checks, serve_door
+from hpctools.login.agent.reporting import Reporter, Self, Service
+from hpctools.login.agent.sample import Sampler
+from hpctools.login.agent.sessions import OpenSession
+from hpctools.login.agent.settings import Settings
+from hpctools.login.agent.slices import find_slices
+from hpctools.login.agent.sources import read_sources
+from hpctools.login.agent.telling import end, tell, typed_at
+from hpctools.login.placement import Policy
+
+_log = logging.getLogger("hpctools.login")
+
+
+@dataclass(frozen=True)
+class NodeHands:
+    """What is done on this very node (`hpctools.login.agent.agent.Hands`)."""
+
+    node: str
+    unlimited: Path
+
+    def tell(self, terminals: Iterable[str], message: str) -> object:
+        """Write on terminals."""
+        return tell(terminals, message, self.node)
+
+    def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
+        """When something was last typed."""
+        return typed_at(terminals)
+
+    def end(self, session: OpenSession) -> bool:
+        """End a session."""
+        return end(session.pid, session.started)
+
+    def lifts_limits(self) -> bool:
+        """Whether the break-glass file is there."""
+        return self.unlimited.exists()
+
+
+def make_agent(settings: Settings, service: Service | None) -> Agent:
+    """An agent of this node that does not run yet."""
+    name = settings.node or socket.gethostname().partition(".")[0]
+    administrators = administrator_check(settings.administrators)
+    agent = Agent(
+        name,
+        Policy(settings.balance_on, most_sessions=settings.most_sessions),
+        Sampler(time.monotonic, time.time, read_sources),
+        Reporter(Self(name, settings.address, administrators), service, time.monotonic),
+        DrainFile(Path(settings.state) / "drain.json"),
+        NodeHands(name, Path(settings.unlimited_file)),
+        administrators,
+        settings.idle,
+    )
+    if settings.care is not None:
+        agent.carer = Carer(settings.care, find_slices(), agent.tell_user, administrators)
+    return agent
+
+
+def serve(settings: Settings, service: Service | None) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        UnreachableError: a port or the socket cannot be had.
+    """
+    agent = make_agent(settings, service)
+    stopping = _stop_at_signals(agent)
+    agent.look()
+    with _listening(settings, agent, service):
+        _log.info("%s: the agent serves", agent.name)
+        while not stopping:
+            agent.wake.wait(settings.every)
+            agent.wake.clear()
+            if not stopping:
+                _look(agent)
+
+
+def _look(agent: Agent) -> None:
+    try:
+        agent.look()
+    except Exception:  # noqa: BLE001
+        # Somebody who drains the node, or wants in, still needs an answer.
+        _log.exception("a look at the node failed; the next one follows")
+
+
+def _stop_at_signals(agent: Agent) -> list[int]:
+    stopping: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        stopping.append(number)
+        agent.wake.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, stop)
+    return stopping
+
+
+@contextmanager
+def _listening(settings: Settings, agent: Agent, service: Service | None) -> Iterator[None]:
+    # prometheus-client is asked for here only: other commands need the module without it.
+    from hpctools.login.agent.figures import Figures
+    from hpctools.login.agent.metrics import serve_metrics
+
+    door = Door(agent, service, settings.when_unreachable)
+    with ExitStack() as stack:
+        try:
+            checks = serve_checks((settings.check_address, settings.check_port), agent.check)
+            stack.callback(checks.shutdown)
+            ask = serve_door(Path(settings.socket), door.answer)
+            stack.callback(ask.shutdown)
+            metrics = serve_metrics(settings.metrics_address, settings.metrics_port, Figures(agent))
+        except OSError as error:
+            raise UnreachableError(
+                f"the agent cannot listen: {error}", "see whether another one runs, or change its ports"
+            ) from None
+        _log.info("agent-check on port %d, metrics on port %d", int(checks.server_address[1]), metrics)
+        yield

@@ -1,0 +1,97 @@
+"""Sessions that nobody uses: when they are warned and closed. Pure.
+
+Somebody uses a session who types, or in whose session something runs. One without a terminal (a tunnel, a
+copy) is never idle: nobody types into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.sessions import OpenSession
+from hpctools.site.login_care import IdleSessions
+
+_BUSY = 0.01
+"""Part of a processor; a shell at its prompt and a clock in tmux's status line use less."""
+
+Act = Literal["warn", "close"]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is known of a session.
+
+    Attributes:
+        used: when it was last used, Unix seconds.
+        ticks: its `cpu_ticks` when last looked at.
+        looked: when that was.
+        warned: when it was warned; None when it was not, or was used since.
+    """
+
+    used: float
+    ticks: int
+    looked: float
+    warned: float | None = None
+
+
+def watch(
+    sessions: tuple[OpenSession, ...],
+    known: Mapping[str, Watched],
+    typed: Mapping[str, float],
+    now: float,
+    rules: IdleSessions,
+) -> tuple[Mapping[str, Watched], Mapping[str, Act]]:
+    """What is known now, and what is to be done, by the sessions' keys.
+
+    Args:
+        known: of the last time.
+        typed: when something was last typed, Unix seconds, by terminal.
+    """
+    watched, acts = {}, {}
+    for session in sessions:
+        seen, act = _look(session, known.get(session.key), typed, now, rules)
+        watched[session.key] = seen
+        if act is not None:
+            acts[session.key] = act
+    return watched, acts
+
+
+def _look(
+    session: OpenSession,
+    before: Watched | None,
+    typed: Mapping[str, float],
+    now: float,
+    rules: IdleSessions,
+) -> tuple[Watched, Act | None]:
+    latest = max((min(now, typed[tty]) for tty in session.ttys if tty in typed), default=0.0)
+    if before is None:
+        return Watched(max(latest, float(session.since)), session.cpu_ticks, now), None
+    used = max(before.used, latest)
+    if _is_busy(session.cpu_ticks - before.ticks, now - before.looked) or _is_spared(session, rules):
+        used = now
+    seen = Watched(used, session.cpu_ticks, now, before.warned if used <= before.used else None)
+    if now - used < rules.after:
+        return replace(seen, warned=None), None
+    if seen.warned is None:
+        return replace(seen, warned=now), "warn"
+    return seen, "close" if now - seen.warned >= rules.warning else None
+
+
+def _is_busy(ticks: int, seconds: float) -> bool:
+    return seconds > 0 and ticks / TICKS / seconds > _BUSY
+
+
+def _is_spared(session: OpenSession, rules: IdleSessions) -> bool:
+    return not session.ttys or (session.multiplexed and rules.spare_multiplexed)
+
+
+def warning(session: OpenSession, rules: IdleSessions) -> str:
+    """What somebody is told whose session will be closed."""
+    hours, minutes = rules.after / 3600, max(1, round(rules.warning / 60))
+    return (
+        f"Nothing has happened in your session on {', '.join(session.ttys)} for {hours:.1f} hours. It will "
+        f"be closed in {minutes} minutes; press a key to keep it. What runs in tmux goes on."
+    )

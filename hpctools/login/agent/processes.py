@@ -1,0 +1,109 @@
+"""The processes of a node, out of /proc: whose they are, what they use, who started whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process at one moment.
+
+    Attributes:
+        parent: its parent's pid.
+        uid: whose it is (its real uid).
+        started: clock ticks from boot to its start; with its pid it names the process for ever.
+        cpu_ticks: clock ticks that it and its children that have ended have run.
+        memory: resident bytes.
+        name: the program's name, at most 15 characters; a process can change it.
+        title: its command line, or what it made of it (sshd tells there whom it serves).
+    """
+
+    pid: int
+    parent: int
+    uid: int
+    started: int
+    cpu_ticks: int
+    memory: int
+    name: str
+    title: str
+
+    @property
+    def key(self) -> str:
+        """PID-START, which no other process ever has until the next boot."""
+        return f"{self.pid}-{self.started}"
+
+
+def read_processes(proc: Path = PROC) -> tuple[Process, ...]:
+    """All processes that are there; those that end meanwhile are left out.
+
+    Args:
+        proc: where the kernel's process files are.
+    """
+    found = (_read(proc / name) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208
+    return tuple(process for process in found if process is not None)
+
+
+def _read(folder: Path) -> Process | None:
+    try:
+        stat = (folder / "stat").read_text(errors="replace")
+        uid = (folder / "status").read_text(errors="replace").partition("\nUid:")[2].split(maxsplit=1)[0]
+        title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return parse(stat, int(uid), title)
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def parse(stat: str, uid: int, title: str) -> Process:
+    """A process from /proc/PID/stat, whose second field may hold blanks and brackets.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    head, closing, rest = stat.rpartition(")")
+    pid, opening, name = head.partition(" (")
+    words = rest.split()
+    if not (closing and opening and len(words) >= 22):
+        raise ValueError(f"no line of /proc/PID/stat: {stat[:60]!r}")
+    # From proc(5)'s third field on: 1 ppid, 11-14 utime stime cutime cstime, 19 starttime, 21 rss.
+    ticks = sum(int(word) for word in words[11:15])
+    return Process(int(pid), int(words[1]), uid, int(words[19]), ticks, int(words[21]) * PAGE, name, title)
+
+
+def started_at(process: Process, boot: float) -> int:
+    """When a process began, Unix seconds, given when the machine did."""
+    return int(boot + process.started / TICKS)
+
+
+def boot_time(proc: Path = PROC) -> float:
+    """When the machine was started, Unix seconds, as the kernel counts it now."""
+    for line in (proc / "stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def children(processes: Iterable[Process]) -> Mapping[int, tuple[Process, ...]]:
+    """Processes by their parent's pid."""
+    found: dict[int, tuple[Process, ...]] = {}
+    for process in processes:
+        found[process.parent] = (*found.get(process.parent, ()), process)
+    return found
+
+
+def below(pid: int, by_parent: Mapping[int, tuple[Process, ...]]) -> Iterator[Process]:
+    """All that a process started and that still belongs to it, nearest first."""
+    waiting, seen = [pid], {pid}
+    while waiting:
+        for child in by_parent.get(waiting.pop(0), ()):
+            if child.pid not in seen:
+                seen.add(child.pid)
+                waiting.append(child.pid)
+                yield child

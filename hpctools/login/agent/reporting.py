@@ -1,0 +1,127 @@
+"""What the service is told of this node, and what it answers. One that is away costs nothing but its word."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from hpctools.errors import HpctoolsError
+from hpctools.login.agent.processes import started_at
+from hpctools.login.agent.sample import Sample
+from hpctools.login.agent.sessions import OpenSession, detached
+
+_log = logging.getLogger("hpctools.login")
+
+
+class Service(Protocol):
+    """The service, asked over HTTP."""
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask; raises HpctoolsError when it does not answer or refuses."""
+
+
+@dataclass(frozen=True)
+class Self:
+    """What a node tells of itself that no sample has.
+
+    Attributes:
+        name: Slurm's and people's name of the node.
+        address: where its sshd is; the name when empty.
+        administrators: whether this user is one.
+    """
+
+    name: str
+    address: str = ""
+    administrators: Callable[[str], bool] = lambda user: user == "root"
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the service answered last."""
+
+    draining: bool
+    why: str
+    end: tuple[str, ...]
+
+
+class Reporter:
+    """Tells the service of samples.
+
+    Args:
+        service: None where the site has none.
+        monotonic: seconds, never going back.
+    """
+
+    def __init__(self, own: Self, service: Service | None, monotonic: Callable[[], float]) -> None:
+        self._own, self._service, self._monotonic = own, service, monotonic
+        self._agent = uuid.uuid4().hex
+        self._sequence = 0
+        self.silent_since: float | None = None
+        self.failures = 0
+        self.reports = 0
+
+    def report(self, sample: Sample, *, draining: bool, unlimited: bool) -> Heard | None:
+        """Tell it of a sample; what it says, None when it says nothing.
+
+        Args:
+            draining: drained on the node itself.
+            unlimited: the node lifts all limits.
+        """
+        if self._service is None:
+            return None
+        self._sequence += 1
+        body = self._body(sample) | {"draining": draining, "unlimited": unlimited}
+        try:
+            answer = self._service.ask(
+                "PUT", f"/v1/login/nodes/{quote(self._own.name, safe='')}/report", body
+            )
+        except HpctoolsError as error:
+            self._silent(error)
+            return None
+        self.reports += 1
+        if self.silent_since is not None:
+            _log.info("the service answers again")
+        self.silent_since = None
+        return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]))
+
+    def _silent(self, error: HpctoolsError) -> None:
+        self.failures += 1
+        if self.silent_since is None:  # said once, not every few seconds
+            self.silent_since = self._monotonic()
+            _log.warning("the service cannot be told of this node; it goes on without: %s", error)
+
+    def _body(self, sample: Sample) -> dict[str, Any]:
+        return {
+            "agent": self._agent,
+            "sequence": self._sequence,
+            "sample_age": max(0.0, round(self._monotonic() - sample.at, 3)),
+            "address": self._own.address,
+            "cpus": sample.load.cpus,
+            "cpu": round(sample.load.cpu, 3),
+            "memory": round(sample.load.memory, 3),
+            "sessions": [*self._sessions(sample.sessions, sample.now), *_multiplexers(sample)],
+        }
+
+    def _sessions(self, sessions: Iterable[OpenSession], now: float) -> Iterable[dict[str, Any]]:
+        for session in sessions:
+            yield {
+                "claim": session.key,
+                "user": session.user,
+                "kind": session.kind,
+                "origin": "".join(char for char in session.source[:255] if " " <= char <= "~"),
+                "age": max(0.0, now - session.since),
+                "administrator": self._own.administrators(session.user),
+            }
+
+
+def _multiplexers(sample: Sample) -> Iterable[dict[str, Any]]:
+    """A tmux whose user has no session here that looks at it."""
+    attached = {session.user for session in sample.sessions if session.multiplexed}
+    for process, user in detached(sample.processes):
+        if user not in attached:
+            age = max(0.0, sample.now - started_at(process, sample.boot))
+            yield {"claim": process.key, "user": user, "kind": "tmux", "age": age}

@@ -1,0 +1,162 @@
+"""Who is on this node: connections of sshd and of Session Manager, as their processes tell.
+
+A session is a connection, whatever runs over it, and is named by sshd's process for it (PID-START): the same
+that PAM's session limit counts (docs/pam.md). Processes are what is asked, since every node has them and
+nobody can make one that root owns; PAM's claims, logind and utmp only add from where somebody came.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from hpctools.login.agent.processes import Process, below, children, started_at
+
+Kind = Literal["ssh", "ssm"]
+
+_TITLE = re.compile(r"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>\S+))?(?P<monitor> \[priv\])?")
+_WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
+_MULTIPLEXERS = ("tmux: client", "screen")
+_SERVERS = ("tmux: server", "screen")
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session that is open on this node.
+
+    Attributes:
+        key: PID-START of sshd's process for the connection, or Session Manager's session id.
+        pid, started: the process to end, as `Process` has them.
+        since: Unix seconds.
+        source: where it came from; empty when nobody tells.
+        ttys: its terminals, such as `pts/3`.
+        processes: what runs in it.
+        multiplexed: it looks at a tmux or screen, which outlives it.
+    """
+
+    key: str
+    kind: Kind
+    user: str
+    uid: int
+    pid: int
+    started: int
+    since: int
+    source: str = ""
+    ttys: tuple[str, ...] = ()
+    processes: tuple[Process, ...] = ()
+    multiplexed: bool = False
+
+    @property
+    def cpu_ticks(self) -> int:
+        """Clock ticks of all that runs in it."""
+        return sum(process.cpu_ticks for process in self.processes)
+
+
+def open_sessions(
+    processes: Iterable[Process], boot: float, sources: Mapping[str, str] | None = None
+) -> tuple[OpenSession, ...]:
+    """The sessions that processes tell of, the oldest first.
+
+    Args:
+        processes: all of the node.
+        boot: when the node was started, Unix seconds.
+        sources: where sessions came from, by key, pid or terminal (`hpctools.login.agent.sources`).
+    """
+    found = tuple(processes)
+    by_parent = children(found)
+    sessions = [
+        session
+        for process in found
+        if process.uid == 0
+        and (session := _ssh(process, by_parent, boot, sources or {}) or _manager(process, by_parent, boot))
+    ]
+    return tuple(sorted(sessions, key=lambda session: (session.since, session.pid)))
+
+
+def _ssh(
+    process: Process,
+    by_parent: Mapping[int, tuple[Process, ...]],
+    boot: float,
+    sources: Mapping[str, str],
+) -> OpenSession | None:
+    """A connection that somebody has logged in over; before that, no process of theirs runs there."""
+    title = _TITLE.fullmatch(process.title)
+    if title is None or title["user"] == "unknown":
+        return None
+    served = process if title["ttys"] else _served(process, title["user"], by_parent)
+    if served is None or (served is process and title["user"] != "root"):
+        return None
+    own = _TITLE.fullmatch(served.title)
+    words = (own["ttys"] or "").split(",") if own else []
+    ttys = tuple(word for word in words if word not in ("", "notty"))
+    inside = tuple(below(process.pid, by_parent))
+    return OpenSession(
+        process.key,
+        "ssh",
+        title["user"],
+        served.uid,
+        process.pid,
+        process.started,
+        started_at(process, boot),
+        next((sources[word] for word in (process.key, str(process.pid), *ttys) if word in sources), ""),
+        ttys,
+        inside,
+        _is_multiplexed(inside),
+    )
+
+
+def _served(process: Process, user: str, by_parent: Mapping[int, tuple[Process, ...]]) -> Process | None:
+    """sshd's process that runs as the user."""
+    for child in by_parent.get(process.pid, ()):
+        title = _TITLE.fullmatch(child.title)
+        if child.uid != 0 and title and title["user"] == user and not title["monitor"]:
+            return child
+    return None
+
+
+def _manager(
+    process: Process, by_parent: Mapping[int, tuple[Process, ...]], boot: float
+) -> OpenSession | None:
+    """A Session Manager session: its worker runs as root, what it started as who Run As says."""
+    worker = _WORKER.fullmatch(process.title)
+    if worker is None:
+        return None
+    inside = tuple(below(process.pid, by_parent))
+    person = next((each for each in inside if each.uid != 0), None)
+    if person is None:
+        return None
+    return OpenSession(
+        worker["session"],
+        "ssm",
+        user_name(person.uid),
+        person.uid,
+        process.pid,
+        process.started,
+        started_at(process, boot),
+        processes=inside,
+        multiplexed=_is_multiplexed(inside),
+    )
+
+
+def _is_multiplexed(inside: Iterable[Process]) -> bool:
+    return any(process.name in _MULTIPLEXERS for process in inside)
+
+
+@lru_cache(maxsize=4096)
+def user_name(uid: int) -> str:
+    """The account of this number; the number itself where nobody knows it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:
+    """Servers of tmux and screen and whose they are: people want to come back to where theirs is."""
+    for process in processes:
+        if process.uid and process.name in _SERVERS and process.parent == 1:
+            yield process, user_name(process.uid)

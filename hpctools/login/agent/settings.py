@@ -1,0 +1,77 @@
+"""What an agent is told when it starts: a YAML file that `hpctools login render` makes of the site file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from hpctools.errors import UsageError
+from hpctools.site.access import Administrators
+from hpctools.site.base import Model
+from hpctools.site.login_care import Care, IdleSessions
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Settings(Model):
+    """An agent's settings; what is left out is the site file's default."""
+
+    node: str = ""
+    """The node's name; the host's when left out."""
+    address: str = ""
+    """Where people's ssh finds it; its name when left out."""
+    administrators: Administrators = Administrators()
+    """Who is not limited and not slowed down."""
+    balance_on: tuple[Literal["sessions", "cpu", "memory"], ...] = ("sessions", "cpu", "memory")
+    """What makes the node count as busy."""
+    most_sessions: int | None = None
+    """Sessions of all people on this node."""
+    when_unreachable: Literal["open", "refuse"] = "open"
+    """Whether people get in while the service that counts sessions does not answer."""
+    every: Annotated[float, Field(gt=0, le=60)] = 5.0
+    """Seconds from one look to the next."""
+    care: Care | None = None
+    """Limits of people; nobody is limited when left out."""
+    idle: IdleSessions | None = None
+    """Idle sessions; none is closed when left out."""
+    check_address: str = "0.0.0.0"  # noqa: S104  HAProxy asks from another machine
+    """Where HAProxy's agent-check is answered; the firewall lets nobody else there."""
+    check_port: Port = 9123
+    metrics_address: str = "127.0.0.1"
+    """Where Prometheus is answered."""
+    metrics_port: Port = 9124
+    socket: str = "/run/hpctools-login/agent.sock"
+    """Where programs of the node ask."""
+    state: str = "/var/lib/hpctools-login"
+    """What is kept over a restart."""
+    unlimited_file: str = "/etc/hpctools/login-unlimited"
+    """While this file is there all limits of sessions are lifted on this node."""
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in a file.
+
+    Raises:
+        UsageError: it cannot be read, or has what no agent understands; says where.
+    """
+    try:
+        stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Settings.model_validate_json(_json(stated if stated is not None else {}))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "make it: hpctools login render") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{path}: {place or 'all of it'}: {first['msg']}", "see docs/login.md") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}", "make it anew") from None
+
+
+def _json(stated: object) -> str:
+    """Strict models take lists for tuples from JSON only."""
+    import json
+
+    return json.dumps(stated)

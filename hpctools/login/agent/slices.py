@@ -1,0 +1,122 @@
+"""Limits of people on this node, as the kernel is told: by systemd's slices, or in cgroups of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from hpctools.login.agent.processes import Process
+from hpctools.login.care import Limits
+from hpctools.slurm.run import run
+
+SYSTEMD = Path("/run/systemd/system")
+CGROUPS = Path("/sys/fs/cgroup")
+_SECONDS = 10.0
+_PERIOD = 100_000
+"""Microseconds over which processors are counted."""
+
+
+class Slices(Protocol):
+    """Where a person's limits are kept."""
+
+    @property
+    def adopts(self) -> bool:
+        """Whether what a person starts later gets into the limits by itself."""
+        ...
+
+    def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        """Make these a person's limits until the next ones or a restart of the node.
+
+        Args:
+            processes: theirs, for those who have to be put where the limits count.
+
+        Raises:
+            HpctoolsError, OSError: it cannot be done.
+        """
+
+
+def find_slices(systemd: Path = SYSTEMD, cgroups: Path = CGROUPS) -> Slices:
+    """systemd where it is in charge, else the kernel's own folders."""
+    if systemd.is_dir():
+        return SystemdSlices()
+    return CgroupTwo(cgroups) if (cgroups / "cgroup.controllers").exists() else CgroupOne(cgroups)
+
+
+class SystemdSlices:
+    """user-UID.slice, in which logind puts all that a person runs."""
+
+    adopts = True
+
+    def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        """See `Slices`; systemd has the processes already."""
+        run(set_property(uid, limits), timeout=_SECONDS)
+
+
+def set_property(uid: int, limits: Limits) -> list[str]:
+    """The command; an empty value is systemd's word for no limit."""
+    quota = f"{max(1, round(limits.cpus * 100))}%" if limits.cpus is not None else ""
+    values = [f"CPUQuota={quota}"]
+    for name, size in (("MemoryHigh", limits.memory_high), ("MemoryMax", limits.memory_most)):
+        values.append(f"{name}={size if size is not None else 'infinity'}")
+    return ["systemctl", "set-property", "--runtime", f"user-{uid}.slice", *values]
+
+
+@dataclass(frozen=True)
+class CgroupTwo:
+    """Folders of cgroup v2."""
+
+    root: Path = CGROUPS
+    adopts: ClassVar[bool] = False
+
+    def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        """See `Slices`."""
+        folder = self.root / "hpctools-login" / f"user-{uid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for parent in (self.root, folder.parent):
+            (parent / "cgroup.subtree_control").write_text("+cpu +memory")
+        (folder / "cpu.max").write_text(f"{_quota(limits.cpus) or 'max'} {_PERIOD}")
+        (folder / "memory.high").write_text(_bytes(limits.memory_high, "max"))
+        (folder / "memory.max").write_text(_bytes(limits.memory_most, "max"))
+        _move(folder, processes)
+
+
+@dataclass(frozen=True)
+class CgroupOne:
+    """Folders of cgroup v1, which has no limit that slows down for want of memory."""
+
+    root: Path = CGROUPS
+    adopts: ClassVar[bool] = False
+
+    def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        """See `Slices`."""
+        theirs = tuple(processes)
+        for controller in ("cpu", "memory"):
+            folder = self.root / controller / "hpctools-login" / f"user-{uid}"
+            folder.mkdir(parents=True, exist_ok=True)
+            if controller == "cpu":
+                (folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
+                (folder / "cpu.cfs_quota_us").write_text(str(_quota(limits.cpus) or -1))
+            else:
+                (folder / "memory.soft_limit_in_bytes").write_text(_bytes(limits.memory_high, "-1"))
+                (folder / "memory.limit_in_bytes").write_text(_bytes(limits.memory_most, "-1"))
+            _move(folder, theirs)
+
+
+def _quota(cpus: float | None) -> int | None:
+    return max(1000, round(cpus * _PERIOD)) if cpus is not None else None
+
+
+def _bytes(size: int | None, unlimited: str) -> str:
+    return str(size) if size is not None else unlimited
+
+
+def _move(folder: Path, processes: Iterable[Process]) -> None:
+    """Put processes there; children of theirs are born there."""
+    present = set((folder / "cgroup.procs").read_text().split())
+    for process in processes:
+        if str(process.pid) not in present:
+            with suppress(OSError):  # it has ended
+                (folder / "cgroup.procs").write_text(str(process.pid))

@@ -1,0 +1,132 @@
+"""Care for a shared login node: who uses too much too long is slowed down, told why, and let go again. Pure.
+
+Somebody above their part collects impatience, the faster the more it is; below it, impatience fades. When it
+is full a penalty begins: its level decides what part is left. Each level ends by itself, and the one above it
+follows until none is left. A relapse begins a level further; relapses are forgotten with time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hpctools.site.login_care import Care
+
+GIB = 1 << 30
+_STEEPEST = 4.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How somebody stands on a node.
+
+    Attributes:
+        impatience: 0 to 1; at 1 a penalty begins.
+        level: of the penalty, from 1; 0 is none.
+        until: when the level ends, seconds of any clock; meaningless at level 0.
+        relapses: penalties that are remembered.
+        free_since: when the last penalty ended or a relapse was forgotten.
+    """
+
+    impatience: float = 0.0
+    level: int = 0
+    until: float = 0.0
+    relapses: int = 0
+    free_since: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not (self.impatience or self.level or self.relapses)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the kernel is told of a person; None is no limit.
+
+    Attributes:
+        cpus: processors.
+        memory_high: bytes above which their programs are slowed down.
+        memory_most: bytes above which one of them is ended.
+    """
+
+    cpus: float | None = None
+    memory_high: int | None = None
+    memory_most: int | None = None
+
+
+def excess(cpus: float, memory: int, care: Care) -> float:
+    """How many times their part somebody uses: of processors or of memory, whichever is more."""
+    return max(cpus / care.cpus, memory / (care.memory_gib * GIB))
+
+
+def step(standing: Standing, used: float, seconds: float, now: float, care: Care) -> Standing:
+    """How somebody stands after some time.
+
+    Args:
+        used: `excess` over this time.
+        seconds: how long that was.
+        now: the time at its end.
+    """
+    if standing.level:
+        return _eased(standing, now, care) if now >= standing.until else standing
+    standing = _forgetting(standing, now, care)
+    if used > 1:
+        impatience = min(1.0, standing.impatience + seconds / care.patience * min(used, _STEEPEST))
+    else:
+        impatience = max(0.0, standing.impatience - seconds / care.patience)
+    if impatience < 1:
+        return replace(standing, impatience=impatience)
+    level = min(len(care.levels), 1 + standing.relapses)
+    return Standing(0.0, level, now + care.penalty, standing.relapses + 1)
+
+
+def _eased(standing: Standing, now: float, care: Care) -> Standing:
+    level = standing.level - 1
+    return replace(standing, level=level, until=now + care.penalty if level else 0.0, free_since=now)
+
+
+def _forgetting(standing: Standing, now: float, care: Care) -> Standing:
+    passed = int((now - standing.free_since) // care.forget_after) if standing.relapses else 0
+    if passed < 1:
+        return standing
+    forgotten = standing.free_since + passed * care.forget_after
+    return replace(standing, relapses=max(0, standing.relapses - passed), free_since=forgotten)
+
+
+def limits(standing: Standing, care: Care) -> Limits:
+    """What the kernel is told."""
+    most = int(care.most_memory_gib * GIB) if care.most_memory_gib is not None else None
+    if not standing.level:
+        return Limits(care.most_cpus, None, most)
+    part = care.levels[standing.level - 1]
+    return Limits(round(part * care.cpus, 2), int(part * care.memory_gib * GIB), most)
+
+
+def message(
+    before: Standing, after: Standing, now: float, care: Care, used: tuple[float, int, str]
+) -> str | None:
+    """What somebody is told when their penalty changes; None when it does not.
+
+    Args:
+        used: processors, bytes, and the program that used the most.
+    """
+    if after.level == before.level:
+        return None
+    if not after.level:
+        return "This login node's limit on your programs is over. Thank you for leaving room for others."
+    limit = limits(after, care)
+    left = f"{limit.cpus:g} processors and {(limit.memory_high or 0) / GIB:.1f} GiB"
+    minutes = max(1, round((after.until - now) / 60))
+    if after.level < before.level:
+        return (
+            f"The limit on your programs on this login node is eased: {left} for the next {minutes} minutes."
+        )
+    cpus, memory, most = used
+    by = f", most of it by {most}" if most else ""
+    return (
+        f"You have used {cpus:.1f} processors and {memory / GIB:.1f} GiB of this login node{by}. "
+        f"At length {care.cpus:g} processors and {care.memory_gib:g} GiB are one person's part, so that it "
+        f"stays quick for everybody. Your programs go on with {left}; the limit eases by itself in {minutes} "
+        "minutes. "
+        "Long or large work belongs into a job: hp-submit --help."
+    )

@@ -1,0 +1,111 @@
+"""What the agent does with what it sees and hears."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpctools.errors import UnreachableError
+from hpctools.login.agent.agent import announcement
+from hpctools.login.agent.figures import Figures
+from hpctools.site.login_care import IdleSessions
+from tests.login.agent.made_agent import FakeHands, FakeSampler, FakeService, made_agent
+from tests.login.node_processes import BOOT, LISTENER, connection, process, sample
+
+FINE = {"taken": True, "lease_seconds": 30, "draining": False, "why": "", "end": []}
+DRAIN = {**FINE, "draining": True, "why": "new kernel"}
+
+
+def hands(agent: object) -> FakeHands:
+    found = agent.hands  # type: ignore[attr-defined]
+    assert isinstance(found, FakeHands)
+    return found
+
+
+def test_what_the_service_is_told(tmp_path: Path) -> None:
+    """Sessions of both kinds, and a tmux that nobody looks at."""
+    worker = process(300, 20, 0, "ssm-session-worker uni-0a1b2c3d", name="ssm-session-wor")
+    shell, server = process(301, 300, 2, "sh"), process(400, 1, 1, "tmux new", name="tmux: server")
+    service = FakeService(FINE)
+    made_agent(
+        tmp_path, LISTENER, *connection(100, "nlp1", 1001, "pts/0"), worker, shell, server, service=service
+    )
+    ((method, path, body),) = service.asked
+    assert (method, path) == ("PUT", "/v1/login/nodes/login-1/report")
+    assert body is not None
+    sessions = {each["claim"]: each for each in body["sessions"]}
+    assert {key: (each["user"], each["kind"]) for key, each in sessions.items()} == {
+        "100-10000": ("nlp1", "ssh"), "uni-0a1b2c3d": ("bin", "ssm"), "400-40000": ("daemon", "tmux"),
+    }  # fmt: skip
+    assert sessions["100-10000"]["age"] == 2_000_000 - (BOOT + 100)
+    rest = {key: value for key, value in body.items() if key not in ("agent", "sessions")}
+    assert rest == {
+        "sequence": 1, "sample_age": 3.0, "address": "login-1.uni.example", "cpus": 4, "cpu": 0.25,
+        "memory": 0.5, "draining": False, "unlimited": False,
+    }  # fmt: skip
+
+
+def test_a_drain_is_announced_once_and_to_those_who_come_later(tmp_path: Path) -> None:
+    first, second = connection(100, "nlp1", 1001, "pts/0"), connection(200, "nlp2", 1002, "pts/1")
+    agent = made_agent(tmp_path, *first, *connection(300, "nlp3", 1003), service=FakeService(DRAIN))
+    words = announcement("login-1", agent.drain_file.now)
+    assert words.startswith(
+        "login-1 takes no new sessions: new kernel. Please finish what you do here and log in"
+    )
+    agent.look()
+    assert hands(agent).told == [(("pts/0",), words)]
+    agent.sampler = FakeSampler(sample(*first, *second))  # type: ignore[assignment]
+    agent.look()
+    assert hands(agent).told[1:] == [(("pts/1",), words)]
+    assert agent.check() == "drain\n"
+
+
+def test_new_words_of_a_drain_are_announced_again(tmp_path: Path) -> None:
+    service = FakeService(DRAIN, {**DRAIN, "why": "new kernel in 5 minutes"}, FINE, DRAIN)
+    agent = made_agent(tmp_path, *connection(100, "nlp1", 1001, "pts/0"), service=service)
+    for _ in range(3):
+        agent.look()
+    told = [words.partition(": ")[2].partition(".")[0] for _, words in hands(agent).told]
+    assert told == ["new kernel", "new kernel in 5 minutes", "new kernel"]
+
+
+def test_a_drain_holds_while_the_service_is_away(tmp_path: Path) -> None:
+    service = FakeService(DRAIN, UnreachableError("gone"))
+    agent = made_agent(tmp_path, service=service)
+    agent.look()
+    assert (agent.check(), agent.status()["service_answers"]) == ("drain\n", False)
+    again = made_agent(tmp_path, service=FakeService(UnreachableError("gone")))
+    assert again.check() == "drain\n"
+
+
+def test_what_the_service_wants_ended_is_ended(tmp_path: Path) -> None:
+    service = FakeService({**FINE, "end": ["100-10000", "7-7"]})
+    agent = made_agent(
+        tmp_path, *connection(100, "nlp1", 1001), *connection(200, "nlp2", 1002), service=service
+    )
+    assert hands(agent).ended == ["100-10000"]
+
+
+def test_idle_sessions_are_warned_and_closed_but_not_administrators(tmp_path: Path) -> None:
+    both = (*connection(100, "nlp1", 1001, "pts/0"), *connection(200, "hpcadmin", 1002, "pts/1"))
+    agent = made_agent(tmp_path, *both)
+    agent.idle = IdleSessions.model_validate({"after": "01:00:00", "warning": "00:10:00"})
+    later = [sample(*both, at=t, now=2_000_000.0 + t) for t in (0.0, 4000.0, 4700.0)]
+    agent.sampler = FakeSampler(*later)  # type: ignore[assignment]
+    hands(agent).typed = {"pts/0": 2_000_000.0, "pts/1": 2_000_000.0}
+    for _ in later:
+        agent.look()
+    assert [terminals for terminals, _ in hands(agent).told] == [("pts/0",)]
+    assert hands(agent).ended == ["100-10000"]
+
+
+def test_what_prometheus_is_told(tmp_path: Path) -> None:
+    server = process(400, 1, 1, "tmux new", name="tmux: server")
+    agent = made_agent(tmp_path, *connection(100, "nlp1", 1001), server, service=FakeService(FINE))
+    figures = Figures(agent)
+    assert figures.sessions() == {"ssh": 1, "ssm": 0, "tmux": 1}
+    assert {name: value for name, _, value in figures.gauges()} == {
+        "cpu_used": 0.25, "memory_used": 0.5, "draining": 0.0, "service_up": 1.0,
+    }  # fmt: skip
+    assert {name: value for name, _, value in figures.counters()} == {
+        "reports": 1, "report_failures": 0, "sessions_ended": 0,
+    }  # fmt: skip

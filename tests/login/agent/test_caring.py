@@ -1,0 +1,129 @@
+"""Care, carried out: with slices that only remember, and in the kernel's own cgroups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from hpctools.errors import CommandError
+from hpctools.login.agent.caring import Carer
+from hpctools.login.agent.processes import TICKS, Process, read_processes
+from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices
+from hpctools.login.care import GIB, Limits
+from hpctools.site.login_care import Care
+from tests.login.node_processes import process, sample
+
+CARE = Care.model_validate({"cpus": 2.0, "memory_gib": 4.0, "patience": "00:05:00", "penalty": "00:10:00"})
+
+
+class FakeSlices:
+    """Remembers limits; refuses when told to."""
+
+    def __init__(self) -> None:
+        self.adopts = True
+        self.broken = False
+        self.told: list[tuple[int, Limits]] = []
+
+    def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        if self.broken:
+            raise CommandError("systemctl failed", argv=("systemctl",), code=1)
+        self.told.append((uid, limits))
+
+
+def work(carer: Carer, cpus: float, minutes: int, start: float = 0.0) -> float:
+    """Somebody uses so many processors for some minutes, looked at each of them; the end."""
+    begin = round(start * cpus * TICKS)
+    before = sample(process(50, uid=1, ticks=begin), process(51, uid=54321, ticks=begin), at=start)
+    for number in range(1, minutes + 1):
+        ticks = begin + round(60 * number * cpus * TICKS)
+        after = sample(process(50, uid=1), process(51, uid=54321, ticks=ticks), at=start + 60 * number)
+        carer.look(before, after)
+        before = after
+    return start + 60 * minutes
+
+
+def test_somebody_is_slowed_down_told_and_let_go() -> None:
+    """Three processors where two are a part: 200 s of patience; then ten minutes at 80 %."""
+    slices, told = FakeSlices(), list[tuple[str, str]]()
+    carer = Carer(CARE, slices, lambda user, words: told.append((user, words)), lambda user: user == "root")
+    end = work(carer, 3.0, 4)
+    assert slices.told == [(54321, Limits(1.6, int(3.2 * GIB), None))]
+    assert [(user, words[:32]) for user, words in told] == [("54321", "You have used 3.0 processors and")]
+    assert carer.standings["54321"].level == 1
+    work(carer, 0.0, 11, end)
+    assert slices.told[1:] == [(54321, Limits())]
+    assert told[1][1].startswith("This login node's limit on your programs is over.")
+    assert carer.penalties == 1
+
+
+def test_nobody_is_told_of_a_limit_that_cannot_be_set() -> None:
+    slices, told = FakeSlices(), list[str]()
+    slices.broken = True
+    carer = Carer(CARE, slices, lambda user, words: told.append(words), lambda user: False)
+    end = work(carer, 3.0, 6)
+    assert (told, carer.penalties) == ([], 0)
+    slices.broken = False
+    work(carer, 3.0, 1, end)
+    assert len(told) == 1
+
+
+def test_administrators_and_the_system_are_left_alone() -> None:
+    slices = FakeSlices()
+    work(Carer(CARE, slices, lambda user, words: None, lambda user: True), 9.0, 20)
+    assert slices.told == []
+
+
+def test_a_cap_counts_for_everybody_from_the_start() -> None:
+    slices = FakeSlices()
+    capped = CARE.model_copy(update={"most_cpus": 3.0})
+    work(Carer(capped, slices, lambda user, words: None, lambda user: False), 0.1, 3)
+    assert slices.told == [(54321, Limits(3.0))]
+
+
+def test_systemd_is_asked_where_it_is_in_charge(tmp_path: Path) -> None:
+    assert isinstance(find_slices(tmp_path), SystemdSlices)
+    assert not isinstance(find_slices(tmp_path / "none"), SystemdSlices)
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path) -> Iterator[Path]:
+    """The kernel's own folders of cgroup v1, a branch of them for this test."""
+    name = f"hpctools-care-{uuid4().hex[:8]}"
+    if not (CGROUPS / "cpu/cpu.cfs_quota_us").parent.is_dir() or not os.access(CGROUPS / "cpu", os.W_OK):
+        pytest.skip("this machine gives no cgroups of v1")
+    for controller in ("cpu", "memory"):
+        (CGROUPS / controller / name).mkdir()
+        (tmp_path / controller).symlink_to(CGROUPS / controller / name)
+    try:
+        yield tmp_path
+    finally:
+        for controller in ("cpu", "memory"):
+            for folder, _, _ in os.walk(CGROUPS / controller / name, topdown=False):
+                Path(folder).rmdir()
+
+
+def test_the_kernel_slows_somebody_down(cgroups: Path) -> None:
+    """A tenth of a processor: whoever wants all of one gets no more than that."""
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as busy:
+        try:
+            (found,) = [each for each in read_processes() if each.pid == busy.pid]
+            CgroupOne(cgroups).limit(found.uid, Limits(0.1, 2 * GIB, 3 * GIB), [found])
+            begin, before = time.monotonic(), ticks_of(busy.pid)
+            time.sleep(1.0)
+            used = (ticks_of(busy.pid) - before) / TICKS / (time.monotonic() - begin)
+        finally:
+            busy.kill()
+            busy.wait()
+    folder = cgroups / f"memory/hpctools-login/user-{found.uid}"
+    assert (folder / "memory.limit_in_bytes").read_text().strip() == str(3 * GIB)
+    assert used < 0.3
+
+
+def ticks_of(pid: int) -> int:
+    return next(each.cpu_ticks for each in read_processes() if each.pid == pid)

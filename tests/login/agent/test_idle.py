@@ -1,0 +1,81 @@
+"""Idle sessions: warned, then closed; not those in which somebody types or something runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hpctools.login.agent.idle import Act, Watched, warning, watch
+from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.sessions import OpenSession, open_sessions
+from hpctools.site.login_care import IdleSessions
+from tests.login.node_processes import BOOT, connection, process
+
+RULES = IdleSessions.model_validate({"after": "01:00:00", "warning": "00:10:00"})
+KEY = "100-10000"
+START = BOOT + 10_000 / TICKS
+
+
+def session(tty: str = "pts/0", ticks: int = 0, tmux: bool = False) -> OpenSession:
+    client = [process(110, 102, 1001, "tmux", name="tmux: client")] if tmux else []
+    (found,) = open_sessions([*connection(100, "nlp1", 1001, tty, ticks), *client], BOOT)
+    return found
+
+
+def course(
+    sessions: Mapping[float, OpenSession], typed: Mapping[float, float], rules: IdleSessions = RULES
+) -> list[tuple[float, Act]]:
+    """What is done at each moment, in seconds from the session's start, typing as told."""
+    known: Mapping[str, Watched] = {}
+    done = []
+    last = 0.0
+    for moment, seen in sessions.items():
+        last = typed.get(moment, last)
+        known, acts = watch((seen,), known, {"pts/0": START + last}, START + moment, rules)
+        done += [(moment, act) for act in acts.values()]
+    return done
+
+
+def test_a_session_is_warned_once_and_then_closed() -> None:
+    idle = session()
+    moments = [0.0, 3599.0, 3600.0, 3700.0, 4199.0, 4200.0, 4300.0]
+    assert course(dict.fromkeys(moments, idle), {}) == [
+        (3600.0, "warn"),
+        (4200.0, "close"),
+        (4300.0, "close"),
+    ]
+
+
+def test_who_presses_a_key_keeps_it_and_is_warned_anew() -> None:
+    idle = session()
+    moments = [0.0, 3600.0, 3660.0, 4200.0, 7249.0, 7250.0, 7850.0]
+    acts = course(dict.fromkeys(moments, idle), {3660.0: 3650.0})
+    assert acts == [(3600.0, "warn"), (7250.0, "warn"), (7850.0, "close")]
+
+
+def test_a_session_in_which_something_runs_is_used() -> None:
+    """A tenth of a processor from 1800 to 3000 s; a shell's few ticks are nothing."""
+    busy = {0.0: session(), 1800.0: session(), 3000.0: session(ticks=120 * TICKS)}
+    later = {6000.0: session(ticks=121 * TICKS), 6600.0: session(ticks=122 * TICKS)}
+    assert course(busy | later, {}) == [(6600.0, "warn")]
+
+
+def test_a_tunnel_is_never_idle_and_tmux_only_where_the_site_says_so() -> None:
+    moments = [0.0, 3600.0, 4200.0]
+    assert course(dict.fromkeys(moments, session("notty")), {}) == []
+    assert course(dict.fromkeys(moments, session(tmux=True)), {}) == []
+    strict = RULES.model_copy(update={"spare_multiplexed": False})
+    assert course(dict.fromkeys(moments, session(tmux=True)), {}, strict) == [
+        (3600.0, "warn"),
+        (4200.0, "close"),
+    ]
+
+
+def test_a_node_that_did_not_look_for_long_does_not_close_without_a_warning() -> None:
+    assert course(dict.fromkeys([0.0, 90_000.0], session()), {}) == [(90_000.0, "warn")]
+
+
+def test_the_words_of_a_warning() -> None:
+    assert warning(session(), RULES) == (
+        "Nothing has happened in your session on pts/0 for 1.0 hours. It will be closed in 10 minutes; press "
+        "a key to keep it. What runs in tmux goes on."
+    )

@@ -1,0 +1,51 @@
+"""Processes as the kernel tells of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hpctools.login.agent.processes import TICKS, Process, below, children, parse, read_processes
+from tests.login.node_processes import process
+
+RECORDED = (
+    "812 (tmux: server (1)) S 1 812 812 0 -1 4194560 957 35 0 0 7 5 11 3 20 0 1 0 90210 10842112 1036 "
+    "18446744073709551615 1 1 0 0 0 0 0 528386 134433281 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+)
+
+
+def test_a_recorded_line_whose_name_has_blanks_and_brackets() -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    wanted = Process(812, 1, 1001, 90210, 26, 1036 * page, "tmux: server (1)", "tmux")
+    assert parse(RECORDED, 1001, "tmux") == wanted
+    assert wanted.key == "812-90210"
+
+
+@pytest.mark.parametrize("text", ["", "812 tmux S 1", RECORDED[:60]])
+def test_what_is_no_such_line_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no line of"):
+        parse(text, 0, "")
+
+
+def test_the_processes_of_this_machine() -> None:
+    """A child of ours is there with its title, below us; its ticks are less than a second's."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            found = read_processes()
+            (seen,) = [each for each in found if each.pid == child.pid]
+            inside = [each.pid for each in below(os.getpid(), children(found))]
+        finally:
+            child.kill()
+    assert (seen.parent, seen.uid, seen.name, seen.title) == (os.getpid(), os.getuid(), "sleep", "sleep 600")
+    assert seen.cpu_ticks < TICKS
+    assert child.pid in inside
+    (own,) = [each for each in found if each.pid == os.getpid()]
+    assert sys.executable.rpartition("/")[2][:6] in own.title
+
+
+def test_a_circle_of_parents_ends() -> None:
+    found = children([process(2, 3), process(3, 2)])
+    assert [each.pid for each in below(2, found)] == [3]

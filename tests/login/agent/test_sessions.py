@@ -1,0 +1,66 @@
+"""Sessions, from the processes that serve them."""
+
+from __future__ import annotations
+
+from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.sessions import OpenSession, detached, open_sessions
+from tests.login.node_processes import BOOT, LISTENER, connection, process
+
+
+def test_a_connection_is_a_session_whatever_runs_over_it() -> None:
+    """Two connections: one with two terminals (a ControlMaster's channels), one without any (ssh -N)."""
+    first, second = connection(100, "nlp1", 1001, "pts/0,pts/2"), connection(200, "nlp2", 1002)
+    found = open_sessions([LISTENER, *second, *first], BOOT, {"pts/2": "192.0.2.7", "200": "laptop"})
+    since = int(BOOT + 10_000 / TICKS)
+    assert found[0] == OpenSession(
+        "100-10000", "ssh", "nlp1", 1001, 100, 10000, since, "192.0.2.7", ("pts/0", "pts/2"), first[1:]
+    )
+    assert (found[1].key, found[1].source, found[1].ttys) == ("200-20000", "laptop", ())
+
+
+def test_who_has_not_logged_in_yet_has_no_session() -> None:
+    """sshd's process for the network runs as its own account until then; unknown users never get further."""
+    asked = process(100, 10, 0, "sshd: nlp1 [priv]", name="sshd")
+    network = process(101, 100, 108, "sshd: nlp1 [net]", name="sshd")
+    stranger = process(102, 10, 0, "sshd: unknown [priv]", name="sshd")
+    assert open_sessions([LISTENER, asked, network, stranger], BOOT) == ()
+
+
+def test_nobody_makes_a_session_of_another_by_a_title() -> None:
+    """A program that calls itself what sshd calls itself is not root's."""
+    false = process(100, 1, 1001, "sshd: nlp2 [priv]", name="sshd")
+    child = process(101, 100, 1001, "sshd: nlp2@pts/1", name="sshd")
+    assert open_sessions([LISTENER, false, child], BOOT) == ()
+
+
+def test_root_has_one_process_and_newer_sshd_another_name() -> None:
+    root = process(100, 10, 0, "sshd: root@pts/4", name="sshd")
+    newer = (
+        process(200, 10, 0, "sshd-session: nlp1 [priv]", name="sshd-session"),
+        process(201, 200, 1001, "sshd-session: nlp1@notty", name="sshd-session"),
+    )
+    found = open_sessions([LISTENER, root, *newer], BOOT)
+    assert [(each.user, each.uid, each.ttys) for each in found] == [
+        ("root", 0, ("pts/4",)),
+        ("nlp1", 1001, ()),
+    ]
+
+
+def test_a_session_of_session_manager_belongs_to_whom_it_runs_as() -> None:
+    worker = process(300, 20, 0, "/usr/bin/ssm-session-worker uni-0a1b2c3d4e5f67890", name="ssm-session-wor")
+    early = process(400, 20, 0, "ssm-session-worker uni-1a1b2c3d4e5f67890", name="ssm-session-wor")
+    shell = process(301, 300, 1, "sh", name="sh")
+    (found,) = open_sessions([worker, early, shell], BOOT)
+    assert (found.key, found.kind, found.user, found.uid, found.pid) == (
+        "uni-0a1b2c3d4e5f67890", "ssm", "daemon", 1, 300,
+    )  # fmt: skip
+
+
+def test_a_tmux_is_seen_attached_and_detached() -> None:
+    """The client is in the session; the server belongs to nobody but its user."""
+    here = connection(100, "daemon", 1, "pts/0")
+    client = process(110, 102, 1, "tmux attach", name="tmux: client")
+    server = process(111, 1, 1, "tmux new", name="tmux: server")
+    (found,) = open_sessions([LISTENER, *here, client, server], BOOT)
+    assert found.multiplexed
+    assert list(detached([client, server])) == [(server, "daemon")]

@@ -1,0 +1,103 @@
+"""Where sessions come from, the load, what is remembered of a drain, what settings are read."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import UsageError
+from hpctools.login.agent.drained import Drained, DrainFile, Word
+from hpctools.login.agent.load import Counters, Load, load, parse_counters
+from hpctools.login.agent.settings import Settings, read_settings
+from hpctools.login.agent.slices import set_property
+from hpctools.login.agent.sources import parse_logind, read_sources
+from hpctools.login.care import GIB, Limits
+
+STAT = "cpu  100 0 50 800 40 0 10 0 5 0\ncpu0 1 2 3\nbtime 1700000000\n"
+MEMINFO = "MemTotal:       16000000 kB\nMemFree:  1 kB\nMemAvailable:    4000000 kB\n"
+LOGIND = """\
+Leader=4711
+RemoteHost=192.0.2.7
+
+Leader=812
+RemoteHost=
+
+Leader=0
+RemoteHost=gone.example
+"""
+
+
+def test_the_load_is_what_happened_between_two_looks() -> None:
+    before = parse_counters(STAT, MEMINFO, 4)
+    assert before == Counters(4, 1000, 840, 16_000_000 * 1024, 4_000_000 * 1024)
+    after = parse_counters(STAT.replace("100 0 50 800", "250 0 50 850"), MEMINFO, 4)
+    assert load(before, after) == Load(4, 0.75, 0.75)
+    assert load(before, before) == Load(4, 0.0, 0.75)
+    with pytest.raises(ValueError, match="lacks a figure"):
+        parse_counters(STAT, "MemTotal: 5 kB\n", 4)
+
+
+def test_sources_of_claims_and_utmp(tmp_path: Path) -> None:
+    """Our PAM's claim of a connection, and utmp's record of a terminal; one that is over tells nothing."""
+    record = struct.Struct("h2xi32s4s32s256s2h3i4i20s")
+    rest = (0, 0, 0, 0, 0, 0, 0, 0, 0, b"")
+    utmp = tmp_path / "utmp"
+    utmp.write_bytes(
+        record.pack(7, 1, b"pts/3", b"ts/3", b"nlp1", b"198.51.100.9", *rest)
+        + record.pack(8, 1, b"pts/4", b"ts/4", b"nlp1", b"198.51.100.8", *rest)
+    )
+    (tmp_path / "claims/1001").mkdir(parents=True)
+    (tmp_path / "claims/1001/4711-88123").write_text("Mon 09:00\t192.0.2.7\n")
+    (tmp_path / "claims/lock").write_text("")
+    wanted = {"pts/3": "198.51.100.9", "4711-88123": "192.0.2.7"}
+    found = read_sources(tmp_path / "claims", utmp)
+    assert {key: found[key] for key in wanted} == wanted
+    assert "pts/4" not in found
+
+
+def test_what_logind_says() -> None:
+    assert parse_logind(LOGIND) == {"4711": "192.0.2.7"}
+
+
+def test_a_drain_outlives_the_agent_and_either_side_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "state/drain.json"
+    DrainFile(path).hear(here=Word(True, "disk"))
+    before, now = DrainFile(path).hear(service=Word(True, "new kernel"))
+    assert before == Drained(Word(), Word(True, "disk"))
+    assert (now.draining, now.why) == (True, "disk")
+    now = DrainFile(path).hear(here=Word())[1]
+    assert (now.draining, now.why) == (True, "new kernel")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"service": {}, "here": {}}', '{"service": 1, "here": 2}'])
+def test_a_damaged_memory_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "drain.json").write_text(text)
+    assert DrainFile(tmp_path / "drain.json").now == Drained()
+
+
+def test_settings_are_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("node: login-1\ncare: {cpus: 2, patience: 00:05:00}\nbalance_on: [cpu]\n")
+    found = read_settings(path)
+    assert (found.node, found.balance_on, found.idle) == ("login-1", ("cpu",), None)
+    assert found.care is not None
+    assert (found.care.cpus, found.care.patience) == (2, 300)
+    path.write_text("nodes: login-1\n")
+    with pytest.raises(UsageError, match=r"agent.yaml: nodes: Extra inputs"):
+        read_settings(path)
+    path.write_text("a: [")
+    with pytest.raises(UsageError, match="is no YAML"):
+        read_settings(path)
+    with pytest.raises(UsageError, match="hpctools login render"):
+        read_settings(tmp_path / "nowhere")
+    assert Settings().most_sessions is None
+
+
+def test_what_systemd_is_told() -> None:
+    limited = set_property(1001, Limits(2.5, 8 * GIB, None))
+    fixed = ["systemctl", "set-property", "--runtime", "user-1001.slice"]
+    assert limited == [*fixed, "CPUQuota=250%", "MemoryHigh=8589934592", "MemoryMax=infinity"]
+    assert set_property(1001, Limits()) == [*fixed, "CPUQuota=", "MemoryHigh=infinity", "MemoryMax=infinity"]

@@ -1,0 +1,41 @@
+"""What people use, between two looks at their processes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.usage import Usage, usage
+from tests.login.node_processes import process
+
+
+def test_processors_and_memory_of_each_person() -> None:
+    """10 s: one process ran 5 s, a new one 10 s; root's and ignored programs do not count."""
+    before = [process(1, uid=0, ticks=0), process(2, ticks=100), process(3, uid=1002, name="rsync")]
+    after = [
+        process(1, uid=0, ticks=900),
+        process(2, ticks=100 + 5 * TICKS, memory=7),
+        process(4, ticks=10 * TICKS, memory=5, name="julia"),
+        process(3, uid=1002, ticks=999, name="rsync"),
+    ]
+    assert usage(before, after, 10.0, ("rsync",)) == {1000: Usage(1.5, 12, "julia (process 4)")}
+
+
+def test_a_child_that_has_ended_is_not_counted_twice() -> None:
+    """A compiler ran 3 s before the first look and 1 s after it; then its parent has all 4 s."""
+    before = [process(1, ticks=0, name="make"), process(2, 1, ticks=3 * TICKS)]
+    after = [process(1, ticks=4 * TICKS, name="make")]
+    assert usage(before, after, 2.0) == {1000: Usage(0.5, 0, "make (process 1)")}
+
+
+def test_another_process_with_the_same_number_is_another() -> None:
+    before = [process(2, ticks=500, started=1)]
+    after = [process(2, ticks=TICKS, started=2)]
+    assert usage(before, after, 1.0)[1000].cpus == 1.0
+
+
+@given(st.lists(st.tuples(st.integers(2, 6), st.integers(0, 500)), max_size=8), st.floats(0.1, 100))
+def test_nobody_uses_less_than_nothing(ticks: list[tuple[int, int]], seconds: float) -> None:
+    before = [process(pid, ticks=count) for pid, count in dict(ticks).items()]
+    assert all(each.cpus >= 0 for each in usage(before, before[1:], seconds).values())
