@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from api import openapi, problems
 from api.auth.identify import Context, identify_request
-from api.auth.provider import Provider
 from api.db.engine import connect
 from api.edge import Edge
 from api.etags import Conditional
@@ -29,6 +28,9 @@ from api.routers import (
     enforcement,
     health,
     jobs,
+    page_alerts,
+    page_enforcement,
+    page_statements,
     pages,
     rates,
     reconciliations,
@@ -42,6 +44,7 @@ from api.settings import Settings
 
 if TYPE_CHECKING:
     from api.auth.oidc import Oidc
+    from api.auth.sign_in import SignIn
 
 _STOP_SECONDS = 5.0
 
@@ -66,8 +69,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
         lifespan=_alive,
     )
     engine, site_file = connect(settings.database_url), SiteFile(settings.site, settings.metric)
-    provider = settings.provider()
-    app.state.context = Context(engine, site_file, clock, _oidc(provider) if provider else None)
+    app.state.context = Context(engine, site_file, clock, *_oidc(settings))
     app.state.settings = settings
     app.state.metrics = Metrics()
     app.state.scheduler = Scheduler(
@@ -77,7 +79,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     _stand_in_front(app, settings)
     for module in (accounts, costs, jobs, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
         app.include_router(module.router, dependencies=[Depends(only_known)])
-    for module in (health, session, pages):
+    for module in (health, session, page_alerts, page_enforcement, page_statements, pages):
         app.include_router(module.router)
     openapi.install(app)
     return app
@@ -100,7 +102,20 @@ def _stand_in_front(app: FastAPI, settings: Settings) -> None:
     app.add_middleware(Edge, metrics=app.state.metrics)
 
 
-def _oidc(provider: Provider) -> Oidc:
-    from api.auth.oidc import Oidc
+def _oidc(settings: Settings) -> tuple[Oidc | None, SignIn | None]:
+    """The OpenID provider, for programs and for people with browsers.
 
-    return Oidc(provider)
+    Raises:
+        UsageError: its URL, or the file with our password there, cannot be used.
+    """
+    provider, client = settings.provider(), settings.client()
+    if provider is None:
+        return None, None
+    from api.auth.oidc import Oidc
+    from api.auth.sign_in import SignIn, read_secret
+
+    oidc = Oidc(provider)
+    if client is None:
+        return oidc, None
+    read_secret(client)
+    return oidc, SignIn(provider.issuer, client, oidc)

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.auth.identify import Context, identify
+from api.auth.identify import Context, identify, identify_browser
 from api.auth.principal import Principal, Scope
 from api.problems import ProblemError, forbidden, not_found, unauthorized
 from api.services.budgets import with_budgets
@@ -40,7 +40,10 @@ def get_bearer(
 
 def get_visitor(context: Ctx, request: Request) -> Principal:
     """Who asks, by the cookie of a browser."""
-    return known(context, request.cookies.get(COOKIE, ""))
+    principal = identify_browser(context, request.cookies.get(COOKIE, ""))
+    if principal is None:
+        raise unauthorized()
+    return principal
 
 
 def get_site(context: Ctx) -> BudgetSite:

@@ -127,7 +127,7 @@ def respond(request: Request, problem: ProblemError) -> Response:
     if not _wants_page(request):
         return JSONResponse(_body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=headers)
     if problem.status == HTTPStatus.UNAUTHORIZED:
-        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return RedirectResponse(_login(request), HTTPStatus.SEE_OTHER)
     page = render("problem.html", title=problem.status.phrase, detail=problem.detail)
     return HTMLResponse(page, problem.status, headers=headers)
 
@@ -141,6 +141,16 @@ def _body(request: Request, problem: ProblemError) -> dict[str, Any]:
         "instance": quote(request.url.path),
     }
     return body | ({"errors": list(problem.errors)} if problem.errors else {})
+
+
+def _login(request: Request) -> str:
+    """The form that leads back here; what was to be changed is asked for again."""
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    path = request.url.path.removeprefix(root)
+    if path == "/" or request.method not in ("GET", "HEAD"):
+        return f"{root}/login"
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"{root}/login?next={quote(f'{path}{query}', safe='')}"
 
 
 def _wants_page(request: Request) -> bool:

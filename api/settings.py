@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from api.auth.provider import Provider, check_role
+from api.auth.provider import Client, Provider, check_role
 from api.logs import Format
 from hpctools.errors import UsageError
 
@@ -63,6 +63,12 @@ class Settings(BaseSettings):
     """JSON: what a group opens: `admin`, `head:ACCOUNT` or `member:ACCOUNT`."""
     oidc_leeway: int = Field(default=60, ge=0, le=300)
     """Seconds that the provider's clock may differ."""
+    oidc_client_id: str = ""
+    """Our name for people who sign in with a browser; empty: they use tokens of our own."""
+    oidc_client_secret_file: Path | None = None
+    """A file with our password there; left out for a public client."""
+    oidc_scope: str = Field(default="openid", pattern=r"^(\S+ )*openid( \S+)*$")
+    """What is asked of the provider for them; more than `openid` where groups need it."""
 
     smtp_host: str = ""
     """The mail relay for alerts; empty: none leave by mail."""
@@ -79,6 +85,8 @@ class Settings(BaseSettings):
     def _oidc(self) -> Settings:
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             raise ValueError("HPCTOOLS_API_OIDC_ISSUER and HPCTOOLS_API_OIDC_AUDIENCE belong together")
+        if self.oidc_client_id and self.oidc_issuer is None:
+            raise ValueError("HPCTOOLS_API_OIDC_CLIENT_ID needs HPCTOOLS_API_OIDC_ISSUER")
         wrong = [role for role in self.oidc_groups.values() if not check_role(role)]
         if wrong:
             raise ValueError(
@@ -98,6 +106,12 @@ class Settings(BaseSettings):
             self.oidc_groups,
             self.oidc_leeway,
         )
+
+    def client(self) -> Client | None:
+        """What we are to the OpenID provider when people sign in with a browser, if they may."""
+        if not self.oidc_client_id:
+            return None
+        return Client(self.oidc_client_id, self.oidc_client_secret_file, self.oidc_scope)
 
 
 def read_settings() -> Settings:

@@ -10,11 +10,12 @@ from fastapi import Request
 from sqlalchemy import Engine
 
 from api.auth.principal import Principal
-from api.services import tokens
+from api.services import sessions, tokens
 from api.services.site_file import SiteFile
 
 if TYPE_CHECKING:
     from api.auth.oidc import Oidc
+    from api.auth.sign_in import SignIn
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class Context:
     Attributes:
         clock: Unix seconds now.
         oidc: the site's OpenID provider, if it has one.
+        sign_in: for its people with browsers, if they may.
     """
 
     engine: Engine
     site_file: SiteFile
     clock: Callable[[], int]
     oidc: Oidc | None = None
+    sign_in: SignIn | None = None
 
 
 def identify(context: Context, secret: str) -> Principal | None:
@@ -40,6 +43,18 @@ def identify(context: Context, secret: str) -> Principal | None:
     """
     if context.oidc is not None and context.oidc.concerns(secret):
         return context.oidc.verify(secret, context.site_file.people(), context.clock())
+    return tokens.verify(context.engine, secret, context.clock())
+
+
+def identify_browser(context: Context, secret: str) -> Principal | None:
+    """Who a browser's cookie belongs to: it has a token of ours, or a session that the provider opened.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    person = sessions.find(context.engine, secret, context.clock()) if context.oidc is not None else None
+    if context.oidc is not None and person is not None:
+        return context.oidc.principal(person, context.site_file.people())
     return tokens.verify(context.engine, secret, context.clock())
 
 

@@ -10,13 +10,12 @@ from http.client import HTTPException
 from threading import Lock
 from typing import Any
 from urllib.error import URLError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from hpctools.errors import UnreachableError, UsageError
+from api.auth.fetching import check_url, fetch_bytes
+from hpctools.errors import UnreachableError
 
 FRESH_SECONDS = 3600.0
 """Keys are fetched again after this time."""
@@ -25,10 +24,7 @@ STALE_SECONDS = 24 * 3600.0
 PAUSE_SECONDS = 30.0
 """At least this long lies between two attempts, whatever tokens are sent to us."""
 
-_TIMEOUT = 10.0
-_MOST_BYTES = 1_000_000
 _LEAST_RSA_BITS = 2048
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 # The key type, and the curve where there is one, of each algorithm that we accept.
 KEY_OF: Mapping[str, tuple[str, str | None]] = {
@@ -104,42 +100,23 @@ class Keys:
         self._keys, self._fetched = found, self._tried
 
     def _discover(self) -> tuple[Mapping[str, Any], ...]:
-        told = json.loads(self._fetch(self._issuer.rstrip("/") + "/.well-known/openid-configuration"))
-        if told["issuer"] != self._issuer:
-            raise ValueError("it calls itself otherwise")
+        told = discover(self._issuer, self._fetch)
         check_url(told["jwks_uri"])
         keys = json.loads(self._fetch(told["jwks_uri"]))["keys"]
         return tuple(key for key in keys if isinstance(key, dict))
 
 
-def check_url(url: object) -> None:
-    """Refuse what would send keys through an open network.
+def discover(issuer: str, fetch: Fetch) -> Mapping[str, Any]:
+    """What a provider tells of itself.
 
     Raises:
-        UsageError: it is no https URL, nor one of this machine itself.
+        ValueError: it is not the one that was asked.
+        URLError, HTTPException, OSError: it does not answer.
     """
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        host = parts.hostname if parts else None
-    except ValueError:
-        parts = host = None
-    if parts and host and (parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)):
-        return
-    raise UsageError(f"{url!r} cannot be an OpenID provider", "give an https URL")
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> Request | None:
-        return None
-
-
-def fetch_bytes(url: str) -> bytes:
-    """What is at a URL; redirects are not followed, and what has no end is not read to it."""
-    with build_opener(_NoRedirect).open(url, timeout=_TIMEOUT) as answer:
-        data: bytes = answer.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise ValueError(f"{url} answers more than {_MOST_BYTES} bytes")
-    return data
+    told: Mapping[str, Any] = json.loads(fetch(issuer.rstrip("/") + "/.well-known/openid-configuration"))
+    if told["issuer"] != issuer:
+        raise ValueError("it calls itself otherwise")
+    return told
 
 
 def _fits(key: Mapping[str, Any], kid: str | None, algorithm: str) -> bool:

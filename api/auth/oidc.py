@@ -12,7 +12,7 @@ import jwt
 from jwt.exceptions import PyJWTError
 
 from api.auth.keys import KEY_OF, Keys
-from api.auth.people import People, head, member
+from api.auth.people import People, Person, head, member
 from api.auth.principal import SCOPES, Grant, Principal
 from api.auth.provider import Provider
 
@@ -45,12 +45,39 @@ class Oidc:
         Raises:
             UnreachableError: the provider's keys are not known, and it does not answer.
         """
+        claims = self.claims(secret, now, self._provider.audience)
+        return None if claims is None else self.principal(self.person(claims), people)
+
+    def claims(self, secret: str, now: int, audience: str) -> Mapping[str, Any] | None:
+        """What the provider says in a token, if it is the provider's, for an audience and for now.
+
+        Raises:
+            UnreachableError: as `verify`.
+        """
         if len(secret) > _LONGEST_TOKEN or not secret.isascii():
             return None
         claims = self._signed(secret)
-        if claims is None or not self._meant(claims, now):
-            return None
-        return self._principal(claims, people)
+        return claims if claims is not None and self._meant(claims, now, audience) else None
+
+    def lacks(self, claims: Mapping[str, Any]) -> bool:
+        """Whether claims leave out what a person is known by."""
+        return any(
+            name not in claims
+            for name in (self._provider.username_claim, self._provider.groups_claim)
+            if name
+        )
+
+    def person(self, claims: Mapping[str, Any]) -> Person:
+        """Whom claims that were verified speak of."""
+        claim, listed = self._provider.username_claim, claims.get(self._provider.groups_claim)
+        groups = [group for group in listed if _name(group)] if isinstance(listed, list) else []
+        return Person(claims["sub"], _name(claims.get(claim)) if claim else None, tuple(groups))
+
+    def principal(self, person: Person, people: People) -> Principal:
+        """What somebody may do, by the settings and the site file as they are now."""
+        roles = [self._provider.groups[group] for group in person.groups if group in self._provider.groups]
+        grants = (*map(_grant, roles), *people.grants(person.user, person.groups))
+        return Principal(person.name, tuple(dict.fromkeys(grants)))
 
     def _signed(self, secret: str) -> Mapping[str, Any] | None:
         """The claims, if the provider signed them."""
@@ -66,27 +93,19 @@ class Oidc:
             return None
         return claims
 
-    def _meant(self, claims: Mapping[str, Any], now: int) -> bool:
-        """Whether a token is for us and for now, by our own clock."""
+    def _meant(self, claims: Mapping[str, Any], now: int, wanted: str) -> bool:
+        """Whether a token is for an audience and for now, by our own clock."""
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         leeway = self._provider.leeway
         return (
             claims.get("iss") == self._provider.issuer
-            and self._provider.audience in audiences
+            and wanted in audiences
             and _moment(claims.get("exp")) > now - leeway
             and _moment(claims.get("nbf", 0), late=True) <= now + leeway
             and _moment(claims.get("iat", 0), late=True) <= now + leeway
             and _name(claims.get("sub")) is not None
         )
-
-    def _principal(self, claims: Mapping[str, Any], people: People) -> Principal:
-        user = _name(claims.get(self._provider.username_claim)) if self._provider.username_claim else None
-        listed = claims.get(self._provider.groups_claim)
-        groups = [group for group in listed if _name(group)] if isinstance(listed, list) else []
-        roles = [self._provider.groups[group] for group in groups if group in self._provider.groups]
-        grants = (*map(_grant, roles), *people.grants(user, groups))
-        return Principal(f"oidc:{user or claims['sub']}", tuple(dict.fromkeys(grants)))
 
 
 def _grant(role: str) -> Grant:

@@ -16,6 +16,26 @@ _MEMBER: frozenset[Scope] = frozenset({"read"})
 
 
 @dataclass(frozen=True)
+class Person:
+    """Somebody, as the OpenID provider knows them.
+
+    Attributes:
+        subject: the provider's own name of them.
+        user: the Unix account; None when the provider does not say it.
+        groups: of the directory.
+    """
+
+    subject: str
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As the audit trail has it."""
+        return f"oidc:{self.user or self.subject}"
+
+
+@dataclass(frozen=True)
 class People:
     """The accounts that each person leads or works in.
 

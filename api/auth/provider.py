@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Client:
+    """What we are to the provider when somebody signs in with a browser.
+
+    Attributes:
+        id: our name there.
+        secret_file: a file with our password there; None for a public client.
+        scope: what is asked for, separated by spaces; `openid` among it.
+    """
+
+    id: str
+    secret_file: Path | None = None
+    scope: str = "openid"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Tables of who may do what and of who did what.
 
 Moments are Unix seconds. `audit_entry`, `reconciliation` and `reconciliation_event` are append-only.
-`api_token` is not: a token is revoked; `idempotent_answer` neither: it is forgotten after a day.
+`api_token` is not: a token is revoked; `idempotent_answer` neither: it is forgotten after a day, and
+`browser_session` when somebody signs out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,22 @@ class ApiToken(Base):
     expires_at: Mapped[int | None] = mapped_column(BigInteger)
     revoked_at: Mapped[int | None] = mapped_column(BigInteger)
     scopes: Mapped[str] = mapped_column(String(64))
+
+
+class BrowserSession(Base):
+    """Somebody who signed in through the OpenID provider, until they sign out or it expires.
+
+    Attributes:
+        digest: of the secret in the browser's cookie.
+        person: JSON: what the provider said of them (`api.services.sessions.Person`).
+    """
+
+    __tablename__ = "browser_session"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    person: Mapped[str] = mapped_column(Text)
+    expires_at: Mapped[int] = mapped_column(BigInteger, index=True)
 
 
 class AuditEntry(Base):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
@@ -15,6 +16,7 @@ from hpctools.budget.tree import SITE_ACCOUNT
 
 # A spreadsheet takes what begins so for a formula; names come from slurmdbd, and users choose some.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 COLUMNS = (
     *("account", "month", "currency", "status", "as_of", "section", "name", "level", "day", "amount"),
@@ -54,6 +56,11 @@ def as_focus(statement: Statement, cluster: str) -> str:
         cluster: the site, which issues it.
     """
     return _written(FOCUS_COLUMNS, _focus_rows(statement, cluster))
+
+
+def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Any table as CSV; what a spreadsheet would take for a formula is none."""
+    return _written(columns, (tuple(map(_cell, row)) for row in rows))
 
 
 def _rows(statement: Statement) -> Iterator[tuple[str, ...]]:
@@ -140,6 +147,11 @@ def _written(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _word(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _cell(text: str) -> str:
+    """Numbers stay numbers, negative ones too."""
+    return text if _NUMBER.fullmatch(text) else _word(text)
 
 
 def _text(amount: Decimal | None) -> str:

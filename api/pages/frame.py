@@ -45,7 +45,7 @@ NAVIGATION = (
     Place("Accounts", "/accounts", dated=True),
     Place("Alerts", "/alerts"),
     Place("Reconciliation", "/reconciliation", open_to=lambda visitor: visitor.is_admin),
-    Place("Enforcement", "/enforcement", open_to=lambda visitor: visitor.has("enforce")),
+    Place("Enforcement", "/enforcement"),
 )
 
 

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
-from api.formats.negotiate import MEDIA_TYPES, Format, chosen
-from api.formats.tables import CSV_EXAMPLE, as_csv, as_focus
+from api.formats.answers import statement_file
+from api.formats.negotiate import Format, chosen
+from api.formats.tables import CSV_EXAMPLE
 from api.periods import KnownOn
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
 from api.services.statements import read_statement
 from hpctools.budget.month import Month
-from hpctools.budget.statement import Statement
 from hpctools.budget.tree import Account
 
 router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
@@ -57,18 +57,4 @@ def get_statement(
     statement = read_statement(context.engine, site, account, month, known_on)
     if form == "json":
         return StatementOut.of(statement)
-    ending = "pdf" if form == "pdf" else "csv"
-    name = f"{account.name}-{month}{'-focus' if form == 'focus' else ''}.{ending}"
-    return Response(
-        _written(statement, form, site.cluster),
-        media_type=MEDIA_TYPES[form],
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-def _written(statement: Statement, form: Format, cluster: str) -> str | bytes:
-    if form == "pdf":
-        from api.formats.pdf import as_pdf
-
-        return as_pdf(statement)
-    return as_focus(statement, cluster) if form == "focus" else as_csv(statement)
+    return statement_file(statement, form, site.cluster)

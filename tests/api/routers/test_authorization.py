@@ -91,6 +91,12 @@ PROGRAMS = {
 BROWSERS = {
     ("GET", "/"): ("/", (303, 200, 200, 200, 200)),
     ("GET", "/accounts/{name}"): ("/accounts/nlp", (303, 200, 404, 404, 200)),
+    ("GET", "/accounts/{name}/statement/{month}"): (
+        f"/accounts/nlp/statement/{MONTH}?format=csv",
+        (303, 200, 404, 404, 200),
+    ),
+    ("GET", "/alerts"): ("/alerts", (303, 200, 200, 200, 200)),
+    ("GET", "/enforcement"): ("/enforcement", (303, 200, 200, 200, 200)),
 }
 VISITORS = ("nlp", "cv", "nlp-lab-a", None)
 # Open to everybody on purpose: they tell nothing about anybody.
@@ -100,6 +106,8 @@ OPEN = {
     ("GET", "/readyz"),
     ("GET", "/login"),
     ("POST", "/login"),
+    ("GET", "/login/oidc"),
+    ("GET", "/login/oidc/callback"),
     ("POST", "/logout"),
     ("GET", "/openapi.json"),
 }

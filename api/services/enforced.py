@@ -1,0 +1,99 @@
+"""Enforcement as people look at it: which budgets are at which step, what is taken, what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from api.db.budget_models import BudgetAlert, EnforcementAct
+from api.db.engine import reading
+from api.services.enforcement import STALE_SECONDS
+from api.services.spending import Outlook, read_outlook
+from hpctools.budget.thresholds import reaches
+from hpctools.budget.tree import Account, BudgetSite
+
+Stage = Literal["within", "warned", "grace", "due", "kept", "given-back"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An account whose budget has a policy.
+
+    Attributes:
+        stage: `within` what its policy allows; above it and `warned` only, in its `grace`, `due` at the next
+            look, or `kept` to its budget already; `given-back` at the next look.
+        until: of a grace, Unix seconds.
+        acts: what is taken for it, by what was read back last.
+        stale: nothing is taken or given back, for what is known is too old.
+    """
+
+    outlook: Outlook
+    stage: Stage
+    until: int | None
+    acts: tuple[EnforcementAct, ...]
+    stale: bool
+
+
+def kept_accounts(engine: Engine, site: BudgetSite, accounts: Iterable[Account], now: int) -> list[Kept]:
+    """Every account whose budget has a policy today, or for whose budget something is taken."""
+    outlooks = [found for each in accounts if (found := read_outlook(engine, site, each, now))]
+    with reading(engine) as session:
+        taken = _taken(session)
+        graces = {each.account.name: _grace_ends(session, each) for each in outlooks}
+        session.expunge_all()
+    found = []
+    for outlook in outlooks:
+        name = outlook.account.name
+        acts = tuple(act for act in taken if act.account == name)
+        if outlook.version.spec.enforcement.policy != "off" or acts:
+            stage, until = _stage(outlook, graces[name], acts, now)
+            found.append(Kept(outlook, stage, until, acts, outlook.is_stale(now, STALE_SECONDS)))
+    return found
+
+
+def acts_of(engine: Engine, accounts: Iterable[str], limit: int = 50) -> list[EnforcementAct]:
+    """What was done for the budgets of some accounts, the newest first."""
+    query = select(EnforcementAct).where(EnforcementAct.account.in_(sorted(accounts)))
+    query = query.where(EnforcementAct.state != "begun").order_by(EnforcementAct.id.desc()).limit(limit)
+    with reading(engine) as session:
+        found = list(session.scalars(query))
+        session.expunge_all()
+        return found
+
+
+def _taken(session: Session) -> list[EnforcementAct]:
+    """The last act on each limit and job, where it was not given back."""
+    rows = session.scalars(select(EnforcementAct).order_by(EnforcementAct.id))
+    last = {(row.kind, row.subject, row.submitted, row.key): row for row in rows}
+    return [row for row in last.values() if row.state in ("begun", "held")]
+
+
+def _grace_ends(session: Session, outlook: Outlook) -> int | None:
+    """None before the threshold was seen to be reached."""
+    rule = outlook.version.spec.enforcement
+    query = select(BudgetAlert.at).where(
+        BudgetAlert.version_id == outlook.version.id,
+        BudgetAlert.period_first == outlook.period.first,
+        BudgetAlert.kind == "enforce",
+        BudgetAlert.threshold == rule.at,
+    )
+    reached = session.scalar(query)
+    return None if reached is None else reached + rule.grace_seconds
+
+
+def _stage(
+    outlook: Outlook, ends: int | None, acts: Sequence[EnforcementAct], now: int
+) -> tuple[Stage, int | None]:
+    rule = outlook.version.spec.enforcement
+    if rule.policy == "off" or not reaches(outlook.spent, rule.at, outlook.spendable.total):
+        return ("given-back" if acts else "within"), None
+    if rule.policy == "warn":
+        return "warned", None
+    until = now + rule.grace_seconds if ends is None else ends
+    if until > now:
+        return "grace", until
+    return ("kept" if acts else "due"), None
