@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from api import openapi, problems
 from api.auth.identify import Context, identify_request
 from api.db.engine import connect
+from api.db.login_store import LoginStore
 from api.edge import Edge
 from api.etags import Conditional
 from api.idempotency import Idempotency
@@ -28,6 +29,7 @@ from api.routers import (
     enforcement,
     health,
     jobs,
+    login,
     page_alerts,
     page_enforcement,
     page_statements,
@@ -37,9 +39,11 @@ from api.routers import (
     session,
     tokens,
 )
+from api.services.login_rules import RulesOf
 from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
 from api.services.site_work import SiteWork
+from api.services.watching import SiteWatch, Watching
 from api.settings import Settings
 
 if TYPE_CHECKING:
@@ -72,12 +76,27 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.state.context = Context(engine, site_file, clock, *_oidc(settings))
     app.state.settings = settings
     app.state.metrics = Metrics()
+    app.state.login_store, app.state.login_rules = LoginStore(engine, clock), RulesOf(site_file)
     app.state.scheduler = Scheduler(
         engine, SiteWork(settings, site_file, engine), settings.metric, settings.reconcile_every, clock
     )
+    watch = SiteWatch(settings, site_file, engine)
+    app.state.watching = Watching(engine, watch, settings.watch_every, clock)
     problems.install(app)
     _stand_in_front(app, settings)
-    for module in (accounts, costs, jobs, budgets, alerts, rates, enforcement, reconciliations, audit, tokens):
+    for module in (
+        accounts,
+        costs,
+        jobs,
+        budgets,
+        alerts,
+        rates,
+        enforcement,
+        reconciliations,
+        audit,
+        tokens,
+        login,
+    ):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     for module in (health, session, page_alerts, page_enforcement, page_statements, pages):
         app.include_router(module.router)
@@ -88,9 +107,12 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
 @asynccontextmanager
 async def _alive(app: FastAPI) -> AsyncIterator[None]:
     """While the service is served."""
-    app.state.scheduler.start()
+    works = (app.state.scheduler, app.state.watching)
+    for work in works:
+        work.start()
     yield
-    await run_in_threadpool(app.state.scheduler.stop, _STOP_SECONDS)
+    for work in works:
+        await run_in_threadpool(work.stop, _STOP_SECONDS)
     app.state.context.engine.dispose()
 
 

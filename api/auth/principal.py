@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 from hpctools.budget.tree import BudgetSite
 
-Scope = Literal["read", "write", "enforce", "admin"]
-"""`write` changes budgets, `enforce` changes the cluster, `admin` is for tokens, the audit trail and runs."""
+Scope = Literal["read", "write", "enforce", "login", "admin"]
+"""`write` changes budgets, `enforce` changes the cluster, `login` is for login nodes, which tell who is there
+and ask who may begin a session; `admin` is for tokens, the audit trail and runs."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -19,7 +20,7 @@ class Grant:
 
     Attributes:
         account: None for everything, accounts that the site file does not know (any more) included.
-        scopes: every scope includes `read`, and `admin` all others.
+        scopes: every scope but `login` includes `read`, and `admin` all others.
     """
 
     account: str | None
@@ -29,7 +30,9 @@ class Grant:
         """Whether a scope is among them. `admin` is for the whole service, never for a part of the site."""
         if scope == "admin":
             return self.account is None and "admin" in self.scopes
-        return bool(self.scopes) and (scope == "read" or bool({scope, "admin"} & self.scopes))
+        if scope == "read":
+            return bool(self.scopes - {"login"})
+        return bool({scope, "admin"} & self.scopes)
 
     def covers(self, site: BudgetSite, account: str) -> bool:
         """Whether an account lies in its subtree."""

@@ -5,10 +5,16 @@ Times that a node tells are ages in seconds: its clock may be minutes apart from
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from api.services.login_leases import Session
+from api.services.login_nodes import KnownNode
+from api.services.login_reports import OpenSession, Report
+from hpctools.budget.month import moment
 
 Kind = Literal["ssh", "ssm", "tmux"]
 """`ssh` and `ssm` (Session Manager) count against limits; a `tmux` that nobody is attached to does not."""
@@ -99,6 +105,14 @@ class SessionOut(BaseModel):
     administrator: bool = Field(description="Not limited.", examples=[False])
     ending: bool = Field(description="Somebody asked to end it.", examples=[False])
 
+    @classmethod
+    def of(cls, session: Session) -> SessionOut:
+        """A session as it goes over the wire."""
+        told = asdict(session)
+        return cls.model_validate(
+            {**told, "department": session.department or None, "since": moment(session.since)}
+        )
+
 
 class LeaseOut(BaseModel):
     """Whether a session may begin."""
@@ -155,6 +169,11 @@ class ReportIn(Strict):
     )
     sessions: list[OpenSessionIn] = Field(max_length=20_000)
 
+    def report(self, node: str) -> Report:
+        """What a node told."""
+        told = {name: getattr(self, name) for name in type(self).model_fields if name != "sessions"}
+        return Report(node=node, sessions=tuple(OpenSession(**vars(each)) for each in self.sessions), **told)
+
 
 class ReportOut(BaseModel):
     """What the agent is to know until its next report."""
@@ -184,6 +203,25 @@ class NodeOut(BaseModel):
     unlimited: bool = Field(examples=[False])
     why: str = Field(description="Why it is drained; empty otherwise.", examples=[""])
 
+    @classmethod
+    def of(cls, known: KnownNode) -> NodeOut:
+        """A node as it goes over the wire."""
+        node = known.node
+        return cls(
+            name=node.name,
+            address=known.address,
+            state=known.state,
+            heard_seconds_ago=None if node.silent_for is None else int(node.silent_for),
+            sessions=known.sessions,
+            placed=known.placed,
+            users=known.users,
+            cpus=node.cpus,
+            cpu=node.cpu,
+            memory=node.memory,
+            unlimited=known.unlimited,
+            why=known.why,
+        )
+
 
 class NodesOut(BaseModel):
     """All login nodes."""
@@ -203,3 +241,16 @@ class DrainIn(Strict):
 
     draining: bool = Field(examples=[True])
     why: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["new kernel"])
+
+
+class DrainOut(DrainIn):
+    """What is so now."""
+
+    node: str = Field(examples=["login-1"])
+
+
+class ClosedOut(BaseModel):
+    """A session that is over."""
+
+    node: str = Field(examples=["login-1"])
+    claim: str = Field(examples=["4711-88123"])

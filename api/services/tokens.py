@@ -169,7 +169,9 @@ def _check(new: NewToken) -> None:
 
 def _scopes(new: NewToken) -> tuple[Scope, ...]:
     """All for an administrator; what each scope includes is written out."""
-    wanted = {"read", *new.scopes} if new.account is not None else set(SCOPES)
+    wanted = set(new.scopes) if new.account is not None else set(SCOPES)
+    if wanted != {"login"}:
+        wanted.add("read")
     return tuple(scope for scope in SCOPES if scope in wanted)
 
 

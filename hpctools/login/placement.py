@@ -86,10 +86,12 @@ class Home:
     Attributes:
         sessions: that are connected.
         tmux: also one that nobody is attached to.
+        expected: they were sent there a moment ago.
     """
 
     sessions: int = 0
     tmux: bool = False
+    expected: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,8 @@ _TROUBLE = {
 def _what(home: Home) -> str:
     if home.tmux:
         return "your tmux is"
+    if not home.sessions:
+        return "your last place was"
     return "your session is" if home.sessions == 1 else f"your {home.sessions} sessions are"
 
 

@@ -44,6 +44,17 @@ def only_admin(status: int) -> tuple[int, ...]:
     return (403, 403, 403, 403, 403, 403, status)
 
 
+LEASE = {"node": "login-1", "claim": "1-1", "user": "nlp1"}
+REPORT = {
+    "agent": "0123456789abcdef",
+    "sequence": 1,
+    "sample_age": 0,
+    "cpus": 16,
+    "cpu": 0.1,
+    "memory": 0.1,
+    "sessions": [],
+}
+
 PROGRAMS = {
     ("GET", "/v1/accounts"): Row("/v1/accounts", EVERYBODY),
     ("GET", "/v1/accounts/{name}/statement/{month}"): Row(f"/v1/accounts/nlp/statement/{MONTH}", READS_NLP),
@@ -85,6 +96,19 @@ PROGRAMS = {
     ("GET", "/v1/tokens"): Row("/v1/tokens", only_admin(200)),
     ("POST", "/v1/tokens"): Row("/v1/tokens", only_admin(201), {"name": "new", "account": "nlp"}),
     ("DELETE", "/v1/tokens/{name}"): Row("/v1/tokens/nothing", only_admin(404)),
+    # There is no login node, which only those hear who may ask for this person.
+    ("POST", "/v1/login/sessions"): Row(
+        "/v1/login/sessions", (503, 403, 503, 403, 503, 503, 503), {"user": "nlp1"}
+    ),
+    ("GET", "/v1/login/sessions"): Row("/v1/login/sessions", EVERYBODY),
+    ("DELETE", "/v1/login/sessions/{number}"): Row("/v1/login/sessions/1", (404,) * 7),
+    ("GET", "/v1/login/nodes"): Row("/v1/login/nodes", EVERYBODY),
+    ("POST", "/v1/login/leases"): Row("/v1/login/leases", only_admin(200), LEASE),
+    ("DELETE", "/v1/login/leases/{node}/{claim}"): Row("/v1/login/leases/login-1/9-9", only_admin(404)),
+    ("PUT", "/v1/login/nodes/{node}/report"): Row("/v1/login/nodes/login-1/report", only_admin(200), REPORT),
+    ("PUT", "/v1/login/nodes/{node}/drain"): Row(
+        "/v1/login/nodes/login-1/drain", only_admin(200), {"draining": True}
+    ),
     ("GET", "/metrics"): Row("/metrics", (403, 403, 403, 403, 403, 200, 200)),
 }
 # Pages: nobody, the head of nlp, the head of cv, a lab of nlp, an administrator.

@@ -1,0 +1,138 @@
+"""Where leases are kept: beside the books, so that a login never waits for a reconciliation.
+
+In PostgreSQL they are tables of the same database under a lock of their own; in SQLite, which has one lock
+for a file, a file beside it. Nothing there is worth a disk's flush: nodes tell all of it again soon.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from api.db.base import Base
+from api.db.engine import connect, reachable
+from api.db.login_models import LEASES, NODES
+from hpctools.errors import UnreachableError
+
+_LOCK = 0x68706377
+_WAIT_MS = 5000
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One transaction of the store.
+
+    Attributes:
+        now: Unix seconds by the clock that all replicas share: the database's, where it is a server.
+    """
+
+    connection: Connection
+    now: int
+
+    def rows(self, statement: Any, *parameters: Any) -> list[Any]:
+        """What a statement finds."""
+        return list(self.connection.execute(statement, *parameters))
+
+    def execute(self, statement: Any, *parameters: Any) -> int:
+        """Carry a statement out; the number of rows that it concerned."""
+        return self.connection.execute(statement, *parameters).rowcount
+
+
+class LoginStore:
+    """The store beside a database.
+
+    Args:
+        engine: of the books; what is disposed with it is ours, too.
+        clock: Unix seconds now, of this replica.
+    """
+
+    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._books = engine
+        self._server = engine.dialect.name == "postgresql"
+        self._making = Lock()
+        self._turn = Lock()
+        self._made: Engine | None = None
+
+    @contextmanager
+    def writing(self) -> Iterator[Moment]:
+        """A transaction of the only one who changes leases: all of it is stored or nothing.
+
+        Raises:
+            UnreachableError: the database does not answer.
+        """
+        engine = self._engine().execution_options(writes=True)
+        with self._alone(), reachable(), engine.connect() as connection, connection.begin():
+            ahead = _lock(connection) if self._server else 0.0
+            yield Moment(connection, self._clock() + round(ahead))
+
+    @contextmanager
+    def reading(self) -> Iterator[Moment]:
+        """What is so now.
+
+        Raises:
+            UnreachableError: the database does not answer.
+        """
+        with reachable(), self._engine().connect() as connection, connection.begin():
+            ahead = _ahead(connection, "SELECT 1") if self._server else 0.0
+            yield Moment(connection, self._clock() + round(ahead))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Those of one process queue up here: SQLite would have them sleep and try again."""
+        if not self._turn.acquire(timeout=_WAIT_MS / 1000):
+            raise UnreachableError("the leases of sessions are in use", "try again")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _engine(self) -> Engine:
+        with self._making:
+            if self._made is None:
+                self._made = self._books if self._server else _beside(self._books)
+            return self._made
+
+
+def _lock(connection: Connection) -> float:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT_MS}")
+    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+    return _ahead(connection, f"SELECT pg_advisory_xact_lock({_LOCK})")
+
+
+def _ahead(connection: Connection, statement: str) -> float:
+    """Carry a query out; by how many seconds the server's clock is ahead of ours."""
+    row = connection.exec_driver_sql(f"{statement}, extract(epoch from clock_timestamp())::float8").one()
+    return float(row[1]) - time.time()
+
+
+def _beside(engine: Engine) -> Engine:
+    """The engine of a SQLite file of our own; it is disposed with the other one."""
+    path = engine.url.database
+    memory = not path or path == ":memory:"
+    store = connect("sqlite://" if memory else f"sqlite:///{path}.login")
+    event.listen(store, "connect", _unhurried)
+    event.listen(engine, "engine_disposed", lambda _: store.dispose())
+    with reachable(), store.connect().execution_options(writes=True) as connection, connection.begin():
+        _make(connection)
+    return store
+
+
+def _unhurried(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL").close()
+    connection.execute(f"PRAGMA busy_timeout={_WAIT_MS}").close()
+
+
+def _make(connection: Connection) -> None:
+    """The tables; those of another release are made anew, since all that is in them is told again."""
+    tables = [NODES, LEASES]
+    known = {t.name: connection.exec_driver_sql(f"PRAGMA table_info({t.name})").all() for t in tables}
+    if any([row[1] for row in known[t.name]] != [c.name for c in t.columns] for t in tables):
+        Base.metadata.drop_all(connection, tables=tables)
+        Base.metadata.create_all(connection, tables=tables)

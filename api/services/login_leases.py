@@ -1,0 +1,204 @@
+"""Leases: who may begin a session, what is really open, what ends. All times are of the store's clock.
+
+A lease lives as long as its node tells of it: what a node no longer has goes with its next report, what a
+silent node had goes `lease_seconds` after its last one. So nobody is refused for what is gone for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, select, update
+
+from api.auth.principal import Principal
+from api.db.engine import writing
+from api.db.login_models import LEASES
+from api.db.login_store import LoginStore, Moment
+from api.services import audit
+from api.services.login_rules import Rules
+from hpctools.login.limits import Limits, Open, Refused, decide
+
+PLACED = "placed"
+TMUX = "tmux"
+
+_ALIVE = LEASES.c.expires_at > bindparam("now")
+COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
+"""Sessions as limits see them, those of administrators among them; `now` is to be given."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A session that wants to begin.
+
+    Attributes:
+        living: the user's other sessions of this kind on the node; what is not named is over. None: unknown.
+    """
+
+    node: str
+    claim: str
+    user: str
+    kind: str = "ssh"
+    origin: str = ""
+    living: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session that is open.
+
+    Attributes:
+        since: Unix seconds.
+        ending: somebody asked to end it.
+    """
+
+    id: int
+    node: str
+    user: str
+    department: str
+    kind: str
+    claim: str
+    origin: str
+    since: int
+    administrator: bool
+    ending: bool
+
+
+def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
+    """Let a session begin, or refuse it; asked again of the same session, the answer is that it may.
+
+    Every lease, of ssh and of Session Manager, goes through here one after the other: limits are exact.
+    """
+    administrator = asked.user in rules.administrators
+    department = rules.department(asked.user)
+    with store.writing() as moment:
+        if asked.living is not None:
+            _forget_others(moment, asked, asked.living)
+        here = _own_claim(asked.node, asked.claim)
+        if moment.rows(
+            select(LEASES.c.id).where(here, LEASES.c.user == asked.user, _ALIVE), {"now": moment.now}
+        ):
+            return None
+        if not administrator:
+            refused = refusal(moment, asked.user, rules.limits(department))
+            if refused is not None:
+                return refused
+        moment.execute(delete(LEASES).where(here))
+        moment.execute(delete(LEASES).where(_own_claim(asked.node, place_claim(asked.user))))
+        expires = moment.now + rules.lease_seconds
+        row = lease_row(asked, department, moment.now, expires, administrator)
+        moment.execute(insert(LEASES), row)
+    return None
+
+
+def close_lease(store: LoginStore, node: str, claim: str) -> bool:
+    """A session is over; whether it was known."""
+    with store.writing() as moment:
+        return moment.execute(delete(LEASES).where(_own_claim(node, claim))) > 0
+
+
+def refusal(moment: Moment, user: str, limits: Limits) -> Refused | None:
+    """Why somebody may not begin a session now; None when they may."""
+    now = {"now": moment.now}
+    limited = and_(COUNTED, LEASES.c.administrator.is_(False))
+    own = [
+        _open(row, moment.now)
+        for row in moment.rows(select(LEASES).where(limited, LEASES.c.user == user), now)
+    ]
+    others = 0
+    if limits.per_department is not None:
+        query = select(func.count()).where(limited, LEASES.c.department == limits.department)
+        ((others,),) = moment.rows(query, now)
+    return decide(user, own, others, limits)
+
+
+def sessions(
+    store: LoginStore,
+    users: Collection[str] | None,
+    node: str | None = None,
+    after: int = 0,
+    limit: int | None = None,
+) -> list[Session]:
+    """Sessions that are open, a tmux that waits among them, in the order in which they became known.
+
+    Args:
+        users: whose; None for everybody's.
+    """
+    query = select(LEASES).where(_ALIVE, LEASES.c.kind != PLACED, LEASES.c.id > after)
+    if users is not None:
+        query = query.where(LEASES.c.user.in_(users))
+    if node is not None:
+        query = query.where(LEASES.c.node == node)
+    with store.reading() as moment:
+        return [
+            _session(row)
+            for row in moment.rows(query.order_by(LEASES.c.id).limit(limit), {"now": moment.now})
+        ]
+
+
+def find(store: LoginStore, number: int) -> Session | None:
+    """A session that is open, by its number."""
+    found = sessions(store, None, after=number - 1, limit=1)
+    return found[0] if found and found[0].id == number else None
+
+
+def ask_to_end(store: LoginStore, books: Engine, session: Session, by: Principal, now: int) -> None:
+    """The node's agent hears it with its next report, and ends the session; told in the audit trail."""
+    what = {"user": session.user, "node": session.node, "claim": session.claim, "kind": session.kind}
+    with writing(books) as trail:
+        audit.record(trail, by, "login.end", f"session {session.id}", what, None, at=now)
+    with store.writing() as moment:
+        moment.execute(update(LEASES).where(LEASES.c.id == session.id).values(ending=True))
+
+
+def lease_row(
+    asked: Asked, department: str, opened: int, expires: int, administrator: bool
+) -> dict[str, Any]:
+    """A row for what was asked."""
+    return {
+        "node": asked.node,
+        "claim": asked.claim,
+        "user": asked.user,
+        "department": department,
+        "kind": asked.kind,
+        "origin": asked.origin,
+        "opened_at": opened,
+        "expires_at": expires,
+        "administrator": administrator,
+        "audited": False,
+        "ending": False,
+    }
+
+
+def place_claim(user: str) -> str:
+    """The claim of a place that is held; nobody has more than one on a node, however often they ask."""
+    return f"{PLACED}:{user}"
+
+
+def _forget_others(moment: Moment, asked: Asked, living: Iterable[str]) -> None:
+    mine = and_(LEASES.c.node == asked.node, LEASES.c.user == asked.user, LEASES.c.kind == asked.kind)
+    moment.execute(delete(LEASES).where(mine, LEASES.c.claim.not_in([*living, asked.claim])))
+
+
+def _own_claim(node: str, claim: str) -> ColumnElement[bool]:
+    return and_(LEASES.c.node == node, LEASES.c.claim == claim)
+
+
+def _open(row: Any, now: int) -> Open:
+    return Open(row.id, row.node, row.user, row.claim, row.origin, row.kind, max(0, now - row.opened_at))
+
+
+def _session(row: Any) -> Session:
+    return Session(
+        row.id,
+        row.node,
+        row.user,
+        row.department,
+        row.kind,
+        row.claim,
+        row.origin,
+        row.opened_at,
+        row.administrator,
+        row.ending,
+    )

@@ -1,0 +1,173 @@
+"""Login nodes: what they are, which are drained, where a session goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sqlalchemy import Engine, bindparam, case, delete, func, insert, select
+
+from api.auth.principal import Principal
+from api.db.engine import reading, writing
+from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
+from api.db.login_store import LoginStore, Moment
+from api.services import audit
+from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim, refusal
+from api.services.login_rules import Rules
+from hpctools.login.limits import Refused
+from hpctools.login.placement import Home, Node, Nowhere, Placed, State, Wish, place
+
+HOLD_SECONDS = 30
+"""So long a place counts as taken by somebody who is on their way."""
+
+_IS_PLACED = LEASES.c.kind == PLACED
+_COUNTS = (
+    select(
+        LEASES.c.node,
+        func.sum(case((_IS_PLACED, 0), else_=1)).label("sessions"),
+        func.sum(case((_IS_PLACED, 1), else_=0)).label("placed"),
+        func.count(func.distinct(LEASES.c.user)).label("users"),
+    )
+    .where(LEASES.c.kind != TMUX, LEASES.c.expires_at > bindparam("now"))
+    .group_by(LEASES.c.node)
+)
+_HOMES = (
+    select(LEASES.c.node, LEASES.c.kind, func.count().label("count"))
+    .where(LEASES.c.user == bindparam("user"))
+    .group_by(LEASES.c.node, LEASES.c.kind)
+)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Whether somebody drained a node, and why."""
+
+    draining: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class KnownNode:
+    """A node, and what people are told of it.
+
+    Attributes:
+        placed: sessions that were sent there and have not come yet.
+        users: people with a session there.
+    """
+
+    node: Node
+    state: State
+    address: str
+    sessions: int
+    placed: int
+    users: int
+    unlimited: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Way:
+    """An answer to who wants to log in, and the address of the node."""
+
+    found: Placed | Nowhere | Refused
+    address: str = ""
+
+
+def drains(books: Engine) -> dict[str, Drain]:
+    """What was last said of each node that anything was said of."""
+    newest = select(func.max(DRAINS.c.id)).group_by(DRAINS.c.node)
+    query = select(DRAINS.c.node, DRAINS.c.draining, DRAINS.c.why).where(DRAINS.c.id.in_(newest))
+    with reading(books) as session:
+        return {node: Drain(draining, why) for node, draining, why in session.execute(query)}
+
+
+def set_drain(books: Engine, name: str, wanted: Drain, principal: Principal, now: int) -> None:
+    """Drain a node, or give it back; told in the audit trail."""
+    with writing(books) as session:
+        query = select(LoginDrain).where(LoginDrain.node == name).order_by(LoginDrain.id.desc()).limit(1)
+        last = session.scalar(query)
+        before = Drain(last.draining, last.why) if last else Drain()
+        session.add(LoginDrain(node=name, at=now, principal=principal.name, **asdict(wanted)))
+        audit.record(session, principal, "login.drain", name, asdict(before), asdict(wanted), at=now)
+
+
+def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -> list[KnownNode]:
+    """All nodes by name; one that is drained before it ever told anything, too."""
+    with store.reading() as moment:
+        return [replace(each, state=rules.policy.state(each.node)) for each in _read(moment, drained)]
+
+
+def place_user(store: LoginStore, rules: Rules, drained: Mapping[str, Drain], wish: Wish) -> Way:
+    """Choose a node for somebody, and hold a place there.
+
+    Args:
+        wish: where they are already is looked up here.
+    """
+    department = rules.department(wish.user)
+    with store.writing() as moment:
+        if wish.user not in rules.administrators:
+            refused = refusal(moment, wish.user, rules.limits(department))
+            if refused is not None:
+                return Way(refused)
+        nodes = _read(moment, drained)
+        known = replace(wish, homes=_homes(moment.rows(_HOMES, {"user": wish.user})))
+        found = place(known, [each.node for each in nodes], rules.policy)
+        if isinstance(found, Nowhere):
+            return Way(found)
+        _hold(moment, wish.user, department, found.node)
+    (address,) = (each.address for each in nodes if each.node.name == found.node)
+    return Way(found, address)
+
+
+def _homes(rows: Sequence[Any]) -> dict[str, Home]:
+    homes: dict[str, Home] = {}
+    for row in rows:
+        home = homes.get(row.node, Home())
+        if row.kind == TMUX:
+            homes[row.node] = replace(home, tmux=True)
+        elif row.kind == PLACED:
+            homes[row.node] = replace(home, expected=True)
+        else:
+            homes[row.node] = replace(home, sessions=home.sessions + row.count)
+    return homes
+
+
+def _hold(moment: Moment, user: str, department: str, node: str) -> None:
+    """One place for somebody who is on their way, wherever they were sent before."""
+    held = Asked(node, place_claim(user), user, PLACED)
+    moment.execute(delete(LEASES).where(LEASES.c.user == user, _IS_PLACED))
+    moment.execute(insert(LEASES), lease_row(held, department, moment.now, moment.now + HOLD_SECONDS, False))
+
+
+def _read(moment: Moment, drained: Mapping[str, Drain]) -> list[KnownNode]:
+    counts = {row.node: row for row in moment.rows(_COUNTS, {"now": moment.now})}
+    rows = {row.name: row for row in moment.rows(select(NODES))}
+    names = sorted({*rows, *(name for name, said in drained.items() if said.draining)})
+    return [_known(name, rows.get(name), counts.get(name), drained, moment.now) for name in names]
+
+
+def _known(name: str, row: Any, count: Any, drained: Mapping[str, Drain], now: int) -> KnownNode:
+    sessions, placed, users = (count.sessions, count.placed, count.users) if count else (0, 0, 0)
+    said = drained.get(name, Drain())
+    node = Node(name, sessions + placed, draining=said.draining, silent_for=None)
+    if row is not None:
+        node = replace(
+            node,
+            cpus=row.cpus,
+            cpu=row.cpu,
+            memory=row.memory,
+            draining=said.draining or row.draining,
+            silent_for=max(0.0, float(now - row.heard_at)),
+        )
+    local = "drained on the node itself" if node.draining else ""
+    return KnownNode(
+        node,
+        "up",
+        (row.address if row is not None else "") or name,
+        sessions,
+        placed,
+        users,
+        bool(row is not None and row.unlimited),
+        said.why if said.draining else local,
+    )

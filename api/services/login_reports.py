@@ -1,0 +1,156 @@
+"""What a login node's agent tells: the sessions that are really open there. What we thought gives way to it.
+
+Nothing here depends on the node's clock: it tells ages. A report that was overtaken is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, delete, insert, select, update
+
+from api.db.engine import writing
+from api.db.login_models import LEASES, NODES
+from api.db.login_store import LoginStore, Moment
+from api.services import audit
+from api.services.login_leases import PLACED, Asked, lease_row
+from api.services.login_nodes import Drain
+from api.services.login_rules import Rules
+
+FORGOTTEN_SECONDS = 3600
+"""So long somebody is told that they had a session on a node that is silent."""
+_FLIGHT_SECONDS = 2
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session that is open on a node.
+
+    Attributes:
+        age: seconds since it began.
+        administrator: the node knows its owner as one.
+    """
+
+    claim: str
+    user: str
+    kind: str
+    origin: str
+    age: float
+    administrator: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent tells.
+
+    Attributes:
+        agent, sequence: a later report of the same agent has a larger number.
+        sample_age: seconds since the sessions were looked at.
+        unlimited: the file that lifts limits is there.
+    """
+
+    node: str
+    agent: str
+    sequence: int
+    sample_age: float
+    address: str
+    cpus: int
+    cpu: float
+    memory: float
+    draining: bool
+    unlimited: bool
+    sessions: tuple[OpenSession, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the agent is told."""
+
+    taken: bool
+    draining: bool = False
+    why: str = ""
+    end: tuple[str, ...] = ()
+
+
+def take(
+    store: LoginStore, books: Engine, rules: Rules, drained: Mapping[str, Drain], report: Report, by: str
+) -> Answer:
+    """Take a report: the node is up, and these sessions are what is open there.
+
+    Args:
+        by: who reports, for the audit trail.
+    """
+    with store.writing() as moment:
+        known = moment.rows(select(NODES).where(NODES.c.name == report.node))
+        if known and known[0].agent == report.agent and known[0].sequence >= report.sequence:
+            return Answer(False)
+        _hear(moment, report, known)
+        rows = _reconcile(moment, rules, report)
+        _forget_old(moment)
+        lifted = bool(known and known[0].unlimited)
+    _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
+    said = drained.get(report.node, Drain())
+    end = tuple(row.claim for row in rows if row.ending)
+    return Answer(True, said.draining or report.draining, said.why if said.draining else "", end)
+
+
+def _hear(moment: Moment, report: Report, known: Sequence[Any]) -> None:
+    told = {name: getattr(report, name) for name in ("address", "agent", "sequence", "cpus", "cpu", "memory")}
+    told |= {"draining": report.draining, "heard_at": moment.now}
+    if known:
+        moment.execute(update(NODES).where(NODES.c.name == report.node).values(told))
+    else:
+        moment.execute(insert(NODES), {"name": report.node, "unlimited": False, **told})
+
+
+def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
+    """Bring the node's leases to what is open there; the rows that are left."""
+    here = (LEASES.c.node == report.node, LEASES.c.kind != PLACED)
+    known = {row.claim: row for row in moment.rows(select(LEASES).where(*here))}
+    told = {session.claim: session for session in report.sessions}
+    # What began since the sessions were looked at cannot be among them; its own process will be in the next.
+    looked = moment.now - report.sample_age - _FLIGHT_SECONDS
+    gone = [row.id for claim, row in known.items() if claim not in told and row.opened_at <= looked]
+    for first in range(0, len(gone), _CHUNK):
+        moment.execute(delete(LEASES).where(LEASES.c.id.in_(gone[first : first + _CHUNK])))
+    expires = moment.now + rules.lease_seconds
+    moment.execute(update(LEASES).where(*here).values(expires_at=expires))
+    new = [session for claim, session in told.items() if claim not in known]
+    if new:
+        moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
+    return moment.rows(select(LEASES).where(*here))
+
+
+def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) -> dict[str, Any]:
+    asked = Asked(node, session.claim, session.user, session.kind, session.origin)
+    administrator = session.administrator or session.user in rules.administrators
+    return lease_row(asked, rules.department(session.user), now - int(session.age), expires, administrator)
+
+
+def _forget_old(moment: Moment) -> None:
+    moment.execute(delete(LEASES).where(LEASES.c.expires_at < moment.now - FORGOTTEN_SECONDS))
+    moment.execute(delete(LEASES).where(LEASES.c.kind == PLACED, LEASES.c.expires_at <= moment.now))
+
+
+def _tell(
+    store: LoginStore, books: Engine, report: Report, entered: Sequence[Any], lifted: bool, by: str
+) -> None:
+    """Tell the audit trail who came in past the limits; what fails is told with the next report."""
+    if not entered and lifted == report.unlimited:
+        return
+    with store.reading() as moment:
+        now = moment.now
+    with writing(books) as session:
+        for row in entered:
+            what = {"node": row.node, "kind": row.kind, "origin": row.origin, "claim": row.claim}
+            audit.record(session, by, "login.administrator", row.user, None, what, at=now)
+        if lifted != report.unlimited:
+            audit.record(session, by, "login.unlimited", report.node, lifted, report.unlimited, at=now)
+    with store.writing() as moment:
+        moment.execute(
+            update(LEASES).where(LEASES.c.id.in_([row.id for row in entered])).values(audited=True)
+        )
+        moment.execute(update(NODES).where(NODES.c.name == report.node).values(unlimited=report.unlimited))

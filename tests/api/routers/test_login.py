@@ -1,0 +1,210 @@
+"""The routes of login nodes, and what a login node's token opens."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+REPORT = {
+    "agent": "0123456789abcdef",
+    "sample_age": 0.5,
+    "address": "login-1.uni.example",
+    "cpus": 16,
+    "cpu": 0.25,
+    "memory": 0.5,
+}
+NODE = {
+    "name": "login-1",
+    "address": "login-1.uni.example",
+    "state": "up",
+    "heard_seconds_ago": 0,
+    "sessions": 1,
+    "placed": 0,
+    "users": 1,
+    "cpus": 16,
+    "cpu": 0.25,
+    "memory": 0.5,
+    "unlimited": False,
+    "why": "",
+}
+
+
+@pytest.fixture
+def agent(sqlite_service: Any) -> Any:
+    """A login node's agent."""
+    return sqlite_service.client("root", "login")
+
+
+def session(claim: str = "1-1", user: str = "nlp1") -> dict[str, Any]:
+    return {"claim": claim, "user": user, "kind": "ssh", "origin": "192.0.2.7", "age": 3600}
+
+
+def report(agent: Any, sequence: int, *sessions: dict[str, Any], node: str = "login-1") -> Any:
+    body = {**REPORT, "sequence": sequence, "sessions": list(sessions)}
+    answer = agent.put(f"/v1/login/nodes/{node}/report", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_node_reports_and_everybody_sees_it(sqlite_service: Any, agent: Any) -> None:
+    assert report(agent, 1, session()) == {
+        "taken": True,
+        "lease_seconds": 30,
+        "draining": False,
+        "why": "",
+        "end": [],
+    }
+    assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE]}
+
+
+def test_somebody_is_sent_to_their_session(sqlite_service: Any, agent: Any) -> None:
+    report(agent, 1, session())
+    report(agent, 1, node="login-2")
+    answer = sqlite_service.client("nlp-lab-a").post("/v1/login/sessions", json={"user": "nlp1"})
+    assert (answer.status_code, answer.json()) == (
+        201,
+        {
+            "node": "login-1",
+            "address": "login-1.uni.example",
+            "why": "your session is on login-1.",
+            "others": ["login-2"],
+            "held_seconds": 30,
+        },
+    )
+    body = {"user": "nlp1", "avoid": ["login-1"]}
+    assert sqlite_service.client("nlp").post("/v1/login/sessions", json=body).json()["node"] == "login-2"
+
+
+def test_a_session_too_many_is_refused_before_the_way_and_at_the_door(
+    sqlite_service: Any, agent: Any
+) -> None:
+    report(agent, 1, *(session(f"{number}-1") for number in range(4)))
+    refused = agent.post("/v1/login/leases", json={"node": "login-2", "claim": "9-1", "user": "nlp1"}).json()
+    assert refused["granted"] is False
+    assert [each["claim"] for each in refused["sessions"]] == ["0-1", "1-1", "2-1", "3-1"]
+    assert refused["message"].startswith(
+        "nlp1: you have 4 sessions on the login nodes, and the limit is 4:\n"
+    )
+    placed = sqlite_service.client(None).post("/v1/login/sessions", json={"user": "nlp1"})
+    assert (placed.status_code, placed.json()["detail"]) == (409, refused["message"])
+
+
+def test_a_lease_is_closed_by_its_claim(agent: Any) -> None:
+    body = {"node": "login-1", "claim": "1-1", "user": "nlp1"}
+    assert agent.post("/v1/login/leases", json=body).json() == {
+        "granted": True,
+        "message": "",
+        "sessions": [],
+    }
+    assert [agent.delete("/v1/login/leases/login-1/1-1").status_code for _ in range(2)] == [200, 404]
+
+
+def test_a_head_sees_and_ends_the_sessions_of_their_people_only(sqlite_service: Any, agent: Any) -> None:
+    report(agent, 1, session(), session("2-1", "cv1"), session("3-1", "guest"))
+
+    def seen(account: str | None, *scopes: Any, **query: str) -> list[str]:
+        answer = sqlite_service.client(account, *scopes).get("/v1/login/sessions", params=query)
+        return [each["user"] for each in answer.json()["sessions"]]
+
+    assert seen("nlp", "write") == ["nlp1"]
+    assert seen("nlp") == []
+    assert seen(None) == ["nlp1", "cv1", "guest"]
+    assert seen(None, user="cv1") == ["cv1"]
+    assert seen("nlp", "write", user="cv1") == []
+    head = sqlite_service.client("nlp", "write")
+    (number,) = (each["id"] for each in head.get("/v1/login/sessions").json()["sessions"])
+    assert sqlite_service.client("cv", "write").delete(f"/v1/login/sessions/{number}").status_code == 404
+    ended = head.delete(f"/v1/login/sessions/{number}")
+    assert (ended.status_code, ended.json()["ending"]) == (202, True)
+    assert report(agent, 2, session())["end"] == ["1-1"]
+    (entry,) = sqlite_service.client(None).get("/v1/audit?action=login.end").json()["entries"]
+    assert entry["before"] == {"user": "nlp1", "node": "login-1", "claim": "1-1", "kind": "ssh"}
+
+
+def test_sessions_come_in_pages(sqlite_service: Any, agent: Any) -> None:
+    report(agent, 1, *(session(f"{number}-1") for number in range(5)))
+    client = sqlite_service.client(None)
+    claims, cursor = [], ""
+    while cursor is not None:
+        page = client.get("/v1/login/sessions", params={"limit": 2, **({"cursor": cursor} if cursor else {})})
+        claims += [each["claim"] for each in page.json()["sessions"]]
+        cursor = page.json()["next"]
+    assert claims == [f"{number}-1" for number in range(5)]
+
+
+def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: Any) -> None:
+    admin = sqlite_service.client(None)
+    report(agent, 1)
+    body = {"draining": True, "why": "new kernel"}
+    assert admin.put("/v1/login/nodes/login-1/drain", json=body).json() == {"node": "login-1", **body}
+    assert {**report(agent, 2), "end": []} == {
+        "taken": True,
+        "lease_seconds": 30,
+        "draining": True,
+        "why": "new kernel",
+        "end": [],
+    }
+    answer = admin.post("/v1/login/sessions", json={"user": "nlp1"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "There is no node to log in: login-1 is being drained, and there is no other login node.",
+    )
+    assert admin.put("/v1/login/nodes/login-1/drain", json={"draining": False}).status_code == 200
+    assert admin.post("/v1/login/sessions", json={"user": "nlp1"}).status_code == 201
+
+
+VALUES = {"name": "nlp", "node": "login-1", "month": "2026-11"}
+OPENED = {
+    ("GET", "/v1/login/nodes"),
+    ("GET", "/v1/login/sessions"),
+    ("POST", "/v1/login/sessions"),
+    ("DELETE", "/v1/login/sessions/{number}"),
+    ("POST", "/v1/login/leases"),
+    ("DELETE", "/v1/login/leases/{node}/{claim}"),
+    ("PUT", "/v1/login/nodes/{node}/report"),
+}
+
+
+def test_a_login_nodes_token_opens_nothing_but_what_it_needs(sqlite_service: Any, agent: Any) -> None:
+    """What it is refused is 401, 403 or 404; lists of accounts would be 403: it reads none."""
+    app: FastAPI = sqlite_service.app
+    opened = set()
+    for path, operations in app.openapi()["paths"].items():
+        for method in operations:
+            if not path.startswith("/v1/"):
+                continue
+            asked = re.sub(r"\{(\w+)\}", lambda part: VALUES.get(part[1], "1"), path)
+            answer = agent.request(method.upper(), asked, json={})
+            if answer.status_code not in (401, 403, 404):
+                opened.add((method.upper(), path))
+    assert opened - OPENED == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"user": "nlp1; rm -rf /"},
+        {"user": "-nlp1"},
+        {"user": "nlp1\n"},
+        {"claim": "../../etc"},
+        {"node": "login 1"},
+        {"origin": "192.0.2.7\x1b[2J"},
+    ],
+)
+def test_what_could_be_meant_for_a_shell_or_a_terminal_is_refused(agent: Any, wrong: dict[str, str]) -> None:
+    body = {"node": "login-1", "claim": "1-1", "user": "nlp1", **wrong}
+    assert agent.post("/v1/login/leases", json=body).status_code == 422
+
+
+def test_a_token_with_the_scope_login_alone_reads_no_account(sqlite_service: Any) -> None:
+    made = sqlite_service.client(None).post(
+        "/v1/tokens", json={"name": "login-1", "account": "root", "scopes": ["login"]}
+    )
+    assert made.json()["scopes"] == ["login"]
+    client = sqlite_service.anonymous()
+    client.headers["Authorization"] = f"Bearer {made.json()['secret']}"
+    assert client.get("/v1/login/nodes").status_code == 200
+    assert client.get("/v1/accounts").status_code in (403, 404)

@@ -1,0 +1,281 @@
+"""Leases, reports and places, on both databases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+
+from api.db.access_models import AuditEntry
+from api.db.engine import reading
+from api.db.login_store import LoginStore
+from api.services.login_leases import Asked, close_lease, find, open_lease, sessions
+from api.services.login_nodes import Drain, Way, known_nodes, place_user, set_drain
+from api.services.login_reports import Answer, OpenSession, Report, take
+from api.services.login_rules import Rules
+from hpctools.login.limits import Refused
+from hpctools.login.placement import Nowhere, Placed, Wish
+from hpctools.site import load
+
+HEARTBEAT = 30
+
+
+@dataclass
+class Clock:
+    now: int = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass
+class Desk:
+    """The service's login part, and nodes that report to it."""
+
+    store: LoginStore
+    books: Engine
+    rules: Rules
+    clock: Clock
+    reports: int = 0
+
+    def open(self, node: str, claim: str, user: str = "nlp1", **known: Any) -> Refused | None:
+        return open_lease(self.store, self.rules, Asked(node, claim, user, **known))
+
+    def report(self, node: str, *open_: OpenSession, **known: Any) -> Answer:
+        self.reports += 1
+        facts: dict[str, Any] = {"agent": "agent-1", "sequence": self.reports, "sample_age": 0.0}
+        facts |= {"address": "", "cpus": 16, "cpu": 0.1, "memory": 0.1, "draining": False, "unlimited": False}
+        said = Report(node, sessions=open_, **facts | known)
+        return take(self.store, self.books, self.rules, {}, said, "node")
+
+    def place(self, user: str, drained: dict[str, Drain] | None = None, **wish: Any) -> Way:
+        return place_user(self.store, self.rules, drained or {}, Wish(user, **wish))
+
+    def claims(self, user: str = "nlp1") -> list[str]:
+        return [each.claim for each in sessions(self.store, {user})]
+
+    def audited(self) -> list[tuple[str, str, str]]:
+        with reading(self.books) as session:
+            return [(e.principal, e.action, e.subject) for e in session.scalars(select(AuditEntry))]
+
+
+def there(claim: str, user: str = "nlp1", **known: Any) -> OpenSession:
+    return replace(OpenSession(claim, user, "ssh", "192.0.2.7", 100.0, False), **known)
+
+
+@pytest.fixture
+def desk(engine: Engine, site_path: Path) -> Iterator[Desk]:
+    clock = Clock()
+    rules = replace(Rules.of(load(site_path)), per_user=2)
+    return Desk(LoginStore(engine, clock), engine, rules, clock)
+
+
+def test_the_third_of_two_sessions_is_refused_wherever_and_however_it_comes(desk: Desk) -> None:
+    assert desk.open("login-1", "1-1", origin="192.0.2.7") is None
+    assert desk.open("login-2", "1-1", kind="ssm") is None
+    desk.clock.now += 5
+    refused = desk.open("login-3", "1-1")
+    assert refused is not None
+    assert refused.message.splitlines() == [
+        "nlp1: you have 2 sessions on the login nodes, and the limit is 2:",
+        "  1: login-1, for 5 s, from 192.0.2.7",
+        "  2: login-2, for 5 s, from Session Manager",
+        "To end one: log out there, or hp-login --end 1",
+    ]
+    assert desk.open("login-3", "1-1", "nlp2") is None
+
+
+def test_who_asks_again_for_the_same_session_has_it(desk: Desk) -> None:
+    assert [desk.open("login-1", "1-1") for _ in range(3)] == [None] * 3
+    assert desk.claims() == ["1-1"]
+
+
+def test_a_session_that_ends_makes_room_at_once(desk: Desk) -> None:
+    desk.open("login-1", "1-1")
+    desk.open("login-1", "2-1")
+    assert desk.open("login-2", "3-1") is not None
+    assert close_lease(desk.store, "login-1", "1-1")
+    assert not close_lease(desk.store, "login-1", "1-1")
+    assert desk.open("login-2", "3-1") is None
+
+
+def test_what_the_node_no_longer_has_does_not_refuse_its_owner(desk: Desk) -> None:
+    desk.open("login-1", "1-1")
+    desk.open("login-1", "2-1", kind="ssm")
+    assert desk.open("login-1", "3-1", living=frozenset({"1-1"})) is not None
+    # Session Manager's is not among sshd's, and stays.
+    assert desk.open("login-1", "3-1", living=frozenset()) is None
+    assert desk.claims() == ["2-1", "3-1"]
+
+
+def test_sessions_of_a_node_that_crashed_are_forgotten_after_a_heartbeat(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"), there("2-1"))
+    desk.clock.now += HEARTBEAT - 1
+    assert desk.open("login-2", "3-1") is not None
+    desk.clock.now += 1
+    assert desk.open("login-2", "3-1") is None
+
+
+def test_a_report_is_the_truth_about_a_node(desk: Desk) -> None:
+    desk.open("login-1", "1-1", origin="198.51.100.1")
+    desk.open("login-2", "9-9")
+    desk.clock.now += 10
+    assert desk.report("login-1", there("2-1"), there("3-1", "nlp2", kind="tmux")).taken
+    # 1-1 is gone; 2-1 was opened while the service was away, above the limit or not.
+    assert desk.claims() == ["9-9", "2-1"]
+    assert [each.since for each in sessions(desk.store, {"nlp1"}, "login-1")] == [desk.clock.now - 100]
+
+
+def test_a_session_that_began_after_the_node_looked_stays(desk: Desk) -> None:
+    desk.open("login-1", "1-1")
+    desk.clock.now += 8
+    desk.report("login-1", sample_age=7.0)
+    assert desk.claims() == ["1-1"]
+    desk.report("login-1", sample_age=3.0)
+    assert desk.claims() == []
+
+
+def test_a_report_that_was_overtaken_is_not_taken(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"), sequence=7)
+    assert not desk.report("login-1", sequence=6).taken
+    assert not desk.report("login-1", sequence=7).taken
+    assert desk.claims() == ["1-1"]
+    assert desk.report("login-1", sequence=1, agent="agent-2").taken
+
+
+def test_departments_have_their_own_limit(desk: Desk) -> None:
+    desk.rules = replace(desk.rules, per_department=3, of_departments={"cv": 1})
+    for number, user in enumerate(["nlp1", "nlp2", "nlp3"]):
+        assert desk.open("login-1", f"{number}-1", user) is None
+    assert desk.open("login-1", "8-1", "cv1") is None
+    assert desk.open("login-2", "9-1", "cv2") is not None
+    refused = desk.open("login-2", "9-1", "nlp1")
+    assert refused is not None
+    assert refused.message.startswith("nlp1: nlp has 3 sessions on the login nodes, and its limit is 3.")
+    assert desk.open("login-2", "7-1", "somebody-of-none") is None
+
+
+def test_administrators_are_not_limited_not_counted_and_told_in_the_audit_trail(desk: Desk) -> None:
+    desk.rules = replace(desk.rules, administrators=frozenset({"root", "nlp1"}), per_department=1)
+    for number in range(4):
+        assert desk.open("login-1", f"{number}-1") is None
+    assert desk.open("login-1", "8-1", "nlp2") is None
+    claims = [there(f"{number}-1") for number in range(4)]
+    for _ in range(2):
+        desk.report("login-1", *claims, there("9-1", "nlp3", administrator=True))
+    assert desk.audited() == [("node", "login.administrator", user) for user in ["nlp1"] * 4 + ["nlp3"]]
+
+
+def test_limits_that_are_lifted_on_a_node_are_told_in_the_audit_trail(desk: Desk) -> None:
+    for unlimited in (False, True, True, False):
+        desk.report("login-1", unlimited=unlimited)
+    assert desk.audited() == [("node", "login.unlimited", "login-1")] * 2
+
+
+def test_limits_hold_when_everybody_comes_at_once(desk: Desk) -> None:
+    """Twenty people, eight sessions each, all at the same time: two each."""
+    wanted = [(f"user{number % 20}", f"login-{number % 4}", f"{number}-1") for number in range(160)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda one: desk.open(one[1], one[2], one[0]), wanted))
+    admitted = Counter(user for (user, _, _), refused in zip(wanted, answers, strict=True) if refused is None)
+    assert admitted == {f"user{number}": 2 for number in range(20)}
+
+
+def test_two_hundred_who_come_at_once_are_spread_before_anybody_arrives(desk: Desk) -> None:
+    for number in range(4):
+        desk.report(f"login-{number}")
+    with ThreadPoolExecutor(8) as pool:
+        ways = list(pool.map(lambda number: desk.place(f"user{number}").found, range(200)))
+    counts = Counter(found.node for found in ways if isinstance(found, Placed))
+    assert len(counts) == 4
+    assert all(abs(count - 50) <= 1 for count in counts.values())
+    assert [(node.sessions, node.placed) for node in known_nodes(desk.store, desk.rules, {})] == [
+        (0, counts[f"login-{number}"]) for number in range(4)
+    ]
+
+
+def test_who_arrives_gives_their_place_back_and_who_does_not_loses_it(desk: Desk) -> None:
+    desk.report("login-1")
+    for _ in range(5):
+        desk.place("nlp1")
+    desk.place("nlp2")
+    assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(0, 2)]
+    desk.open("login-1", "1-1")
+    assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(1, 1)]
+    desk.clock.now += 30
+    desk.report("login-1", there("1-1"))
+    assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(1, 0)]
+
+
+def test_somebody_goes_back_to_their_tmux_and_hears_of_a_node_that_went(desk: Desk) -> None:
+    desk.report("login-1", there("1-1", kind="tmux"), address="login-1.uni.example")
+    desk.report("login-2")
+    way = desk.place("nlp1")
+    assert (way.found, way.address) == (
+        Placed("login-1", "your tmux is on login-1.", ("login-2",)),
+        "login-1.uni.example",
+    )
+    desk.clock.now += HEARTBEAT + 1
+    desk.report("login-2")
+    found = desk.place("nlp1").found
+    assert isinstance(found, Placed)
+    assert found.why.startswith("your tmux is on login-1, which does not answer; login-2 is the only node")
+
+
+def test_who_may_have_no_more_sessions_is_told_before_they_go(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"), there("2-1"))
+    found = desk.place("nlp1").found
+    assert isinstance(found, Refused)
+    assert found.message.startswith("nlp1: you have 2 sessions")
+
+
+def test_drained_nodes_get_nobody(desk: Desk) -> None:
+    desk.report("login-1")
+    desk.report("login-2", draining=True)
+    nodes = known_nodes(desk.store, desk.rules, {"login-3": Drain(True, "new kernel")})
+    assert [(n.node.name, n.state, n.why) for n in nodes] == [
+        ("login-1", "up", ""),
+        ("login-2", "draining", "drained on the node itself"),
+        ("login-3", "draining", "new kernel"),
+    ]
+    assert isinstance(desk.place("nlp1").found, Placed)
+    assert desk.place("nlp2", {"login-1": Drain(True)}).found == Nowhere(
+        "login-1, login-2 are being drained, and there is no other login node"
+    )
+
+
+def test_a_node_without_a_word_for_long_is_silent(desk: Desk) -> None:
+    desk.report("login-1")
+    desk.clock.now += HEARTBEAT + 1
+    desk.report("login-2")
+    assert [(n.node.name, n.state) for n in known_nodes(desk.store, desk.rules, {})] == [
+        ("login-1", "silent"),
+        ("login-2", "up"),
+    ]
+
+
+def test_a_drain_and_its_end_are_remembered_and_audited(desk: Desk) -> None:
+    from api.auth.principal import Principal
+    from api.services.login_nodes import drains
+
+    for wanted in (Drain(True, "new kernel"), Drain()):
+        set_drain(desk.books, "login-1", wanted, Principal("ops", ()), 5)
+        assert drains(desk.books) == {"login-1": wanted}
+    assert desk.audited() == [("ops", "login.drain", "login-1")] * 2
+
+
+def test_another_service_on_the_same_database_sees_the_same(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"))
+    other = LoginStore(desk.books, desk.clock)
+    assert [each.claim for each in sessions(other, None)] == ["1-1"]
+    (number,) = (each.id for each in sessions(other, None))
+    assert find(other, number) is not None
+    assert find(other, number + 1) is None
+    assert open_lease(other, desk.rules, Asked("login-2", "1-1", "nlp1")) is None
+    assert desk.open("login-2", "2-1") is not None
