@@ -57,8 +57,10 @@ def serve(host: str, port: int) -> None:
     import uvicorn
 
     from api.app import create_app
+    from api.services.watch import channels
 
     settings = read_settings()
+    channels(settings)
     configure(settings.log_format)
     with open_store(settings):
         pass

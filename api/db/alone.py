@@ -16,11 +16,13 @@ from api.db.engine import reachable
 from hpctools.errors import UnreachableError
 
 # Another than the writers' lock: this one is held for minutes, while AWS and slurmdbd are asked.
-_KEYS = {"reconcile": 0x68706375, "enforce": 0x68706376}
+_KEYS = {"reconcile": 0x68706375, "enforce": 0x68706376, "watch": 0x68706377}
+
+Work = Literal["reconcile", "enforce", "watch"]
 
 
 @contextmanager
-def alone(engine: Engine, work: Literal["reconcile", "enforce"] = "reconcile") -> Iterator[bool]:
+def alone(engine: Engine, work: Work = "reconcile") -> Iterator[bool]:
     """Hold the lock for a block of code, if nobody has it; tells whether it is held.
 
     In PostgreSQL it is an advisory lock of a connection of its own. SQLite's only lock would keep every

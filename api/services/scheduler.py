@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Event, Thread
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -16,11 +15,10 @@ from api.services import runs
 from api.services.reconcile import Outcome
 from api.services.runs import SCHEDULE, Run
 from api.services.tokens import operator
+from api.services.worker import Worker
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.pulling import MonthKnown, looked_at, months_to_pull
-from hpctools.errors import BudgetError, HpctoolsError, UnreachableError
-
-POLL_SECONDS = 5.0
+from hpctools.errors import BudgetError, HpctoolsError
 
 _log = logging.getLogger("hpctools.scheduler")
 
@@ -48,28 +46,22 @@ class Scheduler:
         self._metric = metric
         self._every = every
         self._clock = clock
-        self._stop = Event()
-        self._wake = Event()
-        self._thread: Thread | None = None
+        self._worker = Worker("reconcile", self.tick)
 
     def start(self) -> None:
-        """Begin to work, in a thread of its own that keeps no process from ending."""
-        self._thread = Thread(target=self._loop, name="reconcile", daemon=True)
-        self._thread.start()
+        """Begin to work, in a thread of its own."""
+        self._worker.start()
 
     def stop(self, timeout: float) -> None:
         """Begin nothing more, and give what is at work some seconds to end.
 
         What does not end is cut off with the process: nothing of it is stored; later it is marked lost.
         """
-        self._stop.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        self._worker.stop(timeout)
 
     def wake(self) -> None:
         """Look at once whether there is something to do."""
-        self._wake.set()
+        self._worker.wake()
 
     def tick(self) -> int:
         """Do all that is due now, if no other replica is at it; return how many runs that were.
@@ -84,16 +76,6 @@ class Scheduler:
                 return 0
             return self._do()
 
-    def _loop(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.tick()
-            except UnreachableError as error:
-                # The database is away; /healthz and the metrics tell it as well.
-                _log.error("%s", error)
-            self._wake.wait(POLL_SECONDS)
-            self._wake.clear()
-
     def _something(self) -> bool:
         with reading(self._engine) as session:
             waiting = bool(runs.waiting(session))
@@ -106,7 +88,7 @@ class Scheduler:
         for month in self._due():
             with writing(self._engine) as session:
                 runs.ask(session, month, SCHEDULE, self._clock())
-        while not self._stop.is_set() and (run := self._first()) is not None:
+        while not self._worker.stops and (run := self._first()) is not None:
             carry_out(self._engine, run, self._work, self._clock)
             count += 1
         return count

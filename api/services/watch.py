@@ -15,7 +15,7 @@ from api.services.delivery import Channel, Delivered, deliver
 from api.services.enforcement import Limits, Planned, apply
 from api.settings import Settings
 from hpctools.budget.tree import BudgetSite
-from hpctools.errors import UsageError
+from hpctools.errors import HpctoolsError, UsageError
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,30 @@ class Watcher:
     def look(self, site: BudgetSite, now: int) -> Watched:
         """Measure, tell, enforce; each part that was done stays done when a later one fails.
 
+        Without slurmdbd it is told what the bill says; limits are left alone.
+
         Raises:
             UnreachableError: slurmdbd or the database does not answer.
             CommandError: Slurm refuses a change.
             BudgetError: somebody else enforces right now, or Slurm is not as it was told.
         """
-        measure(self.engine, site, self.jobs, now)
+        away = self._measure(site, now)
         alerts = raise_alerts(self.engine, site, now)
         delivered = deliver(self.engine, self.channels, now)
+        if away is not None:
+            raise away
         enforced = None
         if self.slurm is not None:
             change = Change("the service", now, "its budgets say so")
             enforced = apply(self.engine, site, self.slurm, change)
         return Watched(alerts, delivered, enforced)
+
+    def _measure(self, site: BudgetSite, now: int) -> HpctoolsError | None:
+        try:
+            measure(self.engine, site, self.jobs, now)
+        except HpctoolsError as error:
+            return error
+        return None
 
 
 def channels(settings: Settings) -> dict[str, Channel]:
