@@ -28,6 +28,7 @@ class Questions:
         header: one line for every request, for example `Authorization: Bearer ...`.
         rate: requests a second, each at its own moment whatever became of those before.
         clients: connections.
+        bodies: JSON that is sent with each path, by POST; when empty, it is GET.
     """
 
     port: int
@@ -35,6 +36,7 @@ class Questions:
     paths: tuple[str, ...]
     rate: int
     clients: int
+    bodies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,22 @@ async def _client(questions: Questions, place: int, begin: float, took: list[flo
         due = begin + number / questions.rate
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         path = questions.paths[number]
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{questions.header}\r\n\r\n".encode())
+        writer.write(_request(questions, number))
         await asyncio.wait_for(_answer(reader, path), _LIMIT)
         took.append(time.monotonic() - due)
     writer.close()
 
 
+def _request(questions: Questions, number: int) -> bytes:
+    body = questions.bodies[number] if questions.bodies else ""
+    told = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    head = f"{'POST' if body else 'GET'} {questions.paths[number]} HTTP/1.1\r\nHost: localhost\r\n"
+    return f"{head}{told}{questions.header}\r\n\r\n{body}".encode()
+
+
 async def _answer(reader: asyncio.StreamReader, path: str) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    assert head.startswith(b"http/1.1 200 "), f"{path} answered {head[:40]!r}"
+    assert head.startswith(b"http/1.1 20"), f"{path} answered {head[:40]!r}"
     length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
     await reader.readexactly(int(length))
 
@@ -92,7 +101,7 @@ async def _answer(reader: asyncio.StreamReader, path: str) -> None:
 def main(questions: str, answer: str) -> None:
     """Ask what one file says, and tell in another."""
     stated: dict[str, Any] = json.loads(Path(questions).read_text())
-    took = ask(Questions(**{**stated, "paths": tuple(stated["paths"])}))
+    took = ask(Questions(**{name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}))
     Path(answer).write_text(json.dumps(asdict(took)))
 
 

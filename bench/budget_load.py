@@ -102,18 +102,19 @@ def under_load(url: str, site_file: Path, folder: Path, site: BudgetSite, extent
     secret = _filled(url, site, months, folder)
     accounts = [account.name for account in site.accounts]
     loads = []
-    with _served(url, site_file, folder) as (port, service):
+    with served(url, site_file, folder) as (port, service):
         for name, (path, header) in ASKED.items():
             dice = random.Random(1)  # noqa: S311 - which account comes next
             paths = tuple(path(dice, accounts, months) for _ in range(RATE * extent.seconds))
-            before = _processor_seconds(service)
-            took = _asked(Questions(port, header.format(secret), paths, RATE, CLIENTS))
-            busy = _processor_seconds(service) - before
-            loads.append(_load(f"{name}, {url.partition(':')[0]}", took, busy))
+            before = processor_seconds(service)
+            took = asked(Questions(port, header.format(secret), paths, RATE, CLIENTS))
+            busy = processor_seconds(service) - before
+            loads.append(load_of(f"{name}, {url.partition(':')[0]}", took, busy))
     return loads
 
 
-def _load(name: str, took: Took, busy: float) -> Load:
+def load_of(name: str, took: Took, busy: float) -> Load:
+    """What requests took, and `busy` seconds of the service's processors for all of them."""
     ms, count = sorted(each * 1000 for each in took.seconds), len(took.seconds)
     return Load(
         name=name,
@@ -125,7 +126,7 @@ def _load(name: str, took: Took, busy: float) -> Load:
     )
 
 
-def _asked(questions: Questions) -> Took:
+def asked(questions: Questions) -> Took:
     """By a process of its own, so that no interpreter is shared."""
     with tempfile.TemporaryDirectory(prefix="hpctools-load-") as name:
         asked, answer = Path(name) / "questions.json", Path(name) / "answer.json"
@@ -156,7 +157,7 @@ def _until(now: int, bill: Bill) -> Bill:
 
 
 @contextmanager
-def _served(url: str, site_file: Path, folder: Path) -> Iterator[tuple[int, Process]]:
+def served(url: str, site_file: Path, folder: Path) -> Iterator[tuple[int, Process]]:
     """The service as people run it, on a port that was free; it reconciles nothing meanwhile."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -194,7 +195,7 @@ def _wait(port: int) -> None:
             return
 
 
-def _processor_seconds(service: Process) -> float:
+def processor_seconds(service: Process) -> float:
     """Of a process and of those that it waited for."""
     words = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, words[11:15])) / _TICKS
