@@ -32,6 +32,7 @@ from hpctools.submit.runs import find_run
 if TYPE_CHECKING:
     from hpctools.submit.policy_file import PolicyFile
 
+RUN_SUFFIX = "HPCTOOLS_RUN_SUFFIX"
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -81,7 +82,8 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         user=user,
         python=_python(),
         runs_root=_runs_root(),
-        suffix=secrets.token_hex(3),
+        # A submission that may come twice states it: its run is found again.
+        suffix=os.environ.get(RUN_SUFFIX) or secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
         limits=limits,

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 import hpctools
 from hpctools.cli.connection import connect
+from hpctools.cli.elsewhere import elsewhere
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.elastic.folder import runs_root
@@ -33,6 +34,9 @@ def main(
         client: makes the connection to Slurm.
         sleep: waits that many seconds.
     """
+    there = elsewhere("hp-cancel", argv)
+    if there is not None:
+        return there
     given = _parser().parse_args(argv)
     return run_command("hp-cancel", lambda: _cancel(given, client or connect, sleep), debug=given.debug)
 
@@ -45,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         "runs", nargs="+", metavar="RUN", help="id of a run, of its array, or of any of its jobs"
     )
     parser.add_argument("--replicas", action="store_true", help="cancel only the replica jobs")
+    parser.add_argument("--cluster", metavar="NAME", help="ask a cluster over SSH, from a laptop")
     parser.add_argument("--json", action="store_true", help="print one JSON object a run")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     parser.add_argument("-V", "--version", action="version", version=f"hp-cancel {hpctools.__version__}")

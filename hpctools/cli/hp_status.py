@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hpctools
 from hpctools.cli.connection import connect
+from hpctools.cli.elsewhere import elsewhere
 from hpctools.cli.ending import run_command
 from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
@@ -40,6 +41,9 @@ def main(
         client: makes the connection to Slurm.
         sleep: waits that many seconds.
     """
+    there = elsewhere("hp-status", argv)
+    if there is not None:
+        return there
     given = _parser().parse_args(argv)
     return run_command("hp-status", lambda: _status(given, client or connect, sleep), debug=given.debug)
 
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accounting", action="store_true", help="show the node and GPU hours of all its jobs"
     )
+    parser.add_argument("--cluster", metavar="NAME", help="ask a cluster over SSH, from a laptop")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     parser.add_argument("-V", "--version", action="version", version=f"hp-status {hpctools.__version__}")

@@ -44,6 +44,10 @@ Submits a batch job. All of sbatch's options and #SBATCH lines work as they do w
       --resume=RUN      begin from the newest checkpoint of a run that has ended
       --array=0-9%4     an elastic run for each index (HPCTOOLS_ARRAY_INDEX, SLURM_ARRAY_TASK_ID)
       --dependency=afterok:RUN   a run's name may stand wherever sbatch wants a job id
+      --cluster=NAME    submit from here to a cluster over SSH (a name of clusters.yaml, or a login node)
+      --upload=FILE     with --cluster: a file or folder that goes along; may be repeated
+      --follow          with --cluster: show the output until the job has ended
+      --submission=ID   with --cluster: ask again for what may have been submitted; it is submitted once
       --dry-run         print the exact batch scripts and commands, and submit nothing
       --json            print what was submitted (or would be, with --dry-run) as one JSON object
       --yes             do not ask whether to submit at this cost, where the site's budget service is named
@@ -59,8 +63,10 @@ Examples:
   hp-submit --elastic-policy policy.yaml --gpus-per-node 4 --ntasks-per-node 4 -- python train.py
   hp-submit --nodes 1:4 --array 0-3%2 -- python train.py
   hp-submit --dependency afterok:train-3fa9c1 evaluate.sh
+  hp-submit trust uni                     # compare and remember the host keys of a cluster, once
+  hp-submit --cluster uni train.py --nodes 2:8
 
-hp-status shows a run, hp-cancel ends it.
+hp-status shows a run, hp-cancel ends it; hp-logs and hp-fetch bring output and results of --cluster.
 Environment: HPCTOOLS_RUNS (run folders, ~/.hpctools/runs), HPCTOOLS_PYTHON (interpreter on the nodes),
 HPCTOOLS_API and HPCTOOLS_API_TOKEN_FILE (the site's API, to know what it costs and what is left of a budget),
 HPCTOOLS_BUDGET (ask, tell, off or refuse).
@@ -103,6 +109,9 @@ def _debugs(words: list[str]) -> bool:
 
 
 def _submit(words: list[str], slurm: _Slurm) -> int:
+    remote = _remotely(words)
+    if remote is not None:
+        return remote
     invocation = read_invocation(words)
     if "help" in invocation.flags:
         print(HELP, end="")
@@ -123,6 +132,43 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
     from hpctools.slurm.limits import read_limits
 
     return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
+
+
+def _remotely(words: list[str]) -> int | None:
+    """What has to do with other machines; None when it is a submission here."""
+    if words == ["--stdin-request"]:
+        return _serve()
+    if words[:1] == ["trust"]:
+        from hpctools.cli.remote_submission import trust
+
+        return trust(words[1:])
+    if not any(word == "--cluster" or word.startswith("--cluster=") for word in words):
+        return None
+    from hpctools.remote.shipping import read_wish
+
+    wish = read_wish(words)
+    if wish is None or {"help", "version"} & read_invocation(wish.words).flags:
+        return None
+    from hpctools.cli.remote_submission import submit_remotely
+
+    return submit_remotely(wish, _standard_input)
+
+
+def _serve() -> int:
+    """Answer a laptop."""
+    from hpctools.remote.serving import Programs, serve
+
+    def status(words: Sequence[str]) -> int:
+        from hpctools.cli.hp_status import main as show_status
+
+        return show_status(words)
+
+    def cancel(words: Sequence[str]) -> int:
+        from hpctools.cli.hp_cancel import main as end_runs
+
+        return end_runs(words)
+
+    return serve(Programs(main, status, cancel))
 
 
 def _may_submit(intent: Intent, flags: frozenset[str]) -> bool:

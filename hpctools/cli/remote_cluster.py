@@ -1,0 +1,90 @@
+"""What the commands share that speak to a cluster from a laptop."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpctools.errors import CommandError, UsageError
+from hpctools.remote import clusters
+
+if TYPE_CHECKING:
+    from hpctools.remote.clusters import Cluster
+    from hpctools.remote.route import Road
+    from hpctools.remote.session import Session
+
+
+def find_cluster(name: str) -> Cluster:
+    """A cluster of clusters.yaml, or a host; without a name the usual one.
+
+    Raises:
+        UsageError: there is no such cluster.
+    """
+    known = clusters.load(clusters.place(os.environ))
+    if not name and not known.usual:
+        raise UsageError("which cluster?", "give --cluster NAME, or write `default: NAME` into clusters.yaml")
+    return known.find(name or known.usual)
+
+
+def road() -> Road:
+    """How hosts are reached: by ssh's own configuration, or that of $HPCTOOLS_SSH_CONFIG.
+
+    Raises:
+        CommandError: paramiko is not installed.
+    """
+    try:
+        from hpctools.remote.identities import at_terminal
+        from hpctools.remote.route import Road
+    except ImportError as error:
+        raise CommandError(
+            f"--cluster needs paramiko: {error}",
+            argv=("hp-submit",),
+            code=None,
+            remedy="install it: pip install 'hpctools[remote]'",
+        ) from None
+    stated = os.environ.get("HPCTOOLS_SSH_CONFIG")
+    return Road(Path(stated) if stated else None, at_terminal())
+
+
+@contextmanager
+def session(cluster: Cluster, program: str) -> Iterator[Session]:
+    """A cluster to be spoken to, until the block ends."""
+    way = road()
+    from hpctools.remote.placement import login_nodes
+    from hpctools.remote.session import Session
+
+    nodes = login_nodes(cluster, cluster.user or getpass.getuser(), os.environ)
+    found = Session(cluster, nodes, way, tell(program))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def tell(program: str) -> Callable[[str], None]:
+    """Says something beside the output, in a command's name."""
+    return lambda text: print(f"{program}: {text}", file=sys.stderr)
+
+
+def take_cluster(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """`--cluster NAME` of a command's words, and the others; None when it is not among them.
+
+    Raises:
+        UsageError: it has no value.
+    """
+    rest, name = list(words), None
+    for index, word in enumerate(words):
+        if word == "--":
+            break
+        if word.startswith("--cluster="):
+            return word.partition("=")[2], [*words[:index], *words[index + 1 :]]
+        if word == "--cluster":
+            if index + 1 == len(words):
+                raise UsageError("--cluster needs a name", "give --cluster NAME")
+            return words[index + 1], [*words[:index], *words[index + 2 :]]
+    return name, rest

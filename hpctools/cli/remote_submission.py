@@ -1,0 +1,148 @@
+"""`hp-submit --cluster` and `hp-submit trust`, on a laptop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpctools.cli.output import show
+from hpctools.cli.remote_cluster import find_cluster, road, session, tell
+from hpctools.errors import RemoteError, UnreachableError, UsageError
+from hpctools.remote import diary
+from hpctools.remote.names import shown
+from hpctools.remote.shipping import Shipment, Wish, pack
+from hpctools.submit.intent import read_invocation
+
+if TYPE_CHECKING:
+    from hpctools.remote.session import Session
+    from hpctools.remote.trust import Offer
+
+_TRUST_USAGE = "hp-submit trust CLUSTER [--fingerprint SHA256:...]"
+
+
+def submit_remotely(wish: Wish, standard_input: Callable[[], bytes | None]) -> int:
+    """Send a submission to its cluster; return the exit code."""
+    cluster = find_cluster(wish.cluster)
+    flags = read_invocation(wish.words).flags
+    shipment = pack(wish, cluster.python, Path.cwd(), standard_input, tell("hp-submit"))
+    with session(cluster, "hp-submit") as open_session:
+        if shipment.request["trial"]:
+            return _show_trial(_sent(open_session, shipment, wish))
+        diary.note(os.environ, shipment.id, cluster.name)
+        result = _sent(open_session, shipment, wish)
+        _tell(result, "json" in flags, quiet="quiet" in _options(wish), parsable="parsable" in _options(wish))
+        if not wish.follow:
+            return 0
+        from hpctools.cli.hp_logs import follow_to_end
+        from hpctools.remote.following import Wanted
+
+        return follow_to_end(open_session, Wanted(shipment.id, follow=True), "hp-submit")
+
+
+def _sent(open_session: Session, shipment: Shipment, wish: Wish) -> Mapping[str, Any]:
+    from hpctools.remote.sending import send
+    from hpctools.remote.transport import LostConnection
+
+    try:
+        return send(open_session, shipment)
+    except LostConnection as error:
+        raise UnreachableError(
+            f"{error.message}; it is not known whether it was submitted",
+            f"give the same line with --submission {shipment.id}: it is submitted once",
+        ) from None
+    except KeyboardInterrupt:
+        tell("hp-submit")(
+            f"interrupted; it may have been submitted: hp-status --cluster {wish.cluster} {shipment.id}"
+        )
+        raise
+
+
+def _options(wish: Wish) -> set[str]:
+    return {option.name for option in read_invocation(wish.words).line.options}
+
+
+def _show_trial(result: Mapping[str, Any]) -> int:
+    sys.stderr.write(_safe(result["stderr"]))
+    show(_safe(result["stdout"]))
+    return int(result["code"])
+
+
+def _safe(text: object) -> str:
+    return "".join(f"{shown(line)}\n" for line in str(text).splitlines())
+
+
+def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bool) -> None:
+    sys.stderr.write(_safe(result["stderr"]))
+    job, run = result["job_id"], shown(str(result["run"]))
+    if as_json:
+        keys = ("id", "job_id", "run", "cluster", "folder")
+        show({"elastic": bool(run), **{key: result[key] for key in keys}})
+    elif parsable:
+        print(job)
+    elif not quiet:
+        print(f"Submitted batch job {job}" + (" (it was there already)" if result["before"] else ""))
+        print(f"Submission {result['id']}, in {shown(str(result['folder']))}; see: hp-logs {result['id']}")
+
+
+def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
+    """Show fingerprints of a cluster's login nodes, and remember those that somebody agrees to."""
+    name, stated = _trust_words(words)
+    cluster, way = find_cluster(name), road()
+    from hpctools.remote import trust as trusting
+    from hpctools.remote.ssh_config import settings
+
+    offers, failures = [], 0
+    for node in cluster.login_nodes:
+        try:
+            offer = trusting.look(settings(node, cluster.user, way.config), way)
+        except (UnreachableError, RemoteError) as error:
+            tell("hp-submit")(str(error))
+            failures += 1
+            continue
+        if offer is None:
+            print(f"{node} is known already")
+        else:
+            offers.append(offer)
+    agreed = trusting.agree(offers, lambda group: _agrees(group, stated, ask))
+    for offer in agreed:
+        print(f"{offer.settings.alias}: remembered in {trusting.remember(offer)}")
+    return 1 if failures or len(agreed) < len(offers) else 0
+
+
+def _trust_words(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    name, stated = "", []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--fingerprint="):
+            stated.append(word.partition("=")[2])
+        elif word in ("--fingerprint", "--cluster") and rest:
+            value = rest.pop(0)
+            if word == "--cluster":
+                name = value
+            else:
+                stated.append(value)
+        elif word.startswith("-") or name:
+            raise UsageError(f"trust does not know {word!r}", _TRUST_USAGE)
+        else:
+            name = word
+    return name, tuple(stated)
+
+
+def _agrees(group: Sequence[Offer], stated: Sequence[str], ask: Callable[[str], str]) -> bool:
+    first = group[0]
+    hosts = ", ".join(offer.settings.alias for offer in group)
+    what = "the authority that signed the host key of" if first.marker else "the host key of"
+    print(f"{what} {hosts}:\n  {first.kind} {first.fingerprint}")
+    if stated:
+        if first.fingerprint in stated:
+            return True
+        tell("hp-submit")(f"that is not {' or '.join(stated)}: not remembered")
+        return False
+    if sys.stdin is None or not sys.stdin.isatty():
+        tell("hp-submit")("nobody is there to compare it; give --fingerprint SHA256:... as the site tells it")
+        return False
+    return ask("Is that what the site says? [y/N] ").strip().lower() in ("y", "yes")

@@ -1,0 +1,124 @@
+"""The clusters that a person reaches from a laptop: ~/.config/hpctools/clusters.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpctools.errors import UsageError
+from hpctools.remote.names import is_host, is_user
+
+COMMAND = "hp-submit"
+_KEYS = {"login_nodes", "user", "command", "api", "python"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster.
+
+    Attributes:
+        login_nodes: names for ssh, the one to try first first.
+        user: who logs in; empty: as ssh's configuration says.
+        command: what runs hp-submit there, words for the login shell.
+        api: the site's API, which knows the best login node; empty: nobody is asked.
+        python: what runs a Python file that says nothing itself.
+    """
+
+    name: str
+    login_nodes: tuple[str, ...]
+    user: str = ""
+    command: str = COMMAND
+    api: str = ""
+    python: str = "python3"
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """All of them.
+
+    Attributes:
+        usual: the one that is meant when nobody names one; empty: none.
+    """
+
+    known: Mapping[str, Cluster]
+    usual: str = ""
+
+    def find(self, name: str) -> Cluster:
+        """A cluster by its name; a name that the file does not have is a host for ssh.
+
+        Raises:
+            UsageError: it cannot be a host.
+        """
+        if name in self.known:
+            return self.known[name]
+        if not is_host(name):
+            raise UsageError(
+                f"--cluster {name!r} is neither in clusters.yaml nor a host",
+                "name a cluster of ~/.config/hpctools/clusters.yaml, or a login node",
+            )
+        return Cluster(name, (name,))
+
+
+def place(environment: Mapping[str, str]) -> Path:
+    """Where the file is, whether it is there or not: $HPCTOOLS_CLUSTERS, or in $XDG_CONFIG_HOME."""
+    named = environment.get("HPCTOOLS_CLUSTERS")
+    if named:
+        return Path(named)
+    home = Path(environment.get("HOME", "/nonexistent"))
+    return Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "hpctools" / "clusters.yaml"
+
+
+def load(path: Path) -> Clusters:
+    """Read the file; none where there is no file.
+
+    Raises:
+        UsageError: it cannot be read or understood.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Clusters({})
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", "see docs/laptop.md") from None
+    import yaml  # slow to import, and only those need it who have such a file
+
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/laptop.md") from None
+    return _clusters(content, path)
+
+
+def _clusters(content: Any, path: Path) -> Clusters:
+    if not isinstance(content, dict) or content.keys() - {"clusters", "default"}:
+        raise _wrong(path, "its keys are `clusters` and `default`")
+    stated = content.get("clusters") or {}
+    if not isinstance(stated, dict):
+        raise _wrong(path, "`clusters` holds names and what each is")
+    known = {str(name): _cluster(str(name), value, path) for name, value in stated.items()}
+    usual = content.get("default", "")
+    if usual and usual not in known:
+        raise _wrong(path, f"`default: {usual}` is none of its clusters")
+    return Clusters(known, str(usual))
+
+
+def _cluster(name: str, value: Any, path: Path) -> Cluster:
+    if isinstance(value, (str, list)):
+        value = {"login_nodes": value}
+    if not isinstance(value, dict) or value.keys() - _KEYS:
+        raise _wrong(path, f"clusters.{name} may have {', '.join(sorted(_KEYS))}")
+    nodes = value.get("login_nodes")
+    nodes = [nodes] if isinstance(nodes, str) else nodes
+    if not isinstance(nodes, list) or not nodes or not all(isinstance(n, str) and is_host(n) for n in nodes):
+        raise _wrong(path, f"clusters.{name}.login_nodes is a list of hosts")
+    texts = {key: value[key] for key in _KEYS - {"login_nodes"} if key in value}
+    wrong = [key for key, text in texts.items() if not (isinstance(text, str) and text.isprintable())]
+    if wrong or not is_user(texts.get("user", "u")):
+        raise _wrong(path, f"clusters.{name}.{(wrong or ['user'])[0]} is no plain text")
+    return Cluster(name, tuple(nodes), **texts)
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(f"{path}: {what}", "docs/laptop.md has an example")

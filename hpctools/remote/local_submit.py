@@ -1,0 +1,145 @@
+"""hp-submit itself, run in the run folder, and its jobs found again."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pwd
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpctools.elastic.folder import runs_root
+from hpctools.remote.once import Answer, Job
+from hpctools.remote.submissions import Record, Submission
+from hpctools.slurm import scripts
+from hpctools.slurm.choose import choose
+from hpctools.submit.plan import run_comment
+
+RUN_SUFFIX = "HPCTOOLS_RUN_SUFFIX"
+Program = Callable[[Sequence[str]], int]
+"""A command's main: takes its words, returns its exit code, prints to sys.stdout and sys.stderr."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def listen(program: Program, words: Sequence[str]) -> Said:
+    """Run a command in this process and keep what it prints."""
+    with _kept() as out, _kept() as err, redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = program(words)
+        except SystemExit as ending:  # argparse
+            code = ending.code if isinstance(ending.code, int) else 1
+        return Said(code, _text(out), _text(err))
+
+
+@contextmanager
+def _kept() -> Iterator[io.TextIOWrapper]:
+    yield io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer: Any = stream.buffer
+    return bytes(buffer.getvalue()).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class HereSlurm:
+    """The cluster that we are on.
+
+    Attributes:
+        program: hp-submit's main.
+        words: for it.
+    """
+
+    submission: Submission
+    program: Program
+    words: tuple[str, ...]
+
+    def submit(self, record: Record, lock: int) -> Answer:
+        """See `once.Slurm`: sbatch inherits the lock as its standard input, which it does not read."""
+        os.dup2(lock, 0)
+        os.environ[RUN_SUFFIX] = record.suffix
+        said = self.run(("--json", "--yes"))
+        return Answer(said.code, _job(said.stdout), "", said.stderr)
+
+    def run(self, more: Sequence[str]) -> Said:
+        """hp-submit in the run folder, with more options before the others."""
+        os.chdir(self.submission.folder)
+        os.environ["PWD"] = str(self.submission.folder)
+        return listen(self.program, [*more, *self.words])
+
+    def find(self, record: Record) -> Job | None:
+        """See `once.Slurm`."""
+        folders = _run_folders(record)
+        if folders:
+            return _job_of_runs(folders)
+        found = scripts.jobs_from(self.submission.folder, _user())
+        return Job(found[0]) if found else None
+
+    def forget(self, record: Record) -> None:
+        """See `once.Slurm`: runs that are not whole, with the jobs that some of an array may have."""
+        folders = _run_folders(record)
+        if not folders:
+            return
+        jobs = [job for job in map(_jobs_by_comment().get, map(_comment, folders)) if job]
+        if jobs:
+            choose("auto").client.cancel(jobs)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _user() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _job(text: str) -> Job | None:
+    try:
+        said = json.loads(text)
+        runs = said.get("runs") or [said]
+        job_id = runs[0]["job_id"]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return None
+    if not isinstance(job_id, int):
+        return None
+    run = runs[0].get("run") or ""
+    # Runs of an array go by the name without the index.
+    return Job(job_id, run.rpartition("_")[0] if said.get("runs") else run, said.get("cluster") or "")
+
+
+def _run_folders(record: Record) -> list[Path]:
+    """Folders of elastic runs that the submission made: one, or one for each index of an array."""
+    root = runs_root()
+    if not record.suffix or not root.is_dir():
+        return []
+    return sorted(each for each in root.iterdir() if re.search(rf"-{record.suffix}(_\d+)?$", each.name))
+
+
+def _job_of_runs(folders: Sequence[Path]) -> Job | None:
+    """The first job of runs whose every run has one."""
+    jobs = _jobs_by_comment()
+    ids = [job for job in (jobs.get(_comment(folder)) for folder in folders) if job]
+    if len(ids) < len(folders):
+        return None
+    return Job(min(ids), re.sub(r"_\d+$", "", folders[0].name))
+
+
+def _comment(folder: Path) -> str:
+    return run_comment(folder.name)
+
+
+def _jobs_by_comment() -> dict[str, int]:
+    return {job.comment: job.id for job in choose("auto").client.jobs(user=_user())}

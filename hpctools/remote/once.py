@@ -1,0 +1,167 @@
+"""A submission that may be asked for several times, and is made once.
+
+    receiving   nothing was submitted
+    submitting  sbatch was started: it may have reached the controller, or not
+    submitted   the job id is known
+
+Whoever finds `submitting` asks Slurm for the job by its script, or its run, before submitting anew.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hpctools.errors import RemoteError
+from hpctools.remote.receiving import Reception
+from hpctools.remote.submissions import Record, Submission
+
+SETTLE_SECONDS = 15.0
+"""So long a request that sbatch has sent may take to appear in the queue: more than MessageTimeout's 10 s."""
+_LOOK_SECONDS = 1.0
+# Words of slurm_errno.c after which a job may be there all the same: only the answer is missing.
+_UNSURE = re.compile(r"timed out|send/recv|Zero Bytes|Connection reset|Broken pipe|Communication connection")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that was submitted.
+
+    Attributes:
+        run: the elastic run's id; empty when it is none.
+        cluster: as sbatch says it, of several; mostly empty.
+    """
+
+    job_id: int
+    run: str = ""
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What hp-submit said.
+
+    Attributes:
+        code: its exit code.
+        job: None when it did not say one.
+    """
+
+    code: int
+    job: Job | None
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Slurm(Protocol):
+    """What submits, and finds again what was submitted."""
+
+    def submit(self, record: Record, lock: int) -> Answer:
+        """Submit; what it starts keeps the descriptor `lock` open as long as it lasts."""
+        ...
+
+    def find(self, record: Record) -> Job | None:
+        """The job of the submission, if Slurm knows one.
+
+        Raises:
+            UnreachableError: the controller does not answer.
+        """
+        ...
+
+    def forget(self, record: Record) -> None:
+        """Remove what a submission that came to nothing has left, and what would be in the next one's way."""
+        ...
+
+
+class Refused(RemoteError):
+    """hp-submit said no on the cluster; nothing was submitted.
+
+    Attributes:
+        answer: in its words.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__("the cluster refused the submission")
+        self.answer = answer
+
+
+@dataclass
+class Once:
+    """One submission.
+
+    Attributes:
+        receive: brings the files into place.
+        waiting: called at times while something takes long.
+    """
+
+    submission: Submission
+    slurm: Slurm
+    receive: Callable[[Reception], None]
+    waiting: Callable[[], None]
+    sleep: Callable[[float], None] = time.sleep
+
+    def make(self, wanted: Record, reception: Reception) -> tuple[Record, bool]:
+        """Submit, unless it was done; returns the record, and whether it was done before.
+
+        Raises:
+            Refused: hp-submit said no.
+            RemoteError: the id stands for something else, or files are in the way.
+            UnreachableError: Slurm does not answer, and it is not known whether it took the job.
+        """
+        self.submission.make()
+        with self.submission.locked(self.waiting) as lock:
+            before = self.submission.record()
+            if before is not None and before.request != wanted.request:
+                raise RemoteError(
+                    f"{wanted.id} is another submission's id",
+                    "leave out --submission, or repeat it as it was",
+                )
+            if before is not None and before.state == "submitted":
+                return before, True
+            if before is not None and before.state == "submitting":
+                found = self._settled(before)
+                if found:
+                    return self._note(before, found), True
+                self.slurm.forget(before)
+            self.receive(reception)
+            return self._submit(wanted, lock), False
+
+    def _submit(self, wanted: Record, lock: int) -> Record:
+        record = self.submission.write(replace(wanted, state="submitting"))
+        answer = self.slurm.submit(record, lock)
+        record = replace(record, stdout=answer.stdout, stderr=answer.stderr)
+        if answer.code == 0 and answer.job:
+            return self._note(record, answer.job)
+        sure = answer.code > 0 and answer.code < 128 and not _UNSURE.search(answer.stderr)
+        found = self.slurm.find(record) if sure else self._settled(record)
+        if found:
+            return self._note(record, found)
+        self.slurm.forget(record)
+        self.submission.write(replace(record, state="receiving"))
+        raise Refused(answer)
+
+    def _settled(self, record: Record) -> Job | None:
+        """The job, once it is certain that it is there, or will never be."""
+        while True:
+            old = self.submission.now() - record.marked >= SETTLE_SECONDS
+            found = self.slurm.find(record)
+            if found or old:
+                return found
+            self.waiting()
+            self.sleep(_LOOK_SECONDS)
+
+    def _note(self, record: Record, job: Job) -> Record:
+        return self.submission.write(
+            replace(record, state="submitted", job_id=job.job_id, run=job.run, cluster=job.cluster)
+        )
+
+
+def command_words(
+    options: Sequence[str], script: str, arguments: Iterable[str], command: Sequence[str]
+) -> list[str]:
+    """hp-submit's words for a submission whose script lies in the run folder."""
+    if command:
+        return [*options, "--", *command]
+    return [*options, script, *arguments]

@@ -1,0 +1,82 @@
+"""Files of a run folder, as they are sent to a laptop."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpctools.errors import RemoteError, UsageError
+from hpctools.remote.names import RECORD_FOLDER, inner_path
+from hpctools.remote.wire import CHUNK
+
+
+@dataclass(frozen=True)
+class Result:
+    """A file of a run folder.
+
+    Attributes:
+        path: below the folder.
+        modified: Unix seconds.
+    """
+
+    path: str
+    size: int
+    modified: float
+    runs: bool
+
+
+def results(folder: Path, patterns: Sequence[str]) -> list[Result]:
+    """Regular files below a folder, by path; links are left out, and what is ours.
+
+    Args:
+        patterns: shell patterns of paths, or of folders; all files when there are none.
+    """
+    return [
+        found for found in _walk(folder) if not patterns or any(_fits(found.path, each) for each in patterns)
+    ]
+
+
+def _walk(folder: Path) -> Iterator[Result]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = sorted(n for n in folders if not (here == str(folder) and n == RECORD_FOLDER))
+        for name in sorted(names):
+            path = Path(here) / name
+            if not path.is_symlink() and path.is_file():
+                stat = path.stat()
+                inner = str(path.relative_to(folder))
+                yield Result(inner, stat.st_size, stat.st_mtime, bool(stat.st_mode & 0o100))
+
+
+def _fits(path: str, pattern: str) -> bool:
+    pattern = pattern.removeprefix("./").rstrip("/")
+    return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
+
+
+def content(folder: Path, path: str, offset: int, size: int) -> Iterator[tuple[bytes, str]]:
+    """The first `size` bytes of a file from an offset on; the last pair has no bytes, but their SHA-256.
+
+    Raises:
+        UsageError: the path leads out of the folder.
+        RemoteError: the file cannot be read.
+    """
+    target = folder / inner_path(path)
+    if target.is_symlink() or folder.resolve() not in target.resolve().parents:
+        raise UsageError(f"{path!r} is a link", "name files of the run folder")
+    digest, done = hashlib.sha256(), 0
+    try:
+        with target.open("rb") as file:
+            while done < size and (data := file.read(min(CHUNK, size - done))):
+                digest.update(data)
+                fresh = data[max(0, offset - done) :]
+                done += len(data)
+                if fresh:
+                    yield fresh, ""
+    except OSError as error:
+        raise RemoteError(
+            f"cannot read {target} on the cluster: {error.strerror}", "see its permissions"
+        ) from None
+    yield b"", digest.hexdigest()

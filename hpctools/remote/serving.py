@@ -1,0 +1,298 @@
+"""The cluster's side of `--cluster`: one request on standard input, answers on standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import hpctools
+from hpctools.errors import HpctoolsError, RemoteError, UsageError
+from hpctools.remote import job_output, overview, results, submissions
+from hpctools.remote.local_submit import HereSlurm, Program, listen
+from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
+from hpctools.remote.once import Once, Refused, command_words
+from hpctools.remote.receiving import Reception, read_offers
+from hpctools.remote.submissions import Record, Submission, as_json
+from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
+
+SILENT_SECONDS = 15.0
+"""A laptop that sends nothing for so long is gone; its next connection goes on."""
+_BEAT_SECONDS = 5.0
+_LISTED = 50
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The commands that a laptop can start here, each by its main."""
+
+    submit: Program
+    status: Program
+    cancel: Program
+
+
+def serve(programs: Programs) -> int:
+    """Answer one request; return the exit code. What prints to standard output goes to standard error."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    wire = Wire(_receive, _sender(out))
+    try:
+        wire.greet()
+        request = wire.get()
+        with _heartbeat(wire):
+            _answer(request, wire, programs)
+    except WireError:
+        return 1  # there is nobody to tell
+    return 0
+
+
+def _receive(size: int) -> bytes:
+    ready, _, _ = select.select([0], [], [], SILENT_SECONDS)
+    if not ready:
+        raise WireClosed("nothing came for too long")
+    return os.read(0, size)
+
+
+def _sender(descriptor: int) -> Callable[[bytes], None]:
+    lock = threading.Lock()
+
+    def send(data: bytes) -> None:
+        with lock:
+            view = memoryview(data)
+            try:
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            except OSError:
+                raise WireClosed("the laptop is gone") from None
+
+    return send
+
+
+@contextlib.contextmanager
+def _heartbeat(wire: Wire) -> Iterator[None]:
+    """Say from time to time that we are here, so that a laptop knows a slow cluster from a dead line."""
+    over = threading.Event()
+
+    def beat() -> None:
+        with contextlib.suppress(WireError):
+            while not over.wait(_BEAT_SECONDS):
+                wire.put({"alive": True})
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _answer(request: Message, wire: Wire, programs: Programs) -> None:
+    try:
+        if request.get("version") != VERSION:
+            raise RemoteError(
+                f"the cluster has hpctools {hpctools.__version__}, which does not know your requests",
+                "install the same release on your laptop",
+            )
+        wire.put({"result": _done(request, wire, programs)})
+    except Refused as refusal:
+        wire.put({"refused": {"code": refusal.answer.code, "stderr": refusal.answer.stderr}})
+    except HpctoolsError as error:
+        wire.put({"error": {"message": error.message, "remedy": error.remedy, "code": error.exit_code}})
+
+
+def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]:
+    operations: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "submit": lambda: _submit(request, wire, programs),
+        "status": lambda: _status(request, programs.status),
+        "cancel": lambda: _cancel(request, programs.cancel),
+        "logs": lambda: _logs(request, wire),
+        "files": lambda: _files(request),
+        "fetch": lambda: _fetch(request, wire),
+    }
+    operation = operations.get(str(request.get("op")))
+    if operation is None:
+        raise RemoteError(
+            f"the cluster knows no {request.get('op')!r}", "install the same release on both sides"
+        )
+    return operation()
+
+
+def _submit(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]:
+    name, words = _id(request), _words(request, "options")
+    offers = read_offers(request.get("files", []))
+    submission = Submission(submissions.root(os.environ) / name)
+    script = str(request.get("script") or "")
+    path = str(submission.folder / inner_path(script)) if script else ""
+    line = command_words(words, path, _words(request, "arguments"), _words(request, "command"))
+    slurm = HereSlurm(submission, programs.submit, tuple(line))
+    wanted = Record(name, _digest(request), script=path, suffix=name.rpartition("-")[2])
+    once = Once(submission, slurm, lambda reception: _receive_files(reception, wire, request), _nothing)
+    if request.get("trial"):
+        return _try(once, slurm, Reception(submission, offers))
+    record, before = once.make(wanted, Reception(submission, offers))
+    return {**as_json(submission, record), "before": before}
+
+
+def _receive_files(reception: Reception, wire: Wire, request: Message) -> None:
+    needed = dict(reception.missing())
+    if request.get("eager"):
+        needed = dict.fromkeys(needed, 0)  # everything comes unasked
+    else:
+        wire.put({"need": list(needed.items())})
+    reception.take(wire, needed)
+
+
+def _try(once: Once, slurm: HereSlurm, reception: Reception) -> Mapping[str, Any]:
+    """What would be submitted; nothing of it stays."""
+    if os.path.lexists(once.submission.folder):
+        raise RemoteError(f"{once.submission.folder} is there already", "leave out --submission")
+    once.submission.make()
+    try:
+        once.receive(reception)
+        return asdict(slurm.run(()))
+    finally:
+        os.chdir("/")
+        shutil.rmtree(once.submission.folder, ignore_errors=True)
+
+
+def _status(request: Message, program: Program) -> Mapping[str, Any]:
+    """Plain jobs of submissions by us, elastic runs by hp-status; without a name a list, then the runs."""
+    words = _words(request, "words")
+    named = [word for word in words if not word.startswith("-")]
+    as_text = "--json" not in words
+    found = _lookup(named[0]) if named else None
+    if found and not found[1].run:
+        return _text(overview.one(overview.entry(*found), as_text=as_text))
+    if named:
+        return asdict(listen(program, [_known_as(word) for word in words]))
+    every = [overview.entry(*each) for each in submissions.every(os.environ)]
+    said = listen(program, words)
+    if not as_text:
+        runs = json.loads(said.stdout) if said.code == 0 else []
+        return _text(json.dumps({"submissions": every, "runs": runs}) + "\n", said.stderr)
+    listed = overview.table(every[:_LISTED]) if every else "no submissions\n"
+    return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": said.stderr}
+
+
+def _text(stdout: str, stderr: str = "") -> Mapping[str, Any]:
+    return {"code": 0, "stdout": stdout, "stderr": stderr}
+
+
+def _lookup(name: str) -> tuple[Submission, Record] | None:
+    """A submission by its id, or by its job's."""
+    found = submissions.find(name, os.environ)
+    if found is None and name.isdecimal():
+        return next((each for each in submissions.every(os.environ) if each[1].job_id == int(name)), None)
+    record = found.record() if found else None
+    return (found, record) if found and record else None
+
+
+def _known_as(word: str) -> str:
+    """What the cluster's commands call a submission: its run, or its job."""
+    found = submissions.find(word, os.environ)
+    record = found.record() if found else None
+    return (record.run or str(record.job_id or word)) if record else word
+
+
+def _cancel(request: Message, program: Program) -> Mapping[str, Any]:
+    """Plain jobs of submissions by Slurm, runs by hp-cancel."""
+    from hpctools.slurm.choose import choose
+
+    words = _words(request, "words")
+    found = {word: _lookup(word) for word in words if not word.startswith("-")}
+    plain = {w: pair[1].job_id for w, pair in found.items() if pair and pair[1].job_id and not pair[1].run}
+    if plain:
+        choose("auto").client.cancel([job for job in plain.values() if job])
+    text = "".join(f"{word}: cancelled job {job}\n" for word, job in plain.items())
+    rest = [_known_as(word) for word in words if word not in plain]
+    if plain and all(word.startswith("-") for word in rest):
+        return _text(text)
+    said = listen(program, rest)
+    return {"code": said.code, "stdout": text + said.stdout, "stderr": said.stderr}
+
+
+def _found(request: Message) -> tuple[Submission, Record]:
+    name = str(request.get("id"))
+    found = _lookup(name)
+    if found is None:
+        raise RemoteError(f"the cluster knows no submission {name!r}", "hp-status --cluster NAME lists them")
+    return found
+
+
+def _logs(request: Message, wire: Wire) -> Mapping[str, Any]:
+    submission, record = _found(request)
+    follow, task = bool(request.get("follow")), request.get("task")
+    paths = _of_task(job_output.output_files(submission, record, errors=bool(request.get("errors"))), task)
+    if follow:
+        while not paths and not job_output.job_is_over(record.job_id or 0):
+            _still_there()
+            time.sleep(1)  # an array's tasks have no file before they begin
+            paths = _of_task(job_output.output_files(submission, record), task)
+        if len(paths) > 1:
+            raise UsageError("that array writes several files", "follow one of its tasks: --task N")
+    offset = int(request.get("offset", 0))
+    for path in paths:
+        over = lambda: job_output.job_is_over(record.job_id or 0)  # noqa: E731
+        for piece in job_output.Following(path, over, _still_there).pieces(offset, follow=follow):
+            wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
+    ended = overview.states(record) if follow else []
+    return {"paths": [str(path) for path in paths], "job_id": record.job_id, "job_states": ended}
+
+
+def _still_there() -> None:
+    """Whoever follows says nothing; when the connection ends, so does our standard input."""
+    ready, _, _ = select.select([0], [], [], 0)
+    if ready and not os.read(0, 4096):
+        raise WireClosed("the laptop is gone")
+
+
+def _of_task(paths: list[Any], task: object) -> list[Any]:
+    return paths if task is None else [path for path in paths if path.stem.endswith(f"_{task}")]
+
+
+def _files(request: Message) -> Mapping[str, Any]:
+    submission, _ = _found(request)
+    found = results.results(submission.folder, _words(request, "patterns"))
+    return {"folder": str(submission.folder), "files": [asdict(each) for each in found]}
+
+
+def _fetch(request: Message, wire: Wire) -> Mapping[str, Any]:
+    submission, _ = _found(request)
+    digest = ""
+    for each in request.get("files", []):
+        path, offset, size = str(each[0]), int(each[1]), int(each[2])
+        for data, digest in results.content(submission.folder, path, offset, size):
+            wire.put({"digest": digest} if not data else {}, data)
+    return {}
+
+
+def _id(request: Message) -> str:
+    name = request.get("id")
+    if not isinstance(name, str) or not is_id(name) or name == RECORD_FOLDER:
+        raise UsageError(f"{name!r} is no submission's id", "leave out --submission")
+    return name
+
+
+def _words(request: Message, name: str) -> list[str]:
+    words = request.get(name, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise UsageError(f"the request's {name} are no words", "install the same release on both sides")
+    return words
+
+
+def _digest(request: Message) -> str:
+    """Of what was asked for, however it is sent."""
+    asked = {key: request.get(key) for key in ("options", "script", "arguments", "command", "files")}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _nothing() -> None:
+    """The heartbeat speaks for us."""

@@ -1,0 +1,245 @@
+"""Requests to a cluster, over whichever login node answers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import paramiko
+
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
+from hpctools.remote.clusters import Cluster
+from hpctools.remote.names import shown
+from hpctools.remote.route import Connection, Road, connect
+from hpctools.remote.transport import LostConnection
+from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
+
+SILENT_SECONDS = 20.0
+"""The cluster's side says something every five: a line that is silent for longer is dead."""
+BEGIN_SECONDS = 60.0
+"""Until it says its first word: a Python that starts from a cold file system."""
+PAUSES = (0.0, 0.2, 1.0, 3.0, 8.0)
+"""Seconds before each attempt."""
+Got = TypeVar("Got")
+
+
+class Refusal(RemoteError):
+    """The cluster's hp-submit said no, in its own words, with its own exit code."""
+
+    def __init__(self, stderr: str, code: int) -> None:
+        super().__init__(stderr.strip())
+        self.exit_code = code
+
+
+class Exchange:
+    """One request and its answers, on a channel of its own."""
+
+    def __init__(self, connection: Connection, cluster: Cluster, request: Mapping[str, Any]) -> None:
+        self.node = connection.settings.alias
+        self.cluster = cluster
+        try:
+            self.channel = connection.transport.open_session(timeout=SILENT_SECONDS)
+            self.channel.settimeout(BEGIN_SECONDS)
+            self.channel.exec_command(f"{cluster.command} --stdin-request")
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._lost(error) from None
+        self.wire = Wire(self._receive, self._send)
+        self.put({"version": VERSION, **request})
+        self._greeted = False
+
+    def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
+        """Send a message.
+
+        Raises:
+            LostConnection: it cannot be sent.
+        """
+        try:
+            self.wire.put(fields, data)
+        except WireClosed as error:
+            self._explain(error)
+
+    def get(self) -> Message:
+        """The next answer that says something.
+
+        Raises:
+            LostConnection: the connection broke.
+            Refusal: hp-submit said no on the cluster.
+            HpctoolsError: the cluster's side says what went wrong.
+        """
+        try:
+            if not self._greeted:
+                self.wire.find_greeting()
+                self._greeted = True
+                self.channel.settimeout(SILENT_SECONDS)
+            message = self.wire.get()
+            while "alive" in message.fields:
+                message = self.wire.get()
+        except WireError as error:
+            self._explain(error)
+        _raise_what_it_says(message)
+        return message
+
+    def result(self) -> Mapping[str, Any]:
+        """The last answer; what comes before it is passed over."""
+        while "result" not in (message := self.get()).fields:
+            pass
+        found: Mapping[str, Any] = message["result"]
+        return found
+
+    def close(self) -> None:
+        """Give the channel back."""
+        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+            self.channel.close()
+
+    def _receive(self, size: int) -> bytes:
+        try:
+            return self.channel.recv(size)
+        except (TimeoutError, paramiko.SSHException, OSError, EOFError):
+            raise WireClosed("nothing came for too long") from None
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.channel.sendall(data)
+        except (TimeoutError, paramiko.SSHException, OSError, EOFError):
+            raise WireClosed("the connection broke") from None
+
+    def _explain(self, error: WireError) -> Any:
+        """What it means that no answer came."""
+        code = self._exit_code()
+        if code in (126, 127) and not self._greeted:
+            raise RemoteError(
+                f"{self.node} has no `{self.cluster.command}`: {self._said()}",
+                "name it with its path: `command:` in clusters.yaml (docs/laptop.md)",
+            ) from None
+        if code is not None and code > 0 and not self._greeted:
+            raise RemoteError(
+                f"`{self.cluster.command}` on {self.node} failed with exit code {code}: {self._said()}",
+                f"try it there: ssh {self.node} {self.cluster.command} --version",
+            ) from None
+        raise self._lost(error) from None
+
+    def _exit_code(self) -> int | None:
+        # It comes right after the end of the output, or not at all.
+        if self.channel.closed or self.channel.eof_received:
+            self.channel.status_event.wait(2)
+        return self.channel.exit_status if self.channel.status_event.is_set() else None
+
+    def _said(self) -> str:
+        lines = (
+            self.channel.recv_stderr(4096).decode("utf-8", "replace")
+            if self.channel.recv_stderr_ready()
+            else ""
+        )
+        return shown(" ".join(lines.split())[:300]) or "it said nothing"
+
+    def _lost(self, error: BaseException) -> LostConnection:
+        return LostConnection(f"the connection to {self.node} broke: {error}", "is the network there?")
+
+
+def _raise_what_it_says(message: Message) -> None:
+    if error := message.get("error"):
+        failure = HpctoolsError(_plain(error.get("message")), _plain(error.get("remedy")))
+        failure.exit_code = int(error.get("code", 1))
+        raise failure
+    if refused := message.get("refused"):
+        raise Refusal(_plain(refused.get("stderr")), int(refused.get("code", 1)) or 1)
+
+
+def _plain(text: object) -> str:
+    """Text of the other side, without what a terminal would take for a command."""
+    return "\n".join(shown(line) for line in str(text or "").splitlines())
+
+
+@dataclass
+class Session:
+    """A cluster that is spoken to for a while, whatever becomes of connections.
+
+    Attributes:
+        nodes: login nodes, the best first.
+        tell: says what a person may want to know.
+    """
+
+    cluster: Cluster
+    nodes: Sequence[str]
+    road: Road
+    tell: Callable[[str], None]
+    sleep: Callable[[float], None] = time.sleep
+    _connection: Connection | None = None
+    _away: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def exchange(self, request: Mapping[str, Any]) -> Iterator[Exchange]:
+        """One request on the connection that there is, or a new one.
+
+        Raises:
+            UnreachableError: no login node answers.
+        """
+        exchange = Exchange(self._connected(), self.cluster, request)
+        try:
+            yield exchange
+        finally:
+            exchange.close()
+
+    def again(self, attempt: Callable[[], Got], pauses: Sequence[float] = PAUSES) -> Got:
+        """Do something that may be done several times, until it gets through.
+
+        Raises:
+            UnreachableError: no login node answered from the start, or the connection broke every time.
+        """
+        lost = False
+        for pause in pauses:
+            self.sleep(pause)
+            try:
+                return attempt()
+            except UnreachableError as error:
+                self.drop()
+                # Who never answered is away; what broke in the middle may come back.
+                lost = lost or isinstance(error, LostConnection)
+                if not lost:
+                    raise
+                self.tell(error.message)
+                failure = error
+        raise failure
+
+    def drop(self) -> None:
+        """Hang up; the next request goes to another login node, if there is one."""
+        if self._connection is not None:
+            self._away.append(self._connection.settings.alias)
+            self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.transport.is_active():
+            self.close()
+            self._connection = self._first()
+        return self._connection
+
+    def _first(self) -> Connection:
+        """The first login node that answers; one that is not who it should be is no reason to try others."""
+        failure: UnreachableError | None = None
+        # One that broke is tried again when all others are away, too.
+        ordered = sorted(self.nodes, key=lambda node: node in self._away)
+        for node in ordered:
+            try:
+                return connect(node, self.cluster.user, self.road)
+            except UnreachableError as error:
+                if failure is not None or len(ordered) > 1:
+                    self.tell(error.message)
+                self._away.append(node)
+                failure = error
+        assert failure is not None, "a cluster has at least one login node"  # noqa: S101
+        raise failure
+
+
+def say(text: str) -> None:
+    """Tell a person something beside the output."""
+    print(f"hp-submit: {text}", file=sys.stderr)

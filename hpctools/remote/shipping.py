@@ -1,0 +1,313 @@
+"""From hp-submit's words on a laptop to a request: what is asked for, and which files go along."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hpctools.errors import SubmitError, UsageError
+from hpctools.remote.names import inner_path, is_id, new_id
+from hpctools.remote.receiving import MOST_FILES
+from hpctools.slurm.sbatch_options import read_command_line
+from hpctools.submit import batch
+from hpctools.submit.intent import Intent, Invocation, read_intent, read_invocation
+from hpctools.submit.nodes import is_elastic
+from hpctools.submit.plain import command_name
+from hpctools.submit.script import python_target
+
+OURS = frozenset({"cluster", "upload", "submission"})
+_SWITCHES = frozenset({"follow"})
+_CHUNK = 1 << 20
+_NOT_FROM_AFAR = {
+    "wait": ("--wait keeps the line open until the job ends", "use --follow, which survives a closed lid"),
+    "clusters": (
+        "--clusters asks the cluster's Slurm for another cluster",
+        "give that one a name in clusters.yaml",
+    ),
+    "chdir": ("--chdir leads out of the run folder", "leave it out: the job starts in the run folder"),
+    "nodefile": ("--nodefile names a file of this machine", "write the nodes with --nodelist"),
+    "export-file": ("--export-file names a file of this machine", "use --export"),
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """hp-submit's words that say where a submission goes.
+
+    Attributes:
+        cluster: its name.
+        words: all others.
+        uploads: files and folders that go along.
+        submission: the id of an earlier attempt; empty for a new one.
+    """
+
+    cluster: str
+    words: tuple[str, ...]
+    uploads: tuple[str, ...] = ()
+    submission: str = ""
+    follow: bool = False
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to send.
+
+    Attributes:
+        path: below the run folder.
+        source: where it is here; None: `data` is its content.
+    """
+
+    path: str
+    source: Path | None
+    data: bytes = b""
+
+    def read(self, offset: int = 0) -> Iterable[bytes]:
+        """Its content from an offset on."""
+        if self.source is None:
+            yield self.data[offset:]
+            return
+        with self.source.open("rb") as file:
+            file.seek(offset)
+            while data := file.read(_CHUNK // 4):
+                yield data
+
+    def offer(self) -> dict[str, Any]:
+        """What the cluster is told of it.
+
+        Raises:
+            SubmitError: it cannot be read.
+        """
+        digest, size = hashlib.sha256(), 0
+        try:
+            for data in self.read():
+                digest.update(data)
+                size += len(data)
+            runs = self.source is not None and os.access(self.source, os.X_OK)
+        except OSError as error:
+            raise SubmitError(
+                f"cannot read {self.source}: {error.strerror}", "make it readable for you"
+            ) from None
+        return {"path": self.path, "size": size, "digest": digest.hexdigest(), "runs": runs}
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """A submission, ready to be sent as often as it takes.
+
+    Attributes:
+        request: all of it but the files' content.
+    """
+
+    id: str
+    request: Mapping[str, Any]
+    files: tuple[LocalFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(each["size"] for each in self.request["files"])
+
+
+def read_wish(words: Sequence[str]) -> Wish | None:
+    """Where a submission goes; None when it stays here.
+
+    Raises:
+        UsageError: an option lacks its value, or has none that makes sense.
+    """
+    if not any(word == "--cluster" or word.startswith("--cluster=") for word in words):
+        return None
+    line = read_command_line(words, more=OURS)
+    given: dict[str, list[str]] = {}
+    taken: set[int] = set()
+    for option in line.options:
+        name, joined, value = words[option.index].removeprefix("--").partition("=")
+        if name in OURS and words[option.index].startswith("--"):
+            given.setdefault(name, []).append(value if joined else option.value or "")
+            taken |= {option.index} if joined else {option.index, option.index + 1}
+        elif name in _SWITCHES and not joined:
+            given[name] = ["yes"]
+            taken.add(option.index)
+    if "cluster" not in given:
+        return None  # it is the script's own
+    submission = given.get("submission", [""])[-1]
+    if submission and not is_id(submission):
+        raise UsageError(f"--submission {submission!r} is no submission's id", "leave it out")
+    return Wish(
+        cluster=given["cluster"][-1],
+        words=tuple(word for index, word in enumerate(words) if index not in taken),
+        uploads=tuple(given.get("upload", ())),
+        submission=submission,
+        follow="follow" in given,
+    )
+
+
+def pack(
+    wish: Wish,
+    python: str,
+    cwd: Path,
+    standard_input: Callable[[], bytes | None],
+    tell: Callable[[str], None],
+) -> Shipment:
+    """Read what is to be sent, and say how it is called there.
+
+    Args:
+        python: what runs a Python file that is given as the script.
+        tell: says what was understood in a way that a person may not expect.
+
+    Raises:
+        UsageError, SubmitError: as hp-submit's own; or a file cannot be sent.
+    """
+    words = _with_python(wish.words, python, cwd, tell)
+    invocation = read_invocation(words)
+    # Variables of this machine say nothing of the cluster; a script is looked for here only.
+    intent = read_intent(invocation, environment={}, cwd=cwd, standard_input=standard_input)
+    _refuse_what_stays_here(intent)
+    script, options, command = _script(intent, invocation)
+    files = _files(wish, intent, script, cwd)
+    request = {
+        "op": "submit",
+        "options": _with_policy(options, intent),
+        "script": script.path if script else "",
+        "arguments": list(intent.arguments),
+        "command": command,
+        "files": [each.offer() for each in files],
+        "trial": bool(invocation.flags & {"dry-run"}) or intent.effective("test-only") is not None,
+    }
+    if request["trial"] and "dry-run" in invocation.flags:
+        request["options"] = ["--dry-run", *request["options"]]
+    name = wish.submission or new_id(intent.effective("job-name") or _name(intent, script))
+    return Shipment(name, {**request, "id": name}, tuple(files))
+
+
+def _with_python(
+    words: Sequence[str], python: str, cwd: Path, tell: Callable[[str], None]
+) -> tuple[str, ...]:
+    """`train.py --nodes 2:8`: a Python file is no batch script, so it is the command that Python runs.
+
+    A range of nodes behind it is hp-submit's: sbatch's options end at a batch script, and this is none.
+    """
+    line = read_command_line(words, more=frozenset({"elastic-policy", "elastic-mode", "resume"}))
+    if (
+        line.after_dashes
+        or not line.rest
+        or not line.rest[0].endswith(".py")
+        or not _is_plain(cwd / line.rest[0])
+    ):
+        return tuple(words)
+    options, rest, nodes = words[: len(words) - len(line.rest)], list(line.rest), []
+    for index, word in enumerate(rest[1:], start=1):
+        if found := re.fullmatch(r"--nodes=(.+)", word):
+            size, used = found[1], 1
+        else:
+            size, used = "".join(rest[index + 1 : index + 2]), 2
+            if word not in ("--nodes", "-N"):
+                continue
+        if is_elastic(size):
+            nodes = [f"--nodes={size}"]
+            del rest[index : index + used]
+            tell(f"--nodes {size} is taken for hp-submit's own, not for {rest[0]}'s")
+            break
+    return (*options, *nodes, "--", python, *rest)
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) != b"#!"
+    except OSError:
+        return False
+
+
+def _refuse_what_stays_here(intent: Intent) -> None:
+    for name, (why, remedy) in _NOT_FROM_AFAR.items():
+        if intent.effective(name) is not None:
+            raise UsageError(why, remedy)
+
+
+def _script(intent: Intent, invocation: Invocation) -> tuple[LocalFile | None, list[str], list[str]]:
+    """The batch script as a file of the run folder, by which Slurm knows the job, options, command."""
+    options, command = list(invocation.words), list(intent.command)
+    for name, value in intent.settings.items():
+        if name != "elastic-policy":
+            options.append(f"--{name}={value}")
+    if intent.script is not None:
+        data = intent.script.text.encode("utf-8", "surrogateescape")
+        # sbatch calls a job from standard input `sbatch`.
+        name = intent.script.path.name if intent.script.path else "sbatch"
+        return LocalFile(name, None, data), options, []
+    if command and not intent.is_elastic:
+        if intent.effective("job-name") is None:
+            options.append(f"--job-name={command_name(command)}")
+        return (
+            LocalFile("command.sh", None, batch.wrapped(tuple(command)).encode("utf-8", "surrogateescape")),
+            options,
+            [],
+        )
+    if not command:  # --wrap, which sbatch makes a script of in this very way
+        wrap = intent.effective("wrap") or ""
+        text = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{wrap}\n\n"
+        return (
+            LocalFile("wrap", None, text.encode("utf-8", "surrogateescape")),
+            _without_wrap(intent, options),
+            [],
+        )
+    return None, options, command
+
+
+def _without_wrap(intent: Intent, options: Sequence[str]) -> list[str]:
+    kept, skip = [], False
+    for word in options:
+        if skip:
+            skip = False
+        elif word == "--wrap":
+            skip = True
+        elif not word.startswith("--wrap="):
+            kept.append(word)
+    return kept
+
+
+def _with_policy(options: Sequence[str], intent: Intent) -> list[str]:
+    policy = intent.settings.get("elastic-policy")
+    return [*options, *([f"--elastic-policy={PurePosixPath(policy).name}"] if policy else [])]
+
+
+def _name(intent: Intent, script: LocalFile | None) -> str:
+    if intent.command:
+        return command_name(intent.command)
+    return script.path if script else "job"
+
+
+def _files(wish: Wish, intent: Intent, script: LocalFile | None, cwd: Path) -> list[LocalFile]:
+    found = [script] if script else []
+    if policy := intent.settings.get("elastic-policy"):
+        found.append(LocalFile(PurePosixPath(policy).name, cwd / policy))
+    kind, target = python_target(intent.command) if intent.command else ("", "")
+    if kind == "file" and (cwd / target).is_file() and not Path(target).is_absolute():
+        found.append(LocalFile(str(inner_path(os.path.normpath(target))), cwd / target))
+    for word in wish.uploads:
+        found += _uploads(word, cwd)
+    by_path = {each.path: each for each in reversed(found)}
+    if len(by_path) > MOST_FILES:
+        raise UsageError(
+            f"{len(by_path)} files are too many to send", "pack them: tar czf data.tar.gz FOLDER"
+        )
+    return list(reversed(by_path.values()))
+
+
+def _uploads(word: str, cwd: Path) -> list[LocalFile]:
+    """A file, or all files of a folder: below the present folder as it lies there, else by its last name."""
+    path = cwd / word
+    normal = os.path.normpath(word)
+    name = Path(path.resolve()).name if Path(normal).is_absolute() or normal.startswith("..") else normal
+    if path.is_file():
+        return [LocalFile(str(inner_path(name)), path)]
+    if not path.is_dir():
+        raise SubmitError(f"there is no file {path}", "check what --upload names")
+    inside = sorted(each for each in path.rglob("*") if each.is_file())
+    stem = "" if name == "." else f"{name}/"
+    return [LocalFile(str(inner_path(f"{stem}{each.relative_to(path)}")), each) for each in inside]
