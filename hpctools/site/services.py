@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpctools.site.base import Model
+from hpctools.site.login_care import Care, IdleSessions
+from hpctools.site.login_haproxy import HaProxy
 from hpctools.site.scalars import AccountName, Duration
 
 Sessions = Annotated[int, Field(ge=1, le=100_000)]
@@ -33,3 +35,9 @@ class Login(Model):
         "memory",
     )
     """What makes a login node count as busy."""
+    care: Care | None = None
+    """What one person may use of a login node, and what follows; nobody is limited when left out."""
+    idle: IdleSessions | None = None
+    """What becomes of sessions that nobody uses; they stay when left out."""
+    haproxy: HaProxy | None = None
+    """HAProxy in front of the login nodes; left out where people are sent by other means."""

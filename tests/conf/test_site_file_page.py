@@ -77,7 +77,7 @@ def spell(annotation: Any, metadata: list[Any] | None = None) -> str:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     if arguments:
         return " or ".join(spell(each) for each in arguments if each is not NoneType)
-    return {int: "number", bool: "true \\| false", str: "text"}[annotation]
+    return {int: "number", float: "number", bool: "true \\| false", str: "text"}[annotation]
 
 
 def default_of(field: FieldInfo) -> str:

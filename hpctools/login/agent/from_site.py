@@ -1,0 +1,32 @@
+"""An agent's settings, from the site file. Pure."""
+
+from __future__ import annotations
+
+import yaml
+
+from hpctools.login.agent.settings import Settings
+from hpctools.site.model import Site
+
+_HEAD = "# Made by `hpctools login render` from the site file; changes belong there.\n"
+
+
+def agent_settings(site: Site) -> Settings:
+    """What agents on the site's login nodes are told; each knows its own name."""
+    login, access = site.login, site.access
+    given = {
+        "administrators": access.administrators,
+        "balance_on": login.balance_on,
+        "most_sessions": access.login.sessions,
+        "when_unreachable": login.when_unreachable,
+        "every": login.silent_after / 3,
+        "care": login.care,
+        "idle": login.idle,
+        "check_port": login.haproxy.agent_port if login.haproxy is not None else None,
+    }
+    return Settings().model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def settings_text(settings: Settings) -> str:
+    """The settings as the agent reads them (`hpctools.login.agent.settings.read_settings`)."""
+    stated = settings.model_dump(mode="json", exclude_defaults=True)
+    return _HEAD + (yaml.safe_dump(stated, sort_keys=False) if stated else "{}\n")
