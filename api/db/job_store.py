@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from api.db.models import JobBatch, JobPull
 from hpctools.budget.jobs import JobWindow
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
-from hpctools.slurm.accounting_table import COLUMNS, schema
+from hpctools.slurm.accounting_table import COLUMNS, TEXTS, schema
 
 _KEY = ("cluster", "dbindex")
 # Jobs whose last state stays in memory while a month is taken in.
@@ -95,13 +95,17 @@ class BatchInfo:
         return self.first_start < end and (self.until is None or self.until > begin)
 
 
-def batches(session: Session, month: Month) -> list[BatchInfo]:
-    """What changed anything of a month, in the order it was stored."""
+def batches(session: Session, month: Month, before: int = 0) -> list[BatchInfo]:
+    """What changed anything of a month, in the order it was stored.
+
+    Args:
+        before: seconds before the month that count as well.
+    """
     columns = (JobBatch.id, JobBatch.day, JobBatch.first_start, JobBatch.until, JobBatch.digest)
     query = (
         select(*columns)
         .where(JobBatch.first_start < day_start(month.end))
-        .where(or_(JobBatch.until.is_(None), JobBatch.until > day_start(month.start)))
+        .where(or_(JobBatch.until.is_(None), JobBatch.until > day_start(month.start) - before))
         .order_by(JobBatch.id)
     )
     return [BatchInfo(*row) for row in session.execute(query)]
@@ -207,6 +211,8 @@ def newest(stored: Iterable[tuple[bytes, int]], wanted: pl.Expr | None = None) -
 
 def _table(content: bytes, wanted: pl.Expr | None) -> pl.DataFrame:
     table = pl.read_parquet(BytesIO(content))
+    # Documents of earlier releases lack what these did not ask for.
+    table = table.with_columns(pl.lit("").alias(name) for name in TEXTS if name not in table.columns)
     return table if wanted is None else table.filter(wanted)
 
 
@@ -239,10 +245,16 @@ def _pack(table: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def digests(infos: Iterable[BatchInfo], days: Iterable[date]) -> Iterator[tuple[date, str]]:
-    """What each day's jobs depend on, as one text."""
+def digests(infos: Iterable[BatchInfo], days: Iterable[date], before: int = 0) -> Iterator[tuple[date, str]]:
+    """What each day's jobs depend on, as one text.
+
+    Args:
+        before: seconds before the day that count as well.
+    """
     known = list(infos)
     for day in days:
         begin = day_start(day)
-        touching = [f"{info.id}:{info.digest}" for info in known if info.touches(begin, begin + DAY_SECONDS)]
+        touching = [
+            f"{info.id}:{info.digest}" for info in known if info.touches(begin - before, begin + DAY_SECONDS)
+        ]
         yield day, hashlib.sha256(",".join(touching).encode()).hexdigest()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 import polars as pl
 from sqlalchemy import func, select
@@ -16,12 +16,12 @@ from api.db.bill_store import current_frame
 from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
 from api.db.job_store import BatchInfo, JobsByDay, batches, digests
 from api.db.models import AttributionRun, JobBatch
-from hpctools.budget.attribution import Coverage
-from hpctools.budget.attribution_table import DayBill, day_bills, divide_day
+from hpctools.budget.attribution import Coverage, is_burst
+from hpctools.budget.attribution_table import DayBill, Used, day_bills, divide_day, used_on
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
 from hpctools.budget.placing import place_table
 from hpctools.budget.statement import Knowledge
-from hpctools.budget.tree import BudgetSite
+from hpctools.budget.tree import BudgetSite, Weights
 from hpctools.budget.usage_table import Layout
 
 Head = tuple[int | None, int | None, int | None]
@@ -64,19 +64,20 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     """
     bill = place_table(current_frame(session, sources, site.metric, month), site)
     bills = day_bills(bill)
-    infos = batches(session, month)
-    inputs = _inputs(site, month, bills, infos, now)
+    infos = batches(session, month, reach(site))
+    inputs = inputs_of(site, month, bills, infos, now)
     known = known_days(session, month, site.metric)
     wanted = sorted({*known, *_eventful(bills, infos, month, now)})
     stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
-    new = _divided(session, site, stale, bills, infos, inputs)
+    new = dict(divided(session, site, stale, bills, infos, inputs))
     return Division(head(session), new, _knowledge(session, bill, known, new, now))
 
 
-def _inputs(
+def inputs_of(
     site: BudgetSite, month: Month, bills: Mapping[date, DayBill], infos: list[BatchInfo], now: int
 ) -> dict[date, Inputs]:
-    jobs = dict(digests(infos, month.days))
+    """What each day of a month depends on now."""
+    jobs = dict(digests(infos, month.days, reach(site)))
     policy = policy_digest(site)
     result = {}
     for day in month.days:
@@ -86,11 +87,18 @@ def _inputs(
     return result
 
 
+def reach(site: BudgetSite) -> int:
+    """Seconds before a day whose jobs matter for it: they may have started burst nodes that idle now."""
+    return DAY_SECONDS if any(is_burst(site, group.name) for group in site.node_groups) else 0
+
+
 def policy_digest(site: BudgetSite) -> str:
     """Of everything in a site that decides who bears what."""
     shares = [(account.name, account.fair_share) for account in site.departments]
     rules = (site.idle, sorted(site.owners.items()), sorted(site.pools.items()), site.burst)
-    return _digest((site.node_groups, shares, rules))
+    # What a site does not use is not in it: a release that adds a rule divides nothing again.
+    more = () if site.weights == Weights() else (site.weights,)
+    return _digest((site.node_groups, shares, rules, *more))
 
 
 def _digest(value: object) -> str:
@@ -108,22 +116,39 @@ def _eventful(bills: Mapping[date, DayBill], infos: list[BatchInfo], month: Mont
     return busy | set(bills)
 
 
-def _divided(
+def divided(
     session: Session,
     site: BudgetSite,
     stale: list[date],
     bills: Mapping[date, DayBill],
     infos: list[BatchInfo],
     inputs: Mapping[date, Inputs],
-) -> dict[date, NewDay]:
-    times = [(day_start(day), day_start(day) + DAY_SECONDS) for day in stale]
+) -> Iterator[tuple[date, NewDay]]:
+    """Days divided anew, one after the other.
+
+    Args:
+        stale: which, in ascending order.
+        infos: `batches` of the month, with what `reach` says.
+
+    Raises:
+        BudgetError: the bill cannot be divided.
+    """
+    times = [(day_start(day) - reach(site), day_start(day) + DAY_SECONDS) for day in stale]
     needed = [info for info in infos if any(info.touches(*time) for time in times)]
     jobs, layout = JobsByDay(session, needed), Layout(site)
-    result = {}
     for day in stale:
-        costs = divide_day(bills.get(day, _NOTHING), jobs.of(day), layout, day, inputs[day].counted_to)
-        result[day] = NewDay(inputs[day], costs)
-    return result
+        bill, counted_to = bills.get(day, _NOTHING), inputs[day].counted_to
+        before = _before(bill, jobs, layout, day)
+        costs = divide_day(bill, jobs.of(day), layout, day, counted_to, before)
+        yield day, NewDay(inputs[day], costs)
+
+
+def _before(bill: DayBill, jobs: JobsByDay, layout: Layout, day: date) -> Used:
+    """What was used on the day before, where burst nodes' cost may depend on it."""
+    if not any(is_burst(layout.site, group) for group, _, _ in bill.cells):
+        return {}
+    yesterday = day - timedelta(days=1)
+    return used_on(jobs.of(yesterday), layout, yesterday, day_start(day))
 
 
 def _knowledge(

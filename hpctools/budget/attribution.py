@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Literal
 
@@ -106,15 +106,18 @@ def attribute(
     Raises:
         BudgetError: rows of another month, or of more than one metric.
     """
-    bill = sorted(rows)
+    bill, jobs = sorted(rows), list(jobs)
     _check(bill, month)
     usage = measure(jobs, site, month, as_of)
+    by_account = _by_account(usage)
+    earlier = by_account | (_by_account(measure(jobs, site, month.previous, as_of)) if site.burst else {})
     hours = _node_hours(bill)
     cells = _cells(bill)
     lines: list[Line] = []
     for cell in cells:
         used = usage.get(cell.place, {})
-        lines += _divide(cell, site, used, paid_for(*cell.place, site, hours.get(cell.place), as_of))
+        before = earlier.get((cell.place[0], cell.place[1] - timedelta(days=1)), {})
+        lines += _divide(cell, site, used, paid_for(*cell.place, site, hours.get(cell.place), as_of), before)
     lines += _pooled([cell for cell in cells if _is_shared(cell, site)], site, lines)
     return Attribution(
         tuple(sorted((line for line in lines if line.amount), key=lambda line: line.key)),
@@ -191,15 +194,33 @@ def _is_shared(cell: _Cell, site: BudgetSite) -> bool:
     return group is not None and group.role == "shared"
 
 
-def _divide(cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], capacity: int) -> list[Line]:
+def _by_account(usage: Usage) -> dict[Place, dict[str, int]]:
+    result: dict[Place, dict[str, int]] = {}
+    for place, jobs in usage.items():
+        sums: defaultdict[str, int] = defaultdict(int)
+        for job, weight in jobs.items():
+            sums[job.account] += weight
+        result[place] = dict(sums)
+    return result
+
+
+def _divide(
+    cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], capacity: int, before: Mapping[str, int]
+) -> list[Line]:
     group = site.groups.get(cell.place[0])
     if group is None:
         return [cell.line("untagged", cell.amount)]
-    return [] if group.role == "shared" else _divide_compute(cell, site, sorted(used.items()), capacity)
+    if group.role == "shared":
+        return []
+    return _divide_compute(cell, site, sorted(used.items()), capacity, before)
 
 
 def _divide_compute(
-    cell: _Cell, site: BudgetSite, used: Sequence[tuple[JobKey, int]], capacity: int
+    cell: _Cell,
+    site: BudgetSite,
+    used: Sequence[tuple[JobKey, int]],
+    capacity: int,
+    before: Mapping[str, int],
 ) -> list[Line]:
     by_account: defaultdict[str, int] = defaultdict(int)
     for job, weight in used:
@@ -210,21 +231,33 @@ def _divide_compute(
     lines = [
         cell.line("attributed", part, job.account, job) for (job, _), part in zip(used, parts, strict=True)
     ]
-    shares = idle_shares(site, cell.place[0], by_account, idle)
+    shares = idle_shares(site, cell.place[0], by_account, idle, before)
     return lines + [cell.line("idle", part, account) for account, part in shares]
 
 
+def is_burst(site: BudgetSite, group: str) -> bool:
+    """Whether a group's nodes are there for the jobs that ran on them only, and its cost is theirs."""
+    return site.burst and group in site.groups and site.groups[group].always_on == 0
+
+
 def idle_shares(
-    site: BudgetSite, group: str, by_account: Mapping[str, int], amount: Decimal
+    site: BudgetSite,
+    group: str,
+    by_account: Mapping[str, int],
+    amount: Decimal,
+    before: Mapping[str, int],
 ) -> list[tuple[str, Decimal]]:
     """Who bears the idle cost of a compute group's day; the empty account is nobody.
 
     Args:
         by_account: what the jobs of each account used of the group on the day.
+        before: the same of the day before: burst nodes that idle past midnight were started by those.
     """
-    caused = site.burst and site.groups[group].always_on == 0
+    caused = is_burst(site, group)
     if by_account and (caused or site.idle == "proportional"):
         return _split(amount, by_account)
+    if caused and before:
+        return _split(amount, before)
     if site.idle == "partition-owner" and not caused:
         return _split(amount, _weights_of(site, site.owners.get(group, ())))
     return [("", amount)]

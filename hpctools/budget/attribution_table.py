@@ -105,24 +105,43 @@ def day_bills(bill: pl.DataFrame) -> dict[date, DayBill]:
     }
 
 
-def divide_day(bill: DayBill, jobs: pl.DataFrame, layout: Layout, day: date, as_of: int) -> DayCosts:
+Used = Mapping[str, Mapping[str, int]]
+"""What the jobs of each account used, by node group, in nano-node-seconds."""
+
+
+def used_on(jobs: pl.DataFrame, layout: Layout, day: date, as_of: int) -> Used:
+    """What jobs used on a day.
+
+    Args:
+        jobs: columns of `JobRecord`, each job once; those outside of the day do not count.
+        as_of: Unix seconds of the moment that running jobs are counted to.
+    """
+    ordered = jobs.sort("cluster", "dbindex")
+    used = use(ordered, layout, day_start(day), _until(day, as_of))
+    return _used(used.join(ordered.select("account").with_row_index("job"), on="job"))
+
+
+def divide_day(
+    bill: DayBill, jobs: pl.DataFrame, layout: Layout, day: date, as_of: int, before: Used | None = None
+) -> DayCosts:
     """Divide one day of the bill among the jobs of that day, idle time, shared nodes and what has no tag.
 
     Args:
         jobs: columns of `JobRecord`, each job once; those outside of the day do not count.
         as_of: Unix seconds of the moment that running jobs and today's nodes are counted to.
+        before: what was used on the day before; only burst nodes' idle time needs it.
 
     Raises:
         BudgetError: amounts larger than any bill's.
     """
     begin = day_start(day)
     ordered = jobs.sort("cluster", "dbindex")
-    used = use(ordered, layout, begin, max(begin, min(begin + DAY_SECONDS, as_of)))
+    used = use(ordered, layout, begin, _until(day, as_of))
     of_job = ordered.select("cluster", "dbindex", "job_id", "account", "user", "end").with_row_index("job")
     held = used.join(of_job, on="job").sort("node_group", "job")
     places = _places(bill.cells.values())
     parts, idle = _among_jobs(bill, held, layout.site, day, as_of, places)
-    rows = _rest(bill, held, idle, _by_account(parts, places), layout.site)
+    rows = _rest(bill, _used(held), before or {}, idle, _by_account(parts, places), layout.site)
     lines = parts.filter(pl.col("units") != 0)
     return DayCosts(
         places=places,
@@ -131,6 +150,19 @@ def divide_day(bill: DayBill, jobs: pl.DataFrame, layout: Layout, day: date, as_
         use=_covered(held, {group for group, _, _ in bill.cells}),
         provisional=bool(parts["end"].is_null().any()),
     )
+
+
+def _until(day: date, as_of: int) -> int:
+    begin = day_start(day)
+    return max(begin, min(begin + DAY_SECONDS, as_of))
+
+
+def _used(held: pl.DataFrame) -> Used:
+    by_account: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    sums = held.group_by("node_group", "account").agg(pl.col("used").sum())
+    for group, account, used in sums.iter_rows():
+        by_account[group][account] = used
+    return by_account
 
 
 def amount(units: int, places: int) -> Decimal:
@@ -221,21 +253,18 @@ def _by_account(parts: pl.DataFrame, places: int) -> dict[str, dict[str, Decimal
 
 def _rest(
     bill: DayBill,
-    held: pl.DataFrame,
+    used: Used,
+    before: Used,
     idle: Mapping[Cell, Decimal],
     spent: Mapping[str, Mapping[str, Decimal]],
     site: BudgetSite,
 ) -> list[tuple[Cell, str, str, Decimal]]:
     """What is not a job's: cell, kind, account and amount."""
-    by_account: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    sums = held.group_by("node_group", "account").agg(pl.col("used").sum())
-    for group, account, used in sums.iter_rows():
-        by_account[group][account] = used
     rows: list[tuple[Cell, str, str, Decimal]] = []
     for cell, money in bill.cells.items():
         group, currency, _ = cell
         if cell in idle:
-            shares = idle_shares(site, group, by_account[group], idle[cell])
+            shares = idle_shares(site, group, used.get(group, {}), idle[cell], before.get(group, {}))
             rows += [(cell, "idle", account, part) for account, part in shares]
         elif group in site.groups:
             shares = pool_shares(site, group, spent.get(currency, {}), money)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from hpctools.budget.bill import BillRow
 from hpctools.budget.money import ZERO, total
-from hpctools.budget.tree import BudgetSite, NodeGroup
+from hpctools.budget.tree import BudgetSite, NodeGroup, Weights
 
 RATE_DAYS = 7
 """Billed days whose cost and hours make a rate."""
@@ -145,13 +145,18 @@ def _parts(
     for node in nodes:
         group = site.group_of_node.get(node)
         if group is not None and group.name in known:
-            yield _share(job, group, len(nodes)) * Fraction(known[group.name].per_node_hour)
+            yield _share(job, group, len(nodes), site.weights) * Fraction(known[group.name].per_node_hour)
 
 
-def _share(job: RunningJob, group: NodeGroup, nodes: int) -> Fraction:
-    """The largest of a job's fractions of a node."""
-    has = ((job.cpus, group.cpus), (job.memory_mb, group.memory_mb), (job.gpus, group.gpus))
-    parts = [Fraction(given, whole * nodes) for given, whole in (*has, (job.shards, group.shards)) if whole]
+def _share(job: RunningJob, group: NodeGroup, nodes: int, weights: Weights) -> Fraction:
+    """The largest of a job's fractions of a node, as the site weighs them."""
+    has = (
+        (job.cpus, group.cpus, weights.cpu),
+        (job.memory_mb, group.memory_mb, weights.memory),
+        (job.gpus, group.gpus, weights.gpu),
+        (job.shards, group.shards, weights.gpu),
+    )
+    parts = [Fraction(given * weight, whole * nodes * 100) for given, whole, weight in has if whole]
     return min(Fraction(1), max(parts, default=Fraction(1)))
 
 

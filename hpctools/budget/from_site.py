@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from hpctools.budget.allowance import Calendar, Enforcement, Notify, Spec
-from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup
+from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup, Weights
 from hpctools.site import Site, SiteAccount
 from hpctools.site.budget import Budget, Enforce
 from hpctools.site.departments import Department
@@ -28,6 +28,7 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
         owners={group.name: _owners(site, group.name) for group in site.node_groups},
         pools=dict(site.billing.pools),
         burst=site.billing.burst,
+        weights=Weights(**site.billing.weights.model_dump(include={"cpu", "memory", "gpu"})),
         tag_key=site.billing.node_group_tag,
         metric=metric,
         currency=budgets[0].currency if budgets else "USD",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -80,6 +81,15 @@ class NodeGroup:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """How much of its part of a node's processors, memory and GPUs counts for a job, in percent."""
+
+    cpu: int = 100
+    memory: int = 100
+    gpu: int = 100
+
+
+@dataclass(frozen=True)
 class BudgetSite:
     """A site as the budget sees it.
 
@@ -89,8 +99,9 @@ class BudgetSite:
         idle: who pays for node time that no job used.
         owners: of node groups: the departments that have the group in their partition.
         pools: how the cost of shared node groups is divided; without a rule nobody is charged.
-        burst: whether groups without always-on nodes are wholly charged to those whose jobs ran on them,
-            whatever `idle` says.
+        burst: whether groups without always-on nodes are wholly charged to those whose jobs ran on them on
+            the day, or else on the day before, whatever `idle` says.
+        weights: of what a job's share of a node is measured by.
         tag_key: the cost allocation tag whose value names the node group.
         metric: Cost Explorer's name of the cost measure; one site uses one.
     """
@@ -105,6 +116,7 @@ class BudgetSite:
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pools: Mapping[str, PoolRule] = field(default_factory=dict)
     burst: bool = False
+    weights: Weights = Weights()
 
     @cached_property
     def by_name(self) -> dict[str, Account]:
@@ -132,9 +144,16 @@ class BudgetSite:
         """Accounts directly below the site."""
         return self.children(SITE_ACCOUNT)
 
+    @cached_property
+    def _below(self) -> dict[str, tuple[Account, ...]]:
+        found: defaultdict[str, list[Account]] = defaultdict(list)
+        for account in self.accounts:
+            found[account.parent or ""].append(account)
+        return {name: tuple(children) for name, children in found.items()}
+
     def children(self, name: str) -> tuple[Account, ...]:
         """The accounts directly below one."""
-        return tuple(account for account in self.accounts if account.parent == name)
+        return self._below.get(name, ())
 
     def subtree(self, name: str) -> frozenset[str]:
         """An account and all below it."""

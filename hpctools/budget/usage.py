@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
-from hpctools.budget.tree import BudgetSite, NodeGroup
+from hpctools.budget.tree import BudgetSite, NodeGroup, Weights
 from hpctools.slurm.accounting import JobRecord, expand
 
 NANO = 10**9
@@ -58,8 +58,9 @@ def measure(jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: in
     """What each job used of each compute node group on each day of a month.
 
     A job's share of a node is the largest of its fractions of the node's processors, memory and GPUs (or
-    shards of GPUs). Where shares of one node add up to more than the node (over-subscription), they are
-    scaled to it. Time in which a job was suspended counts: it kept its memory and GPUs.
+    shards of GPUs), each as the site weighs it. Where shares of one node add up to more than the node
+    (over-subscription), they are scaled to it. Time in which a job was suspended counts: it kept its memory
+    and GPUs.
 
     Args:
         jobs: in any order, each once; intervals are clipped to the month and to `as_of`.
@@ -92,25 +93,26 @@ def _holds(job: JobRecord, site: BudgetSite, window: tuple[int, int]) -> Iterato
     key = JobKey(job.cluster, job.dbindex, job.job_id, job.account, job.user, running=job.end is None)
     nodes = expand(job.nodes)
     groups = [site.group_of_node.get(node) for node in nodes]
-    for node, group, share in zip(nodes, groups, shares(job, groups), strict=True):
+    for node, group, share in zip(nodes, groups, shares(job, groups, site.weights), strict=True):
         if group is not None and group.role == "compute" and share:
             yield node, Hold(start, end, share, key)
 
 
-def shares(job: JobRecord, groups: Sequence[NodeGroup | None]) -> list[int]:
+def shares(job: JobRecord, groups: Sequence[NodeGroup | None], weights: Weights) -> list[int]:
     """A job's share (of NANO) of each of its nodes.
 
     sacct tells what a job got in all, not on which node: it is taken as spread evenly, or, where that would
     not fit on one of the nodes, in proportion to the nodes' sizes.
     """
     result = [0] * len(groups)
-    for got, sizes in (
-        (job.cpus, [group.cpus if group else 0 for group in groups]),
-        (job.memory_mb, [group.memory_mb if group else 0 for group in groups]),
-        (job.gpus, [group.gpus if group else 0 for group in groups]),
-        (job.shards, [group.shards if group else 0 for group in groups]),
+    for got, sizes, weight in (
+        (job.cpus, [group.cpus if group else 0 for group in groups], weights.cpu),
+        (job.memory_mb, [group.memory_mb if group else 0 for group in groups], weights.memory),
+        (job.gpus, [group.gpus if group else 0 for group in groups], weights.gpu),
+        (job.shards, [group.shards if group else 0 for group in groups], weights.gpu),
     ):
-        result = [max(pair) for pair in zip(result, _spread(got, sizes), strict=True)]
+        counted = [share * weight // 100 for share in _spread(got, sizes)]
+        result = [max(pair) for pair in zip(result, counted, strict=True)]
     return result
 
 

@@ -82,11 +82,12 @@ def _parts(held: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     """Each job's share of each node of a group: `job, nodes, begin, finish, node_group, count, share`."""
     kept = ("job", "nodes", "begin", "finish", "node_group", "count", "share")
     even = held.join(_even(held["nodes"].unique(), layout), on="nodes")
+    weights = layout.site.weights
     shared = [
         pl.when(pl.col(f"all_{name}") > 0)
-        .then(pl.min_horizontal(name, f"all_{name}") * NANO // pl.col(f"all_{name}"))
+        .then(pl.min_horizontal(name, f"all_{name}") * NANO // pl.col(f"all_{name}") * weight // 100)
         .otherwise(0)
-        for name in _TRES
+        for name, weight in zip(_TRES, (weights.cpu, weights.memory, weights.gpu, weights.gpu), strict=True)
     ]
     plain = even.filter(pl.col("node_group").is_not_null()).with_columns(share=pl.max_horizontal(shared))
     odd = even.filter(pl.col("node_group").is_null()).select(held.columns)
@@ -117,7 +118,7 @@ def _mixed(kinds: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     for kind in kinds.select("nodes", *_TRES).iter_rows():
         groups = layout.groups(kind[0])
         job = cast(JobRecord, SimpleNamespace(**dict(zip(_TRES, kind[1:], strict=True))))
-        ofs = list(zip(groups, shares(job, groups), strict=True))
+        ofs = list(zip(groups, shares(job, groups, layout.site.weights), strict=True))
         counts = Counter((group.name, share) for group, share in ofs if group and group.role == "compute")
         rows += [(*kind, name, count, share) for (name, share), count in counts.items()]
     tres = dict.fromkeys(_TRES, pl.Int64)

@@ -54,6 +54,8 @@ KeyPrefix = Annotated[
 ]
 PayerId = Annotated[str, BeforeValidator(matching(r"[A-Za-z0-9:/_-]{1,128}", "the id of a billing account"))]
 
+Percent = Annotated[int, Field(ge=0, le=100)]
+
 PoolRule = Literal["unallocated", "equally", "by-use", "by-fair-share"]
 
 _NAMES = {"cost-explorer": "aws-ce", "cur": "aws-cur", "focus": "focus"}
@@ -133,6 +135,24 @@ class RateCard(Model):
         return self.since < theirs and other.since < mine
 
 
+class Weights(Model):
+    """How much of its part of a node counts for a job, in percent."""
+
+    cpu: Percent = 100
+    """Of its processors."""
+    memory: Percent = 100
+    """Of its memory. With 0 a job with much memory pays for its processors and GPUs only, and the rest is
+    idle."""
+    gpu: Percent = 100
+    """Of its GPUs, or shards of them."""
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> Weights:
+        if not (self.cpu or self.memory or self.gpu):
+            refuse("one of cpu, memory and gpu above 0: nothing else says what a job used")
+        return self
+
+
 class Billing(Model):
     """How the bill is read and attributed."""
 
@@ -149,7 +169,11 @@ class Billing(Model):
     their use, or the departments that have the nodes in their partition."""
     burst: bool = False
     """Whether groups without always-on nodes are wholly charged to those whose jobs ran on them, whatever
-    `idle` says: the nodes were started for them."""
+    `idle` says: the nodes were started for them. Of a day on which nothing ran there, to those of the day
+    before."""
+    weights: Weights = Weights()
+    """What a job's share of a node is measured by: the largest of its parts of processors, memory and GPUs,
+    each times its weight."""
     pools: dict[GroupName, PoolRule] = Field(default_factory=dict)
     """Who bears the cost of login nodes, by group: nobody (`unallocated`, and when left out), all departments
     alike (`equally`), or in proportion to their use (`by-use`) or their shares (`by-fair-share`)."""

@@ -13,7 +13,7 @@ from hpctools.budget.attribution import Coverage, Line, attribute
 from hpctools.budget.bill import BillRow
 from hpctools.budget.money import total
 from hpctools.budget.month import Month, day_start
-from hpctools.budget.tree import BudgetSite
+from hpctools.budget.tree import BudgetSite, NodeGroup, Weights
 from hpctools.budget.usage import NANO
 from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import JobRecord
@@ -250,3 +250,41 @@ def test_every_bill_is_conserved_whatever_the_jobs_and_their_order(
 
 def test_a_month_without_any_bill_is_not_final(make_site: Make) -> None:
     assert attribute([], [], make_site(), MONTH, END).estimated
+
+
+def test_burst_nodes_that_idle_past_midnight_are_charged_to_those_who_started_them(
+    make_site: Make, make_job: Make, make_row: Make, midnight: int
+) -> None:
+    """Two jobs on the day before, one twice as long; on the day itself nothing ran there."""
+    burst = [NodeGroup("big", "compute", ("big-1", "big-2"), 0, cpus=96, memory_mb=1000, gpus=8)]
+    jobs = [
+        make_job(1, midnight - 7200, midnight - 3600),
+        make_job(2, midnight - 7200, midnight, account="cv", user="cv1", nodes="big-2"),
+    ]
+
+    def idle(**rules: Any) -> dict[str, Decimal]:
+        site = make_site(node_groups=tuple(burst), **rules)
+        lines = attribute([make_row("30")], jobs, site, MONTH, END).lines
+        assert {line.key.kind for line in lines} == {"idle"}
+        return {line.key.account: line.amount for line in lines}
+
+    assert idle(burst=True) == {"nlp-a": 10, "cv": 20}
+    assert idle() == idle(idle="proportional") == {"": 30}
+
+
+def test_a_part_of_a_node_counts_as_much_as_the_site_says(
+    make_site: Make, make_job: Make, make_row: Make, midnight: int
+) -> None:
+    """A quarter of the processors, all of the memory, half of the GPUs of one of two nodes, all day."""
+    job = make_job(1, midnight, midnight + 86400, cpus=24, memory_mb=1000, gpus=4)
+
+    def cost(**weights: int) -> Decimal:
+        site = make_site(weights=Weights(**weights))
+        lines = attribute([make_row("480")], [job], site, MONTH, END).lines
+        return total(line.amount for line in lines if line.key.kind == "attributed")
+
+    assert cost() == 240
+    assert cost(memory=75) == 180
+    assert cost(memory=0) == 120
+    assert cost(memory=0, gpu=0) == 60
+    assert cost(memory=0, gpu=10, cpu=80) == 48

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpctools.budget.attribution import Attribution, Coverage, Line, LineKey, attribute
-from hpctools.budget.attribution_table import DayBill, amount, day_bills, divide_day
+from hpctools.budget.attribution_table import DayBill, amount, day_bills, divide_day, used_on
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of
 from hpctools.budget.money import total
 from hpctools.budget.month import Month, day_start
-from hpctools.budget.tree import Account, BudgetSite, NodeGroup
+from hpctools.budget.tree import Account, BudgetSite, NodeGroup, Weights
 from hpctools.budget.usage_table import Layout
 from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import JobRecord
@@ -64,14 +65,23 @@ histories = st.lists(
     ),
     max_size=10,
 )
+percents = st.sampled_from([0, 1, 50, 100])
 sites = st.builds(
-    lambda idle, rule, burst, owners: BudgetSite(
-        "uni", ACCOUNTS, GROUPS, idle, pools={"login": rule}, burst=burst, owners={"big": owners}
+    lambda idle, rule, burst, owners, weights: BudgetSite(
+        "uni",
+        ACCOUNTS,
+        GROUPS,
+        idle,
+        pools={"login": rule},
+        burst=burst,
+        owners={"big": owners},
+        weights=weights,
     ),
     st.sampled_from(["unallocated", "proportional", "partition-owner"]),
     st.sampled_from(["unallocated", "equally", "by-use", "by-fair-share"]),
     st.booleans(),
     st.sampled_from([(), ("nlp",), ("cv", "nlp")]),
+    st.one_of(st.just(Weights()), st.builds(Weights, percents, percents, percents)),
 )
 
 
@@ -109,7 +119,9 @@ def in_columns(rows: list[BillRow], jobs: list[JobRecord], site: BudgetSite, as_
     running = {job.dbindex for job in jobs if job.end is None}
     estimated = not rows or any(row.estimated for row in rows)
     for day in MONTH.days[:4]:
-        result = divide_day(by_day.get(day, EMPTY), table, layout, day, as_of)
+        yesterday = day - timedelta(days=1)
+        before = used_on(table, layout, yesterday, as_of)
+        result = divide_day(by_day.get(day, EMPTY), table, layout, day, as_of, before)
         estimated = estimated or result.provisional
         for (
             cluster,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import date
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.budget.month import Month, day_start
@@ -119,6 +119,7 @@ def test_pending_jobs_unknown_nodes_and_login_nodes_use_nothing(
     assert measure(jobs, make_site(), MONTH, END) == {}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

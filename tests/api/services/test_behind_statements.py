@@ -7,7 +7,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, text
 
 from api.services.books import Moment, month_period
@@ -128,33 +127,3 @@ def test_a_final_month_that_is_restated_says_so_to_those_it_concerns(
     assert read_statement(engine, site, root, november).corrected
     assert not read_statement(engine, site, nlp, november).corrected
     assert not read_statement(engine, site, root, november, known_on=over).corrected
-
-
-def test_only_the_days_that_changed_are_divided_again(
-    engine: Engine,
-    site: BudgetSite,
-    november: Month,
-    bills: Any,
-    jobs: Any,
-    reconcile_november: Reconcile,
-    now: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    jobs.records = [job for job in jobs.records if job.end is not None]
-    reconcile_november()
-    divided: list[Any] = []
-    import api.services.division as division
-
-    whole = division.divide_day
-
-    def counting(*given: Any) -> Any:
-        divided.append(given[3])
-        return whole(*given)
-
-    monkeypatch.setattr(division, "divide_day", counting)
-    reconcile_november()
-    assert divided == []
-    first = bills.rows(november)[0]
-    bills.months[november] = (replace(first, amount=first.amount + 1), *bills.rows(november)[1:])
-    reconcile_november()
-    assert divided == [first.day]
