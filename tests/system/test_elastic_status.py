@@ -33,8 +33,13 @@ def test_a_run_explains_itself_is_drawn_and_its_hours_are_those_of_slurmdbd(
         "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=4", "--wrap", "sleep 300"
     )
     until(lambda: cluster.job(taken, "cv2").state == "RUNNING" or None)
+    # The last but one node becomes free when the run trains: it shall have grown, and not begun with two.
+    beside = cluster.submit(person, "--partition=dl", "--exclusive", "--nodes=1", "--wrap", "sleep 300")
+    until(lambda: cluster.job(beside, person).state == "RUNNING" or None)
     words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
     folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:3"), *words))
+    until(lambda: ((s := folder.status()) and s.world_size == 1) or None, 60)
+    cluster.inside("scancel", str(beside))
     until(lambda: ((s := folder.status()) and s.world_size == 2) or None, 60)
 
     def status(*words: str) -> str:
