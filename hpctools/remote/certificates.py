@@ -155,5 +155,17 @@ def check(
     algorithm = _Reader(certificate.signature).text()
     if algorithm in WEAK_SIGNATURES:
         raise CertificateError(f"it is signed with {algorithm}, which is broken")
-    if not verify(certificate.authority, certificate.signature, certificate.signed):
+    if not _is_whole(certificate.signature) or not verify(
+        certificate.authority, certificate.signature, certificate.signed
+    ):
         raise CertificateError("its signature is wrong")
+
+
+def _is_whole(signature: bytes) -> bool:
+    """Whether a signature has its parts and nothing else; paramiko fills up what is too short."""
+    reader = _Reader(signature)
+    algorithm, parts = reader.text(), _Reader(reader.string())
+    if algorithm.startswith("ecdsa"):
+        parts.string(), parts.string()
+        return not reader.more and not parts.more
+    return not reader.more

@@ -99,10 +99,10 @@ class Submission:
             RemoteError: it cannot be written.
         """
         path = self.own / "record.json"
+        marked = replace(record, marked=self.now())
         temporary = self.own / f"record.{os.getpid()}"
         try:
             with temporary.open("w", encoding="ascii") as file:
-                marked = replace(record, marked=os.fstat(file.fileno()).st_mtime)
                 json.dump(asdict(marked), file)
                 file.flush()
                 os.fsync(file.fileno())

@@ -74,9 +74,11 @@ class Wire:
         """
         try:
             fields = json.loads(self._line())
-            size = fields.pop("bytes", 0)
-        except (ValueError, AttributeError, RecursionError):
-            raise WireError("a line that is no message") from None
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise WireError("a line that is no message")
+        size = fields.pop("bytes", 0)
         if not isinstance(size, int) or not 0 <= size <= 4 * CHUNK:
             raise WireError("a message of an impossible size")
         return Message(fields, self._exactly(size))

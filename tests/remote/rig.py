@@ -47,14 +47,17 @@ for word in "$@"; do
   shift
 done
 shift
-[ -e "$JOBS/lose" ] && { rm "$JOBS/lose"; echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1; }
+if [ -e "$JOBS/lose" ]; then
+  rm "$JOBS/lose"; echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1
+fi
 [ -e "$JOBS/run" ] && bash "$script" "$@" >"slurm-$n.out" 2>&1
 echo "$n"
 """
 SQUEUE = """\
 #!/bin/bash
 case "$*" in
-  *%T*) n=${*: -1}; n=${n#--jobs=}; [ -e "$JOBS/$n" ] || { echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }
+  *%T*) n=${*: -1}; n=${n#--jobs=}
+    [ -e "$JOBS/$n" ] || { echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }
     cat "$JOBS/$n/state" 2>/dev/null || echo PENDING ;;
   *) cat "$JOBS"/*/line 2>/dev/null || true ;;
 esac
@@ -62,7 +65,8 @@ esac
 SCONTROL = """\
 #!/bin/bash
 n=${*: -1}
-echo "JobId=$n JobName=x"; echo "   JobState=RUNNING Reason=None"; echo "   StdOut=$(cat "$JOBS/$n/cwd")/slurm-$n.out"
+echo "JobId=$n JobName=x"; echo "   JobState=RUNNING Reason=None"
+echo "   StdOut=$(cat "$JOBS/$n/cwd")/slurm-$n.out"
 """
 SACCT = "#!/bin/sh\nexit 1\n"
 SCANCEL = '#!/bin/bash\nfor n in "$@"; do [ -d "$JOBS/$n" ] && echo CANCELLED >"$JOBS/$n/state"; done; true\n'

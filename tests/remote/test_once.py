@@ -1,0 +1,160 @@
+"""A submission is made exactly once, wherever its process is killed, and however late Slurm answers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpctools.errors import RemoteError
+from hpctools.remote.once import SETTLE_SECONDS, Answer, Job, Once, Refused
+from hpctools.remote.receiving import Reception
+from hpctools.remote.submissions import Record, Submission
+
+NAME = "train-0123456789ab"
+
+
+class Killed(BaseException):
+    """kill -9: no handler of ours runs, but those of the test."""
+
+
+@dataclass
+class World:
+    """A Slurm, and a clock; the process that is at work is killed after so many steps.
+
+    Attributes:
+        jobs: when each appeared in the queue.
+    """
+
+    left: int = 10**9
+    time: float = 1000.0
+    delay: float = 0.0
+    answer: Answer | None = None
+    jobs: list[float] = field(default_factory=list)
+
+    def step(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+    def submit(self, record: Record, lock: int) -> Answer:
+        self.step()
+        if self.answer is not None and self.answer.code and "timed out" not in self.answer.stderr:
+            return self.answer
+        self.jobs.append(self.time + self.delay)
+        self.step()
+        return self.answer or Answer(0, Job(7))
+
+    def find(self, record: Record) -> Job | None:
+        self.step()
+        return Job(7) if any(each <= self.time for each in self.jobs) else None
+
+    def forget(self, record: Record) -> None:
+        self.step()
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass(frozen=True)
+class Watched(Submission):
+    """A submission whose every write may be the last thing that is done, or that is not."""
+
+    world: World
+
+    def write(self, record: Record) -> Record:
+        self.world.step()
+        written = super().write(record)
+        self.world.step()
+        return written
+
+    def now(self) -> float:
+        return self.world.time
+
+
+def attempt(folder: Path, world: World, request: str = "r") -> tuple[Record, bool]:
+    submission = Watched(folder / NAME, world)
+
+    def receive(reception: Reception) -> None:
+        world.step()
+
+    once = Once(submission, world, receive, lambda: None, world.sleep)
+    return once.make(Record(NAME, request), Reception(submission, ()))
+
+
+@given(st.lists(st.integers(0, 9), max_size=4), st.floats(0, SETTLE_SECONDS - 1), st.floats(0, 60))
+@settings(deadline=None)
+def test_killed_anywhere_and_asked_again_there_is_one_job(
+    kills: list[int], delay: float, pause: float
+) -> None:
+    """A job that a killed process submitted appears in the queue up to 14 s later."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(delay=delay)
+        for steps in kills:
+            world.left = steps
+            try:
+                attempt(Path(folder), world)
+            except Killed:
+                world.time += pause
+        world.left = 10**9
+        record, _ = attempt(Path(folder), world)
+        assert (record.state, record.job_id, len(world.jobs)) == ("submitted", 7, 1)
+        again, before = attempt(Path(folder), world)
+        assert (again, before, len(world.jobs)) == (record, True, 1)
+
+
+def test_an_answer_that_got_lost_is_looked_for_in_the_queue(tmp_path: Path) -> None:
+    """slurmctld took the job 12 s after sbatch had given up."""
+    world = World(
+        delay=12, answer=Answer(1, None, "", "sbatch: error: Socket timed out on send/recv operation")
+    )
+    record, _ = attempt(tmp_path, world)
+    assert (record.state, record.job_id, len(world.jobs)) == ("submitted", 7, 1)
+
+
+def test_a_refusal_is_told_at_once_and_may_be_tried_again(tmp_path: Path) -> None:
+    no = Answer(1, None, "", "sbatch: error: invalid partition specified: nope")
+    world = World(answer=no)
+    with pytest.raises(Refused) as refused:
+        attempt(tmp_path, world)
+    assert (refused.value.answer, world.time, world.jobs) == (no, 1000.0, [])
+    world.answer = None
+    assert attempt(tmp_path, world)[0].job_id == 7
+
+
+def test_an_id_stands_for_one_request(tmp_path: Path) -> None:
+    world = World()
+    attempt(tmp_path, world)
+    with pytest.raises(RemoteError, match="is another submission's id"):
+        attempt(tmp_path, world, request="something else")
+    assert len(world.jobs) == 1
+
+
+def test_two_at_the_same_time_are_one_after_the_other(tmp_path: Path) -> None:
+    submission = Submission(tmp_path / NAME)
+    submission.make()
+    waited: list[int] = []
+    note: Callable[[], None] = lambda: waited.append(1)  # noqa: E731
+    with (
+        submission.locked(note),
+        pytest.raises(RemoteError, match="still at work"),
+        submission.locked(note, seconds=0.15),
+    ):
+        pass
+    assert waited
+    with submission.locked(note, seconds=0):
+        pass
+
+
+def test_a_record_that_is_torn_stops_everything(tmp_path: Path) -> None:
+    world = World()
+    attempt(tmp_path, world)
+    (tmp_path / NAME / ".hpctools/record.json").write_text('{"id": "tr')
+    with pytest.raises(RemoteError, match="cannot read"):
+        attempt(tmp_path, world)
+    assert len(world.jobs) == 1

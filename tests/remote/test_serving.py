@@ -1,0 +1,203 @@
+"""The cluster's side, with connections that end at any byte: one job, whole files, nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpctools.remote import once, serving
+from hpctools.remote.local_submit import scripts
+from hpctools.remote.serving import Programs
+from hpctools.remote.shipping import LocalFile
+from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
+
+NAME = "train-0123456789ab"
+FILES = (
+    LocalFile("job.sh", None, b"#!/bin/bash\necho hello\n"),
+    LocalFile("data/a b\n'.csv", None, b"1,2\n" * 40),
+    LocalFile("data/empty", None, b""),
+)
+ARGUMENTS = ["a b", "c'd\"e", "f\ng", "$(h)", "\udcff"]
+
+
+@dataclass
+class Cluster:
+    """A login node whose hp-submit counts what it submits."""
+
+    home: Path
+    words: list[list[str]] = field(default_factory=list)
+
+    def submit(self, words: Sequence[str]) -> int:
+        self.words.append(list(words))
+        print(json.dumps({"elastic": False, "job_id": len(self.words), "cluster": ""}))
+        return 0
+
+    def found(self, folder: Path, user: str) -> list[int]:
+        """The queue."""
+        return [n for n, words in enumerate(self.words, 1) if any(str(folder) in word for word in words)]
+
+    def answer(self, sent: bytes, room: int = 10**9) -> list[Message]:
+        """What is said to a request of which only some bytes come, on a line that breaks after so many."""
+        rest, said = bytearray(sent), bytearray()
+
+        def receive(size: int) -> bytes:
+            data = bytes(rest[:size])
+            del rest[:size]
+            return data
+
+        def send(data: bytes) -> None:
+            said.extend(data[: room - len(said)])
+            if len(said) >= room:
+                raise WireClosed("the laptop is gone")
+
+        wire = Wire(receive, send)
+        try:
+            serving._answer(wire.get(), wire, Programs(self.submit, self.submit, self.submit))
+        except WireError:
+            return []
+        back = Wire(lambda size: b"", lambda _: None)
+        back._buffer += said
+        return [back.get() for _ in range(said.count(b"\n"))]
+
+
+@pytest.fixture
+def standard_input() -> Iterator[None]:
+    """Submitting puts the lock into its place, and goes to the run folder."""
+    kept, cwd = os.dup(0), Path.cwd()
+    yield
+    os.dup2(kept, 0)
+    os.close(kept)
+    os.chdir(cwd)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, standard_input: None) -> Cluster:
+    return arranged(tmp_path, monkeypatch)
+
+
+def arranged(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(home)
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(home / "hp-runs"))
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(home / "runs"))
+    monkeypatch.setattr(scripts, "jobs_from", made.found)
+    monkeypatch.setattr(once, "SETTLE_SECONDS", 0.0)
+    return made
+
+
+def request(eager: bool = True, **more: Any) -> bytes:
+    """A whole submission, as a laptop sends it."""
+    sent = bytearray()
+    wire = Wire(lambda _: b"", sent.extend)
+    asked = {"version": VERSION, "op": "submit", "id": NAME, "options": ["-p", "nlp"], "script": "job.sh"}
+    asked |= {"arguments": ARGUMENTS, "files": [each.offer() for each in FILES], "eager": eager}
+    wire.put({**asked, **more})
+    for index, file in enumerate(FILES):
+        wire.put({"file": index, "offset": 0}, file.data)
+    wire.put({"end": True})
+    return bytes(sent)
+
+
+WHOLE = request()
+
+
+@given(st.integers(0, len(WHOLE)), st.integers(0, 700))
+@settings(deadline=None, max_examples=60)
+def test_cut_anywhere_and_sent_again_it_is_one_job(cut: int, room: int) -> None:
+    """The way there ends after `cut` bytes, the way back after `room`; then both are whole."""
+    kept, cwd = os.dup(0), Path.cwd()
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        cluster = arranged(Path(home), patch)
+        cluster.answer(WHOLE[:cut], room)
+        (last,) = cluster.answer(WHOLE)
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.chdir(cwd)
+        folder = Path(home) / "hp-runs" / NAME
+        line = ["--json", "--yes", "-p", "nlp", str(folder / "job.sh"), *ARGUMENTS]
+        assert cluster.words == [line]
+        assert (last["result"]["job_id"], last["result"]["id"]) == (1, NAME)
+        assert {each.path: (folder / each.path).read_bytes() for each in FILES} == {
+            each.path: each.data for each in FILES
+        }
+
+
+def test_what_has_come_is_not_sent_again(cluster: Cluster) -> None:
+    """A line that broke in the middle of a file: the cluster asks for the rest of it."""
+    place = request(eager=False).index(FILES[1].data) + 30
+    cluster.answer(request(eager=False)[:place])
+    (first, *_) = cluster.answer(request(eager=False)[:0] or request(eager=False))
+    # Nothing of a piece that is not whole is kept; the file before it is not in its place yet, but here.
+    assert first["need"] == [[0, len(FILES[0].data)], [1, 0], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"files": [{"path": "../x", "size": 0, "digest": "0" * 64}]}, "no path below the run folder"),
+        ({"files": [{"path": "/etc/x", "size": 0, "digest": "0" * 64}]}, "no path below the run folder"),
+        ({"files": [{"path": ".hpctools/lock", "size": 0, "digest": "0" * 64}]}, "hpctools' own"),
+        ({"files": [{"path": "a"}]}, "cannot be understood"),
+        ({"files": [{"path": p, "size": 0, "digest": "0" * 64} for p in ("a", "a/b")]}, "the same name"),
+        ({"id": "../../etc"}, "no submission's id"),
+        ({"script": "../x"}, "no path below the run folder"),
+        ({"arguments": "x"}, "are no words"),
+        ({"op": "reboot"}, "knows no 'reboot'"),
+        ({"version": 99}, "does not know your requests"),
+    ],
+)
+def test_a_request_that_reaches_out_is_refused(cluster: Cluster, more: dict[str, Any], why: str) -> None:
+    (said,) = cluster.answer(request(**more))
+    assert why in said["error"]["message"]
+    assert cluster.words == []
+
+
+def test_what_arrives_changed_is_not_submitted(cluster: Cluster) -> None:
+    (said,) = cluster.answer(WHOLE.replace(b"1,2\n1,2", b"1,2\n1,3", 1))
+    assert "did not arrive as it was sent" in said["error"]["message"]
+    assert cluster.words == []
+    assert cluster.answer(WHOLE)[0]["result"]["job_id"] == 1
+
+
+def test_a_file_that_is_there_is_never_overwritten(cluster: Cluster) -> None:
+    target = cluster.home / "hp-runs" / NAME / "data"
+    target.mkdir(parents=True)
+    (target / "empty").write_text("precious")
+    (said,) = cluster.answer(WHOLE)
+    assert "is there already, with other content" in said["error"]["message"]
+    assert ((target / "empty").read_text(), cluster.words) == ("precious", [])
+
+
+def test_nothing_is_written_through_a_link(cluster: Cluster) -> None:
+    (cluster.home / "hp-runs" / NAME).mkdir(parents=True)
+    (cluster.home / "elsewhere").mkdir()
+    (cluster.home / "hp-runs" / NAME / "data").symlink_to(cluster.home / "elsewhere")
+    (said,) = cluster.answer(WHOLE)
+    assert "is a link" in said["error"]["message"]
+    assert list((cluster.home / "elsewhere").iterdir()) == []
+
+
+def test_a_trial_leaves_nothing(cluster: Cluster) -> None:
+    (said,) = cluster.answer(request(trial=True, options=["--dry-run"]))
+    assert said["result"]["code"] == 0
+    assert list((cluster.home / "hp-runs").iterdir()) == []
+
+
+def test_a_refusal_comes_in_hp_submits_own_words(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    def refuse(words: Sequence[str]) -> int:
+        print("sbatch: error: invalid partition", file=sys.stderr)
+        return 1
+
+    monkeypatch.setattr(cluster, "submit", refuse)
+    (said,) = cluster.answer(WHOLE)
+    assert said["refused"] == {"code": 1, "stderr": "sbatch: error: invalid partition\n"}

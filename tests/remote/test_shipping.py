@@ -1,0 +1,134 @@
+"""hp-submit's words on a laptop, and what is sent for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.errors import HpctoolsError, UsageError
+from hpctools.remote.shipping import Shipment, pack, read_wish
+
+JOB = "#!/bin/bash\n#SBATCH --job-name=fine\necho hello\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "job.sh").write_text(JOB)
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/a b.csv").write_text("1,2\n")
+    (tmp_path / "data/deep/c.csv").write_text("3\n")
+    return tmp_path
+
+
+def packed(here: Path, *words: str, stdin: bytes | None = None, said: list[str] | None = None) -> Shipment:
+    wish = read_wish(["--cluster", "uni", *words])
+    assert wish is not None
+    told = [] if said is None else said
+    return pack(wish, "python3", here, lambda: stdin, told.append)
+
+
+def asked(shipment: Shipment) -> dict[str, Any]:
+    kept = {key: shipment.request[key] for key in ("options", "script", "arguments", "command", "trial")}
+    return {**kept, "files": [each.path for each in shipment.files]}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ["-p", "nlp", "job.sh", "a b", "--nodes", "2:8"],
+            {"options": ["-p", "nlp"], "script": "job.sh", "arguments": ["a b", "--nodes", "2:8"]},
+        ),
+        (
+            ["--gpus=4", "--", "python", "train.py", "x\ny"],
+            {"options": ["--gpus=4", "--job-name=train.py"], "script": "command.sh"},
+        ),
+        (["--wrap", "echo 'a  b'", "-t", "5"], {"options": ["-t", "5"], "script": "wrap"}),
+        (
+            ["--upload", "data", "--upload=train.py", "job.sh"],
+            {"script": "job.sh", "files": ["job.sh", "data/a b.csv", "data/deep/c.csv", "train.py"]},
+        ),
+        (
+            ["train.py", "--nodes", "2:8", "--epochs", "3"],
+            {
+                "options": ["--nodes=2:8"],
+                "command": ["python3", "train.py", "--epochs", "3"],
+                "files": ["train.py"],
+            },
+        ),
+        (
+            ["train.py", "--nodes", "3"],
+            {
+                "options": ["--job-name=train.py"],
+                "script": "command.sh",
+                "files": ["command.sh", "train.py"],
+            },
+        ),
+        (["--dry-run", "job.sh"], {"options": ["--dry-run"], "script": "job.sh", "trial": True}),
+        (["--test-only", "job.sh"], {"options": ["--test-only"], "script": "job.sh", "trial": True}),
+    ],
+)
+def test_what_is_sent(here: Path, words: list[str], wanted: dict[str, Any]) -> None:
+    usual = {"options": [], "script": "", "arguments": [], "command": [], "trial": False}
+    files = [wanted.get("script") or "train.py"]
+    if wanted.get("script") == "command.sh":
+        files.append("train.py")
+    assert asked(packed(here, *words)) == {**usual, "files": files, **wanted}
+
+
+def test_a_script_from_standard_input_has_sbatchs_name_for_it(here: Path) -> None:
+    shipment = packed(here, stdin=JOB.encode())
+    assert (shipment.request["script"], shipment.files[0].data) == ("sbatch", JOB.encode())
+
+
+def test_a_range_behind_a_python_file_is_told(here: Path) -> None:
+    said: list[str] = []
+    packed(here, "train.py", "--nodes", "2:8", said=said)
+    assert said == ["--nodes 2:8 is taken for hp-submit's own, not for train.py's"]
+
+
+def test_a_policy_goes_along(here: Path) -> None:
+    (here / "policy.yaml").write_text("elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
+    shipment = packed(here, "--elastic-policy", "policy.yaml", "--", "python", "train.py")
+    assert asked(shipment)["files"] == ["policy.yaml", "train.py"]
+    assert asked(shipment)["options"] == ["--elastic-policy=policy.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--wait", "job.sh"], "use --follow"),
+        (["--clusters", "other", "job.sh"], "clusters.yaml"),
+        (["-M", "other", "job.sh"], "clusters.yaml"),
+        (["-D", "/tmp", "job.sh"], "run folder"),
+        (["nothing.sh"], "there is no script"),
+        (["--upload", "nothing", "job.sh"], "there is no file"),
+        (["--", "python", "../train.py"], "no path below the run folder"),
+        (["--submission", "../../x", "job.sh"], "no submission's id"),
+    ],
+)
+def test_what_cannot_be_sent_is_said(here: Path, words: list[str], why: str) -> None:
+    (here.parent / "train.py").write_text("")
+    with pytest.raises(HpctoolsError, match=why):
+        packed(here, *words)
+
+
+@pytest.mark.parametrize(
+    "words", [["job.sh", "--cluster", "uni"], ["--", "x", "--cluster=uni"], ["-p", "a", "b"]]
+)
+def test_a_scripts_own_cluster_is_the_scripts(words: list[str]) -> None:
+    assert read_wish(words) is None
+
+
+def test_a_cluster_without_a_name_is_a_mistake() -> None:
+    with pytest.raises(UsageError):
+        read_wish(["--cluster"])
+
+
+def test_an_id_is_a_jobs_name_and_chance(here: Path) -> None:
+    ids = {packed(here, "-J", "My Job/../x", "job.sh").id for _ in range(5)}
+    assert len(ids) == 5
+    assert all(each.startswith("my-job-") for each in ids)
