@@ -31,7 +31,9 @@ from api.routers import (
     jobs,
     login,
     page_alerts,
+    page_budgets,
     page_enforcement,
+    page_reconciliation,
     page_statements,
     pages,
     rates,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from api.auth.sign_in import SignIn
 
 _STOP_SECONDS = 5.0
+_PAGES = (page_alerts, page_budgets, page_enforcement, page_reconciliation, page_statements, pages)
 
 _DESCRIPTION = (
     "What departments and labs spent on the cluster: the cloud bill joined to Slurm's jobs. "
@@ -98,7 +101,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
         login,
     ):
         app.include_router(module.router, dependencies=[Depends(only_known)])
-    for module in (health, session, page_alerts, page_enforcement, page_statements, pages):
+    for module in (health, session, *_PAGES):
         app.include_router(module.router)
     openapi.install(app)
     return app

@@ -67,7 +67,8 @@ def require(scope: Scope) -> Callable[[Principal], Principal]:
     return get
 
 
-Bearer = Annotated[Principal, Depends(get_bearer)]
+Bearer = Annotated[Principal, Depends(require("read"))]
+Anybody = Annotated[Principal, Depends(get_bearer)]
 Writer = Annotated[Principal, Depends(require("write"))]
 Enforcer = Annotated[Principal, Depends(require("enforce"))]
 Admin = Annotated[Principal, Depends(require("admin"))]
@@ -130,15 +131,20 @@ def get_month(
     ],
 ) -> Month:
     """The month in a path."""
-    return _month(month)
+    return month_of(month)
 
 
 def get_page_month(context: Ctx, month: Annotated[str | None, Query()] = None) -> Month:
     """The month in a page's query; the present one when there is none."""
-    return _month(month) if month is not None else Month.of(day_of(context.clock()))
+    return month_of(month) if month is not None else Month.of(day_of(context.clock()))
 
 
-def _month(text: str) -> Month:
+def month_of(text: str) -> Month:
+    """A month as somebody wrote it.
+
+    Raises:
+        ProblemError: 422, it is none.
+    """
     try:
         return Month.parse(text)
     except BudgetError as error:

@@ -10,7 +10,7 @@ from api.pages.frame import Frame, title_of
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
 from api.pages.wording import day_name, moment_name, money, percentage
-from api.services.alert_history import Delivery, Standing, Told
+from api.services.alert_history import Delivery, Standing, Threshold, Told
 from hpctools.budget.money import difference
 from hpctools.budget.month import moment
 from hpctools.budget.tree import BudgetSite
@@ -67,21 +67,21 @@ def _standings(site: BudgetSite, standings: Sequence[Standing]) -> Table:
 
 def _standing(site: BudgetSite, each: Standing) -> Row:
     outlook, coming = each.outlook, each.next
-    told = [f"{_share(kind)}{percent} %" for kind, percent in _told_ones(each)]
-    figure = outlook.spent if coming is None or coming.kind != "forecast" else outlook.expected
-    to_go = difference(coming.amount, figure) if coming and figure is not None else None
+    told = [_name(found) for found in each.thresholds if found.told_at is not None]
+    due = ", ".join(map(_name, each.due))
+    to_go = difference(coming.amount, each.figure(coming)) if coming else None
     name = outlook.account.name
     return (
         text(title_of(site.by_name[name]), f"/accounts/{name}/budget", name if outlook.account.title else ""),
         text(percentage(outlook.percent_used)),
-        text(", ".join(told) or "none"),
-        text(f"{_share(coming.kind)}{coming.percent} %" if coming else "none: all are told"),
-        text("" if to_go is None else money(max(to_go, to_go * 0), outlook.spendable.currency)),
+        text(", ".join(told) or "none", detail=f"at the next look: {due}" if due else ""),
+        text(_name(coming) if coming else "none"),
+        text("" if to_go is None else money(to_go, outlook.spendable.currency)),
     )
 
 
-def _told_ones(each: Standing) -> Iterator[tuple[str, int]]:
-    return ((found.kind, found.percent) for found in each.thresholds if found.told_at is not None)
+def _name(threshold: Threshold) -> str:
+    return f"{_share(threshold.kind)}{threshold.percent} %"
 
 
 def _share(kind: str) -> str:

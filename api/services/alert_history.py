@@ -14,6 +14,7 @@ from api.db.budget_models import AlertAttempt, AlertMessage, BudgetAlert
 from api.db.engine import reading
 from api.services.delivery import LEASE_SECONDS, MOST_ATTEMPTS, wait_after
 from api.services.spending import Outlook, read_outlook
+from hpctools.budget.money import ZERO
 from hpctools.budget.thresholds import Kind
 from hpctools.budget.tree import Account, BudgetSite
 
@@ -69,10 +70,22 @@ class Standing:
     thresholds: tuple[Threshold, ...]
 
     @property
+    def due(self) -> tuple[Threshold, ...]:
+        """Those that are reached and are told at the next look."""
+        return tuple(
+            each for each in self.thresholds if each.told_at is None and each.amount <= self.figure(each)
+        )
+
+    @property
     def next(self) -> Threshold | None:
-        """The lowest one that is armed, of what is spent before what is expected."""
-        armed = [each for each in self.thresholds if each.told_at is None]
-        return min(armed, key=lambda each: (each.kind == "forecast", each.amount), default=None)
+        """The nearest one that is not reached, of what is spent before what is expected."""
+        left = [each for each in self.thresholds if each.told_at is None and each not in self.due]
+        return min(left, key=lambda each: (each.kind == "forecast", each.amount), default=None)
+
+    def figure(self, threshold: Threshold) -> Decimal:
+        """What is measured by a threshold; nothing while nothing is expected yet."""
+        found = self.outlook.expected if threshold.kind == "forecast" else self.outlook.spent
+        return ZERO if found is None else found
 
 
 def history(

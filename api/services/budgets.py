@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from api.auth.principal import Principal
@@ -51,11 +52,13 @@ class Change:
     Attributes:
         principal: who asks.
         at: Unix seconds.
+        seen: what they saw (`state_of`); it is refused when it is otherwise by now. None for whatever it is.
     """
 
     principal: Principal | str
     at: int
     why: str = ""
+    seen: str | None = None
 
     @property
     def by(self) -> str:
@@ -66,6 +69,20 @@ class Change:
     def today(self) -> date:
         """The UTC day."""
         return day_of(self.at)
+
+
+class OvertakenError(BudgetError):
+    """Somebody else changed it since it was looked at."""
+
+
+def state_of(session: Session, account: Account, today: date) -> str:
+    """What an account's budgets and approvals are now, for `Change.seen`.
+
+    That the site file's word is recorded changes nothing of it.
+    """
+    told = [(row.spec, None if row.from_site else row.id) for row in versions(session, account, today)]
+    granted = select(func.max(BudgetApproval.id)).where(BudgetApproval.account == account.name)
+    return hashlib.sha256(repr((told, session.scalar(granted))).encode()).hexdigest()[:32]
 
 
 def versions(session: Session, account: Account, today: date) -> list[Stored]:
@@ -125,10 +142,12 @@ def set_budget(
     """Give an account another budget.
 
     Raises:
+        OvertakenError: it is otherwise than they saw.
         BudgetError: it is in another currency than the bill, begins in a period that is over, or is more than
             the account above has to give, or less than those below were given.
     """
     with writing(engine) as session:
+        _demand_seen(session, account, change)
         record_site(session, site, change.at)
         return _set(session, site, account, spec, effective, change)
 
@@ -141,6 +160,7 @@ def split(
     Those that are not named keep theirs; a part that had no budget gets one for the same periods.
 
     Raises:
+        OvertakenError: as `set_budget`.
         BudgetError: the account has no budget, a name is none of those below it, or the parts do not fit.
     """
     children = {child.name: child for child in site.children(account.name)}
@@ -151,6 +171,7 @@ def split(
             f"there are: {', '.join(children) or 'none'}",
         )
     with writing(engine) as session:
+        _demand_seen(session, account, change)
         record_site(session, site, change.at)
         above = in_effect(versions(session, account, change.today), change.today)
         if above is None:
@@ -170,6 +191,7 @@ def approve(engine: Engine, account: Account, amount: Decimal, until: date, chan
     """Grant an account more than its budget, until a day (exclusive).
 
     Raises:
+        OvertakenError: as `set_budget`.
         BudgetError: it is nothing, or over already.
     """
     if amount <= 0:
@@ -187,9 +209,19 @@ def approve(engine: Engine, account: Account, amount: Decimal, until: date, chan
     )
     after = {"amount": f"{amount:f}", "until": until.isoformat(), "why": change.why}
     with writing(engine) as session:
+        _demand_seen(session, account, change)
         session.add(row)
         audit.record(session, change.principal, "budget.approve", account.name, None, after, at=change.at)
     return Approval(change.today, amount, until)
+
+
+def _demand_seen(session: Session, account: Account, change: Change) -> None:
+    """Under the writers' lock: nobody comes in between."""
+    if change.seen is not None and change.seen != state_of(session, account, change.today):
+        raise OvertakenError(
+            f"somebody else changed the budget of {account.name} meanwhile",
+            "look at it anew and decide again",
+        )
 
 
 def _stored(row: BudgetVersion) -> Stored:

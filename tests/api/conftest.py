@@ -38,6 +38,9 @@ from hpctools.sandbox.bill import METRIC, cost_and_usage
 from hpctools.site import load
 from hpctools.slurm.accounting import JobRecord
 from hpctools.slurm.run import run
+from tests.api.campus import campus
+
+__all__ = ["campus"]
 
 UNIVERSITY = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
 NOVEMBER = Month(2026, 11)
@@ -292,11 +295,12 @@ class Service:
         client.headers["Authorization"] = f"Bearer {token}"
         return client
 
-    def browser(self, account: str | None) -> TestClient:
-        """A browser that has signed in."""
+    def browser(self, account: str | None, *scopes: Scope) -> TestClient:
+        """A browser that has signed in; its token reads unless it is an administrator's."""
         client = self.anonymous()
         client.headers["Accept"] = "text/html"
-        assert client.post("/login", data={"token": self.token(account)}).status_code == 303
+        token = self.token(account, scopes=scopes or ("read",))
+        assert client.post("/login", data={"token": token}).status_code == 303
         return client
 
     def anonymous(self) -> TestClient:

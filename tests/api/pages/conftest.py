@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 from threading import Thread
@@ -17,6 +19,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+
+from api.services.budgets import Change, set_budget
+from hpctools.budget.allowance import Enforcement, Notify, Spec
+from hpctools.budget.tree import BudgetSite
 
 _LIMIT = 60.0
 _FLAGS = (
@@ -85,6 +91,12 @@ class Chromium:
         enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
         self.call("Input.dispatchKeyEvent", type="keyDown", **enter)
         self.call("Input.dispatchKeyEvent", type="keyUp", **enter)
+        self._await_page()
+
+    def follow(self, script: str) -> None:
+        """Wait for the page that a script leads to."""
+        self._events.clear()
+        self.evaluate(f"{script}; 0")
         self._await_page()
 
     def submit(self, form: str) -> None:
@@ -208,6 +220,33 @@ def serve() -> Iterator[Callable[[Any], str]]:
     for server, thread in running:
         server.should_exit = True
         thread.join(20)
+
+
+@dataclass
+class Overspent:
+    """The service with a department that has spent more than its budget, whose policy holds its jobs."""
+
+    service: Any
+    site: BudgetSite
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+
+@pytest.fixture
+def overspent(november_service: Any, site: BudgetSite, now: int) -> Overspent:
+    """nlp spent 20,305.57 of 5,000."""
+    spec = Spec(
+        Decimal("5000.00"),
+        "USD",
+        alert_at=(50,),
+        alert_on_forecast=(1000,),
+        enforcement=Enforcement("hold", 100),
+        notify=Notify(("head@uni.example",), "", "https://chat.example/hook"),
+    )
+    change = Change("dean", now, "less money this year")
+    set_budget(november_service.engine, site, site.by_name["nlp"], spec, date(2026, 11, 1), change)
+    return Overspent(november_service, site)
 
 
 @pytest.fixture(scope="session")

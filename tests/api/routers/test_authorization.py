@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+
+from api.deps import COOKIE
+from api.posting import form_token
 
 MONTH = "2026-11"
 
@@ -119,8 +122,23 @@ BROWSERS = {
         f"/accounts/nlp/statement/{MONTH}?format=csv",
         (303, 200, 404, 404, 200),
     ),
+    ("GET", "/accounts/{name}/budget"): ("/accounts/nlp/budget", (303, 200, 404, 404, 200)),
     ("GET", "/alerts"): ("/alerts", (303, 200, 200, 200, 200)),
+    ("GET", "/reconciliation"): ("/reconciliation", (303, 403, 403, 403, 200)),
     ("GET", "/enforcement"): ("/enforcement", (303, 200, 200, 200, 200)),
+}
+# Forms of pages, sent by who has signed in with the tokens of WHO; 422 is a form that was let in.
+FORMS = {
+    ("POST", "/reconciliation"): Row("/reconciliation", only_admin(303), {"month": MONTH}),
+    ("POST", "/accounts/{name}/budget/change"): Row(
+        "/accounts/nlp/budget/change", (404, 404, 403, 404, 403, 403, 422), {}
+    ),
+    ("POST", "/accounts/{name}/budget/split"): Row(
+        "/accounts/nlp/budget/split", (404, 404, 422, 404, 403, 403, 422), {}
+    ),
+    ("POST", "/accounts/{name}/budget/approve"): Row(
+        "/accounts/nlp/budget/approve", (404, 404, 422, 404, 403, 403, 422), {}
+    ),
 }
 VISITORS = ("nlp", "cv", "nlp-lab-a", None)
 # Open to everybody on purpose: they tell nothing about anybody.
@@ -148,7 +166,7 @@ def routes(router: Any) -> Iterator[tuple[str, str]]:
 
 
 def test_every_route_is_in_one_of_the_tables(sqlite_service: Any) -> None:
-    assert set(routes(sqlite_service.app)) == set(PROGRAMS) | set(BROWSERS) | OPEN
+    assert set(routes(sqlite_service.app)) == set(PROGRAMS) | set(BROWSERS) | set(FORMS) | OPEN
 
 
 def test_a_new_route_without_an_entry_would_be_noticed(sqlite_service: Any) -> None:
@@ -187,6 +205,35 @@ def test_browsers_see_what_their_token_opens(sqlite_service: Any, route: tuple[s
     nobody.headers["Accept"] = "text/html"
     clients = [nobody, *(sqlite_service.browser(account) for account in VISITORS)]
     assert tuple(client.request(route[0], path).status_code for client in clients) == expected
+
+
+def form_token_of(client: Any) -> str:
+    """What the session's own pages put into their forms."""
+    cookie = f"{COOKIE}={client.cookies[COOKIE]}".encode()
+    return form_token(Request({"type": "http", "headers": [(b"cookie", cookie)]}))
+
+
+@pytest.mark.parametrize("route", FORMS)
+def test_forms_do_what_the_session_may(sqlite_service: Any, route: tuple[str, str]) -> None:
+    row, found = FORMS[route], {}
+    for who, (account, scopes) in WHO.items():
+        client = sqlite_service.browser(account, *scopes)
+        data = {**row.body, "form": form_token_of(client)}
+        found[who] = client.post(row.path, data=data).status_code
+    assert found == dict(zip(WHO, row.statuses, strict=True))
+
+
+@pytest.mark.parametrize("route", FORMS)
+def test_forms_that_are_not_of_the_session_do_nothing(sqlite_service: Any, route: tuple[str, str]) -> None:
+    row, admin, other = FORMS[route], sqlite_service.browser(None), sqlite_service.browser(None)
+    for token in (None, "", "x", "\xe9", form_token_of(other)):
+        sent = row.body | ({} if token is None else {"form": token})
+        assert admin.post(row.path, data=sent).status_code == 403
+    mine = row.body | {"form": form_token_of(admin)}
+    assert admin.post(row.path, data=mine, headers={"Origin": "https://evil.example"}).status_code == 403
+    nobody = sqlite_service.anonymous()
+    nobody.headers["Accept"] = "text/html"
+    assert nobody.post(row.path, data=mine).headers["location"] == "/login"
 
 
 def test_a_cookie_opens_pages_only_and_a_bearer_token_programs_only(sqlite_service: Any) -> None:
