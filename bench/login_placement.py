@@ -54,7 +54,7 @@ def _filled(url: str, hold: int) -> str:
         node = f"login-{number:02}"
         sessions = tuple(_session(number, each) for each in range(SESSIONS))
         report = Report(node, "bench-agent", 1, 0.0, "", 32, 0.2, 0.3, False, False, sessions)
-        take(store, engine, rules, {}, report, "bench")
+        take(store, engine, rules, report, "bench")
     secret = tokens.create(engine, "bench", "root", now, None, ("login",))
     engine.dispose()
     return secret

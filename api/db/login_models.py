@@ -17,6 +17,8 @@ class LoginNode(Base):
     Attributes:
         agent, sequence: which agent said it and with which report; older ones are not taken.
         heard_at: Unix seconds.
+        drained: what `login_drain` says, so that placing somebody asks one store only.
+        taken: sessions there and places that are held: counted anew with each report, kept up in between.
     """
 
     __tablename__ = "login_node"
@@ -31,6 +33,8 @@ class LoginNode(Base):
     memory: Mapped[float] = mapped_column(Float(53))
     draining: Mapped[bool]
     unlimited: Mapped[bool]
+    drained: Mapped[bool]
+    taken: Mapped[int]
 
 
 class LoginLease(Base):

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 
 from api.auth.principal import Principal
 from api.db.login_store import LoginStore
-from api.deps import Admin, Bearer, Ctx, require
+from api.deps import Admin, Anybody, Ctx, require
 from api.paging import Paged
 from api.problems import ProblemError, not_found
 from api.routers import problems
@@ -71,7 +71,7 @@ def get_rules(request: Request) -> Rules:
 Rule = Annotated[Rules, Depends(get_rules)]
 
 
-def get_people(context: Ctx, principal: Bearer, rules: Rule) -> People:
+def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
     """For whom the one who asks may do what."""
     return People(principal, context.site_file.current(), rules)
 
@@ -81,7 +81,7 @@ Store = Annotated[LoginStore, Depends(get_store)]
 
 
 @router.post("/sessions", status_code=HTTPStatus.CREATED, responses=problems(401, 403, 409, 413, 422, 503))
-def place_session(context: Ctx, store: Store, rules: Rule, people: Who, body: PlacementIn) -> PlacementOut:
+def place_session(store: Store, rules: Rule, people: Who, body: PlacementIn) -> PlacementOut:
     """Ask where somebody is to log in; the place is held for them for a moment.
 
     Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
@@ -89,7 +89,7 @@ def place_session(context: Ctx, store: Store, rules: Rule, people: Who, body: Pl
     """
     if not people.may_place(body.user):
         raise forbidden_for(body.user)
-    way = place_user(store, rules, drains(context.engine), Wish(body.user, avoid=frozenset(body.avoid)))
+    way = place_user(store, rules, Wish(body.user, avoid=frozenset(body.avoid)))
     if isinstance(way.found, Refused):
         raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
     if isinstance(way.found, Nowhere):
@@ -151,7 +151,7 @@ def close_lease(store: Store, principal: LoginNode, node: NodeName, claim: Claim
 
 
 @router.get("/nodes", responses=problems(401, 403))
-def list_nodes(context: Ctx, store: Store, rules: Rule, principal: Bearer) -> NodesOut:
+def list_nodes(context: Ctx, store: Store, rules: Rule, principal: Anybody) -> NodesOut:
     """All login nodes as they were last heard of."""
     found = known_nodes(store, rules, drains(context.engine))
     return NodesOut(nodes=[NodeOut.of(node) for node in found])
@@ -162,8 +162,7 @@ def put_report(
     context: Ctx, store: Store, rules: Rule, principal: LoginNode, node: NodeName, body: ReportIn
 ) -> ReportOut:
     """What a login node's agent tells every few seconds: how it is, and who is really on it."""
-    drained = drains(context.engine)
-    answer = login_reports.take(store, context.engine, rules, drained, body.report(node), principal.name)
+    answer = login_reports.take(store, context.engine, rules, body.report(node), principal.name)
     return ReportOut(
         taken=answer.taken,
         lease_seconds=rules.lease_seconds,
@@ -174,9 +173,9 @@ def put_report(
 
 
 @router.put("/nodes/{node}/drain", responses=problems(401, 403, 422))
-def put_drain(context: Ctx, principal: Admin, node: NodeName, body: DrainIn) -> DrainOut:
+def put_drain(context: Ctx, store: Store, principal: Admin, node: NodeName, body: DrainIn) -> DrainOut:
     """Have a node take no new sessions, or take them again."""
-    set_drain(context.engine, node, Drain(body.draining, body.why), principal, context.clock())
+    set_drain(store, context.engine, node, Drain(body.draining, body.why), principal, context.clock())
     return DrainOut(node=node, draining=body.draining, why=body.why)
 
 

@@ -6,15 +6,15 @@ silent node had goes `lease_seconds` after its last one. So nobody is refused fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, or_, select, update
 
 from api.auth.principal import Principal
 from api.db.engine import writing
-from api.db.login_models import LEASES
+from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_rules import Rules
@@ -26,6 +26,10 @@ TMUX = "tmux"
 _ALIVE = LEASES.c.expires_at > bindparam("now")
 COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
 """Sessions as limits see them, those of administrators among them; `now` is to be given."""
+
+
+_OWN = select(LEASES).where(LEASES.c.user == bindparam("user"))
+_TAKE = update(NODES).where(NODES.c.name == bindparam("at")).values(taken=NODES.c.taken + bindparam("by"))
 
 
 @dataclass(frozen=True)
@@ -75,42 +79,58 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
     with store.writing() as moment:
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)
-        here = _own_claim(asked.node, asked.claim)
-        if moment.rows(
-            select(LEASES.c.id).where(here, LEASES.c.user == asked.user, _ALIVE), {"now": moment.now}
-        ):
+        own = own_rows(moment, asked.user)
+        if any(_is(row, asked.node, asked.claim) and row.expires_at > moment.now for row in own):
             return None
         if not administrator:
-            refused = refusal(moment, asked.user, rules.limits(department))
+            refused = refusal(moment, asked.user, rules.limits(department), own)
             if refused is not None:
                 return refused
-        moment.execute(delete(LEASES).where(here))
-        moment.execute(delete(LEASES).where(_own_claim(asked.node, place_claim(asked.user))))
+        place = _own_claim(asked.node, place_claim(asked.user))
+        gone = moment.execute(delete(LEASES).where(or_(_own_claim(asked.node, asked.claim), place)))
         expires = moment.now + rules.lease_seconds
         row = lease_row(asked, department, moment.now, expires, administrator)
         moment.execute(insert(LEASES), row)
+        take_places(moment, asked.node, 1 - gone)
     return None
 
 
 def close_lease(store: LoginStore, node: str, claim: str) -> bool:
     """A session is over; whether it was known."""
     with store.writing() as moment:
-        return moment.execute(delete(LEASES).where(_own_claim(node, claim))) > 0
+        gone = moment.execute(delete(LEASES).where(_own_claim(node, claim)))
+        take_places(moment, node, -gone)
+        return gone > 0
 
 
-def refusal(moment: Moment, user: str, limits: Limits) -> Refused | None:
-    """Why somebody may not begin a session now; None when they may."""
-    now = {"now": moment.now}
-    limited = and_(COUNTED, LEASES.c.administrator.is_(False))
-    own = [
+def own_rows(moment: Moment, user: str) -> list[Any]:
+    """All that is known of somebody, also what no longer counts."""
+    return moment.rows(_OWN, {"user": user})
+
+
+def take_places(moment: Moment, node: str, by: int) -> None:
+    """Count so many more sessions on a node, until its next report."""
+    if by:
+        moment.execute(_TAKE, {"at": node, "by": by})
+
+
+def refusal(moment: Moment, user: str, limits: Limits, own: Sequence[Any]) -> Refused | None:
+    """Why somebody may not begin a session now; None when they may.
+
+    Args:
+        own: `own_rows` of the user.
+    """
+    counted = [
         _open(row, moment.now)
-        for row in moment.rows(select(LEASES).where(limited, LEASES.c.user == user), now)
+        for row in own
+        if row.expires_at > moment.now and row.kind not in (PLACED, TMUX) and not row.administrator
     ]
     others = 0
     if limits.per_department is not None:
+        limited = and_(COUNTED, LEASES.c.administrator.is_(False))
         query = select(func.count()).where(limited, LEASES.c.department == limits.department)
-        ((others,),) = moment.rows(query, now)
-    return decide(user, own, others, limits)
+        ((others,),) = moment.rows(query, {"now": moment.now})
+    return decide(user, counted, others, limits)
 
 
 def sessions(
@@ -178,7 +198,12 @@ def place_claim(user: str) -> str:
 
 def _forget_others(moment: Moment, asked: Asked, living: Iterable[str]) -> None:
     mine = and_(LEASES.c.node == asked.node, LEASES.c.user == asked.user, LEASES.c.kind == asked.kind)
-    moment.execute(delete(LEASES).where(mine, LEASES.c.claim.not_in([*living, asked.claim])))
+    gone = moment.execute(delete(LEASES).where(mine, LEASES.c.claim.not_in([*living, asked.claim])))
+    take_places(moment, asked.node, -gone)
+
+
+def _is(row: Any, node: str, claim: str) -> bool:
+    return bool(row.node == node and row.claim == claim)
 
 
 def _own_claim(node: str, claim: str) -> ColumnElement[bool]:

@@ -6,14 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, case, delete, func, insert, select
+from sqlalchemy import Engine, bindparam, case, delete, func, insert, select, update
 
 from api.auth.principal import Principal
 from api.db.engine import reading, writing
 from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
-from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim, refusal
+from api.services.login_leases import (
+    PLACED,
+    TMUX,
+    Asked,
+    lease_row,
+    own_rows,
+    place_claim,
+    refusal,
+    take_places,
+)
 from api.services.login_rules import Rules
 from hpctools.login.limits import Refused
 from hpctools.login.placement import Home, Node, Nowhere, Placed, State, Wish, place
@@ -32,11 +41,7 @@ _COUNTS = (
     .where(LEASES.c.kind != TMUX, LEASES.c.expires_at > bindparam("now"))
     .group_by(LEASES.c.node)
 )
-_HOMES = (
-    select(LEASES.c.node, LEASES.c.kind, func.count().label("count"))
-    .where(LEASES.c.user == bindparam("user"))
-    .group_by(LEASES.c.node, LEASES.c.kind)
-)
+_NODES = select(NODES)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,9 @@ def drains(books: Engine) -> dict[str, Drain]:
         return {node: Drain(draining, why) for node, draining, why in session.execute(query)}
 
 
-def set_drain(books: Engine, name: str, wanted: Drain, principal: Principal, now: int) -> None:
+def set_drain(
+    store: LoginStore, books: Engine, name: str, wanted: Drain, principal: Principal, now: int
+) -> None:
     """Drain a node, or give it back; told in the audit trail."""
     with writing(books) as session:
         query = select(LoginDrain).where(LoginDrain.node == name).order_by(LoginDrain.id.desc()).limit(1)
@@ -90,6 +97,8 @@ def set_drain(books: Engine, name: str, wanted: Drain, principal: Principal, now
         before = Drain(last.draining, last.why) if last else Drain()
         session.add(LoginDrain(node=name, at=now, principal=principal.name, **asdict(wanted)))
         audit.record(session, principal, "login.drain", name, asdict(before), asdict(wanted), at=now)
+    with store.writing() as moment:
+        moment.execute(update(NODES).where(NODES.c.name == name).values(drained=wanted.draining))
 
 
 def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -> list[KnownNode]:
@@ -98,7 +107,7 @@ def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -
         return [replace(each, state=rules.policy.state(each.node)) for each in _read(moment, drained)]
 
 
-def place_user(store: LoginStore, rules: Rules, drained: Mapping[str, Drain], wish: Wish) -> Way:
+def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
     """Choose a node for somebody, and hold a place there.
 
     Args:
@@ -106,18 +115,18 @@ def place_user(store: LoginStore, rules: Rules, drained: Mapping[str, Drain], wi
     """
     department = rules.department(wish.user)
     with store.writing() as moment:
+        own = own_rows(moment, wish.user)
         if wish.user not in rules.administrators:
-            refused = refusal(moment, wish.user, rules.limits(department))
+            refused = refusal(moment, wish.user, rules.limits(department), own)
             if refused is not None:
                 return Way(refused)
-        nodes = _read(moment, drained)
-        known = replace(wish, homes=_homes(moment.rows(_HOMES, {"user": wish.user})))
-        found = place(known, [each.node for each in nodes], rules.policy)
+        rows = {row.name: row for row in moment.rows(_NODES)}
+        nodes = [_node(row, row.taken, moment.now) for row in rows.values()]
+        found = place(replace(wish, homes=_homes(own)), nodes, rules.policy)
         if isinstance(found, Nowhere):
             return Way(found)
-        _hold(moment, wish.user, department, found.node)
-    (address,) = (each.address for each in nodes if each.node.name == found.node)
-    return Way(found, address)
+        _hold(moment, wish.user, department, found.node, own)
+    return Way(found, rows[found.node].address or found.node)
 
 
 def _homes(rows: Sequence[Any]) -> dict[str, Home]:
@@ -129,20 +138,33 @@ def _homes(rows: Sequence[Any]) -> dict[str, Home]:
         elif row.kind == PLACED:
             homes[row.node] = replace(home, expected=True)
         else:
-            homes[row.node] = replace(home, sessions=home.sessions + row.count)
+            homes[row.node] = replace(home, sessions=home.sessions + 1)
     return homes
 
 
-def _hold(moment: Moment, user: str, department: str, node: str) -> None:
+def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[Any]) -> None:
     """One place for somebody who is on their way, wherever they were sent before."""
-    held = Asked(node, place_claim(user), user, PLACED)
-    moment.execute(delete(LEASES).where(LEASES.c.user == user, _IS_PLACED))
-    moment.execute(insert(LEASES), lease_row(held, department, moment.now, moment.now + HOLD_SECONDS, False))
+    held, expires = [row for row in own if row.kind == PLACED], moment.now + HOLD_SECONDS
+    if [row.node for row in held] == [node]:
+        moment.execute(update(LEASES).where(LEASES.c.id == held[0].id).values(expires_at=expires))
+        return
+    for row in held:
+        moment.execute(delete(LEASES).where(LEASES.c.id == row.id))
+        take_places(moment, row.node, -1)
+    place_ = Asked(node, place_claim(user), user, PLACED)
+    moment.execute(insert(LEASES), lease_row(place_, department, moment.now, expires, False))
+    take_places(moment, node, 1)
+
+
+def _node(row: Any, sessions: int, now: int) -> Node:
+    draining = row.draining or row.drained
+    silent_for = max(0.0, float(now - row.heard_at))
+    return Node(row.name, sessions, row.cpus, row.cpu, row.memory, draining, silent_for)
 
 
 def _read(moment: Moment, drained: Mapping[str, Drain]) -> list[KnownNode]:
     counts = {row.node: row for row in moment.rows(_COUNTS, {"now": moment.now})}
-    rows = {row.name: row for row in moment.rows(select(NODES))}
+    rows = {row.name: row for row in moment.rows(_NODES)}
     names = sorted({*rows, *(name for name, said in drained.items() if said.draining)})
     return [_known(name, rows.get(name), counts.get(name), drained, moment.now) for name in names]
 
@@ -152,14 +174,7 @@ def _known(name: str, row: Any, count: Any, drained: Mapping[str, Drain], now: i
     said = drained.get(name, Drain())
     node = Node(name, sessions + placed, draining=said.draining, silent_for=None)
     if row is not None:
-        node = replace(
-            node,
-            cpus=row.cpus,
-            cpu=row.cpu,
-            memory=row.memory,
-            draining=said.draining or row.draining,
-            silent_for=max(0.0, float(now - row.heard_at)),
-        )
+        node = _node(row, sessions + placed, now)
     local = "drained on the node itself" if node.draining else ""
     return KnownNode(
         node,

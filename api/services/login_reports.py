@@ -5,7 +5,7 @@ Nothing here depends on the node's clock: it tells ages. A report that was overt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ from api.db.engine import writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
-from api.services.login_leases import PLACED, Asked, lease_row
-from api.services.login_nodes import Drain
+from api.services.login_leases import PLACED, TMUX, Asked, lease_row
+from api.services.login_nodes import Drain, drains
 from api.services.login_rules import Rules
 
 FORGOTTEN_SECONDS = 3600
@@ -75,9 +75,7 @@ class Answer:
     end: tuple[str, ...] = ()
 
 
-def take(
-    store: LoginStore, books: Engine, rules: Rules, drained: Mapping[str, Drain], report: Report, by: str
-) -> Answer:
+def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str) -> Answer:
     """Take a report: the node is up, and these sessions are what is open there.
 
     Args:
@@ -87,23 +85,24 @@ def take(
         known = moment.rows(select(NODES).where(NODES.c.name == report.node))
         if known and known[0].agent == report.agent and known[0].sequence >= report.sequence:
             return Answer(False)
-        _hear(moment, report, known)
+        # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
+        said = drains(books).get(report.node, Drain())
+        _hear(moment, report, known, said.draining)
         rows = _reconcile(moment, rules, report)
         _forget_old(moment)
         lifted = bool(known and known[0].unlimited)
     _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
-    said = drained.get(report.node, Drain())
     end = tuple(row.claim for row in rows if row.ending)
     return Answer(True, said.draining or report.draining, said.why if said.draining else "", end)
 
 
-def _hear(moment: Moment, report: Report, known: Sequence[Any]) -> None:
+def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool) -> None:
     told = {name: getattr(report, name) for name in ("address", "agent", "sequence", "cpus", "cpu", "memory")}
-    told |= {"draining": report.draining, "heard_at": moment.now}
+    told |= {"draining": report.draining, "drained": drained, "heard_at": moment.now}
     if known:
         moment.execute(update(NODES).where(NODES.c.name == report.node).values(told))
     else:
-        moment.execute(insert(NODES), {"name": report.node, "unlimited": False, **told})
+        moment.execute(insert(NODES), {"name": report.node, "unlimited": False, "taken": 0, **told})
 
 
 def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
@@ -121,7 +120,10 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     new = [session for claim, session in told.items() if claim not in known]
     if new:
         moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
-    return moment.rows(select(LEASES).where(*here))
+    found = moment.rows(select(LEASES).where(LEASES.c.node == report.node))
+    taken = sum(row.kind != TMUX and row.expires_at > moment.now for row in found)
+    moment.execute(update(NODES).where(NODES.c.name == report.node).values(taken=taken))
+    return found
 
 
 def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) -> dict[str, Any]:

@@ -175,3 +175,25 @@ def test_a_time_limit_of_nothing_is_a_finding(key: str) -> None:
 
 def test_the_oldest_release_is_that_of_the_compiler() -> None:
     assert parse_release(OLDEST_RELEASE) == OLDEST
+
+
+@pytest.mark.parametrize(
+    ("more", "finding"),
+    [
+        (
+            "login: {department_sessions: {boi: 4}}\n",
+            "login.department_sessions.boi: found 'boi', expected one of: bio (did you mean 'bio'?)",
+        ),
+        (
+            "access:\n  login: {session_hook: /opt/hook, agent_socket: /run/a.sock}\n",
+            "either session_hook or agent_socket",
+        ),
+        ("login: {silent_after: 00:00:01}\n", "login.silent_after"),
+        ("login: {when_unreachable: shut}\n", "login.when_unreachable"),
+    ],
+)
+def test_limits_of_sessions_that_cannot_be(more: str, finding: str) -> None:
+    with pytest.raises(InvalidSiteError) as caught:
+        loads(MINIMAL + more)
+    assert len(caught.value.findings) == 1
+    assert finding in str(caught.value)

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
 
+from api.auth.principal import Principal
 from api.db.access_models import AuditEntry
 from api.db.engine import reading
+from api.db.login_models import NODES
 from api.db.login_store import LoginStore
 from api.services.login_leases import Asked, close_lease, find, open_lease, sessions
-from api.services.login_nodes import Drain, Way, known_nodes, place_user, set_drain
+from api.services.login_nodes import Drain, Way, drains, known_nodes, place_user, set_drain
 from api.services.login_reports import Answer, OpenSession, Report, take
 from api.services.login_rules import Rules
 from hpctools.login.limits import Refused
@@ -52,10 +55,13 @@ class Desk:
         facts: dict[str, Any] = {"agent": "agent-1", "sequence": self.reports, "sample_age": 0.0}
         facts |= {"address": "", "cpus": 16, "cpu": 0.1, "memory": 0.1, "draining": False, "unlimited": False}
         said = Report(node, sessions=open_, **facts | known)
-        return take(self.store, self.books, self.rules, {}, said, "node")
+        return take(self.store, self.books, self.rules, said, "node")
 
-    def place(self, user: str, drained: dict[str, Drain] | None = None, **wish: Any) -> Way:
-        return place_user(self.store, self.rules, drained or {}, Wish(user, **wish))
+    def place(self, user: str, **wish: Any) -> Way:
+        return place_user(self.store, self.rules, Wish(user, **wish))
+
+    def drain(self, node: str, *, draining: bool, why: str = "") -> None:
+        set_drain(self.store, self.books, node, Drain(draining, why), Principal("ops", ()), 5)
 
     def claims(self, user: str = "nlp1") -> list[str]:
         return [each.claim for each in sessions(self.store, {user})]
@@ -238,16 +244,46 @@ def test_who_may_have_no_more_sessions_is_told_before_they_go(desk: Desk) -> Non
 def test_drained_nodes_get_nobody(desk: Desk) -> None:
     desk.report("login-1")
     desk.report("login-2", draining=True)
-    nodes = known_nodes(desk.store, desk.rules, {"login-3": Drain(True, "new kernel")})
+    desk.drain("login-3", draining=True, why="new kernel")
+    nodes = known_nodes(desk.store, desk.rules, drains(desk.books))
     assert [(n.node.name, n.state, n.why) for n in nodes] == [
         ("login-1", "up", ""),
         ("login-2", "draining", "drained on the node itself"),
         ("login-3", "draining", "new kernel"),
     ]
     assert isinstance(desk.place("nlp1").found, Placed)
-    assert desk.place("nlp2", {"login-1": Drain(True)}).found == Nowhere(
-        "login-1, login-2 are being drained, and there is no other login node"
-    )
+    desk.drain("login-1", draining=True)
+    nowhere = Nowhere("login-1, login-2 are being drained, and there is no other login node")
+    assert desk.place("nlp2").found == nowhere
+    # Also for a node that comes back after its drain, and for one that is new here.
+    assert desk.report("login-1") == Answer(True, draining=True)
+    desk.report("login-3")
+    assert isinstance(desk.place("nlp2").found, Nowhere)
+    desk.drain("login-3", draining=False)
+    assert isinstance(desk.place("nlp2").found, Placed)
+
+
+def test_what_is_counted_between_reports_is_what_the_next_one_finds(desk: Desk) -> None:
+    """Placing looks at a number that is kept up; here against the leases themselves."""
+    desk.rules = replace(desk.rules, per_user=9)
+    for node in ("login-1", "login-2"):
+        desk.report(node)
+    dice = Random(3)
+    for number in range(120):
+        node, user = f"login-{dice.choice((1, 2))}", f"user{dice.randrange(6)}"
+        match dice.randrange(4):
+            case 0:
+                desk.open(node, f"{number}-1", user)
+            case 1:
+                desk.open(node, f"{number}-1", user, living=frozenset(desk.claims(user)[:2]))
+            case 2:
+                desk.place(user, avoid=dice.choice(((), (node,))))
+            case _ if mine := sessions(desk.store, {user}):
+                close_lease(desk.store, mine[0].node, mine[0].claim)
+        with desk.store.reading() as moment:
+            kept = {row.name: row.taken for row in moment.rows(select(NODES))}
+        found = {n.node.name: n.sessions + n.placed for n in known_nodes(desk.store, desk.rules, {})}
+        assert kept == found
 
 
 def test_a_node_without_a_word_for_long_is_silent(desk: Desk) -> None:
@@ -261,11 +297,8 @@ def test_a_node_without_a_word_for_long_is_silent(desk: Desk) -> None:
 
 
 def test_a_drain_and_its_end_are_remembered_and_audited(desk: Desk) -> None:
-    from api.auth.principal import Principal
-    from api.services.login_nodes import drains
-
     for wanted in (Drain(True, "new kernel"), Drain()):
-        set_drain(desk.books, "login-1", wanted, Principal("ops", ()), 5)
+        desk.drain("login-1", draining=wanted.draining, why=wanted.why)
         assert drains(desk.books) == {"login-1": wanted}
     assert desk.audited() == [("ops", "login.drain", "login-1")] * 2
 

@@ -47,6 +47,8 @@ def _nodes() -> None:
         sa.Column("memory", sa.Float(53), nullable=False),
         sa.Column("draining", sa.Boolean, nullable=False),
         sa.Column("unlimited", sa.Boolean, nullable=False),
+        sa.Column("drained", sa.Boolean, nullable=False),
+        sa.Column("taken", sa.Integer, nullable=False),
     )
 
 

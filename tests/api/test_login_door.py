@@ -1,0 +1,97 @@
+"""From PAM's helper over the node's agent to the service: as two login nodes have it, without their sshds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hpctools.errors import BudgetError, UnreachableError
+from hpctools.login.agent import door as doors
+from hpctools.login.agent.daemon import make_agent
+from hpctools.login.agent.listening import serve_door
+from hpctools.login.agent.settings import Settings
+
+LIMIT = Path(__file__).parents[2] / "pam/programs/session-limit"
+USER = "daemon"
+
+
+class Line:
+    """The service as agents ask it; `cut` when nobody answers."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+        self.cut = False
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if self.cut:
+            raise UnreachableError("nobody answers")
+        answer = self.client.request(method, path, json=body)
+        if answer.status_code >= 400:
+            raise BudgetError(answer.text)
+        return answer.json()
+
+
+@pytest.fixture
+def line(sqlite_service: Any) -> Line:
+    return Line(sqlite_service.client("root", "login"))
+
+
+Login = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def log_in(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Login]:
+    """Begin a session as PAM does, on a node by its name; sessions last until the test ends."""
+    monkeypatch.setattr(doors, "_ROOT", os.getuid())
+    otherwise = getattr(request, "param", "open")
+    with ExitStack() as stack:
+        for node in ("login-1", "login-2"):
+            agent = make_agent(Settings(node=node, state=str(tmp_path)), line)
+            server = serve_door(tmp_path / node, doors.Door(agent, line, otherwise).answer)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+
+        def ask(node: str) -> tuple[int, str]:
+            connection = stack.enter_context(subprocess.Popen(["sleep", "60"]))
+            stack.callback(connection.kill)
+            argv = ["/usr/bin/python3", "-IS", str(LIMIT), str(connection.pid), "3", "0"]
+            argv += [str(tmp_path / f"claims-{node}"), f"unix:{tmp_path / node}", otherwise]
+            env = {"PAM_USER": USER, "PAM_RHOST": "192.0.2.7"}
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, check=False)
+            return done.returncode, done.stdout
+
+        yield ask
+
+
+def test_four_sessions_on_two_nodes_and_not_a_fifth(log_in: Login, line: Line) -> None:
+    assert [log_in(node)[0] for node in ("login-1", "login-2") * 2] == [0, 0, 0, 0]
+    code, said = log_in("login-2")
+    assert (code, said.splitlines()[0]) == (
+        77,
+        f"{USER}: you have 4 sessions on the login nodes, and the limit is 4:",
+    )
+    assert [each.split(", ")[0][-7:] for each in said.splitlines()[1:5]] == ["login-1", "login-2"] * 2
+    assert said.count("from 192.0.2.7") == 4
+
+
+@pytest.mark.parametrize(("log_in", "expected"), [("open", 0), ("refuse", 77)], indirect=["log_in"])
+def test_without_the_service_it_is_as_the_site_says(log_in: Login, line: Line, expected: int) -> None:
+    line.cut = True
+    code, said = log_in("login-1")
+    assert (code, bool(said)) == (expected, bool(expected))
+
+
+def test_while_the_service_is_away_no_node_has_more_than_its_own_limit(log_in: Login, line: Line) -> None:
+    line.cut = True
+    answers = [log_in(node) for node in ("login-1", "login-2") * 4]
+    assert [code for code, _ in answers] == [0] * 6 + [77] * 2
+    assert f"{USER}: you have 3 sessions on {os.uname().nodename}, and the limit is 3:" in answers[-1][1]

@@ -1,0 +1,147 @@
+"""Login nodes with real sshds, our PAM stack and agents, and the service that counts their sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from api.db.engine import connect
+from api.db.migrate import upgrade
+from api.services import tokens
+from hpctools.sandbox import ports
+from tests.system.harness import Cluster, until
+from tests.system.pam_rig import ADMIN, SETTINGS, Rig
+
+ROOT = Path(__file__).parents[2]
+LIMIT = 2
+SILENT_SECONDS = 5
+# A login node's processes are its own: each has a process namespace, in which /proc is mounted anew.
+NODE = """\
+hostname "$1"; mount -t proc proc /proc
+"$2" -c 'from hpctools.cli.hp_login_agent import main; raise SystemExit(main())' --config "$3" &
+echo $! >"$4"; shift 4; exec "$@"
+"""
+
+
+class Service:
+    """hpctools-api on this machine, which may be ended and begun again."""
+
+    def __init__(self, folder: Path, site: str) -> None:
+        self.folder = folder
+        self.site = folder / "site.yaml"
+        self.site.write_text(
+            site.replace(
+                "max_sessions_per_user: 4", f"max_sessions_per_user: {LIMIT}\n  silent_after: 00:00:05"
+            )
+        )
+        self.url = f"sqlite:///{folder}/api.sqlite"
+        engine = connect(self.url)
+        upgrade(engine)
+        self.node_token = tokens.create(engine, "nodes", "root", 0, None, ("login",))
+        self.admin_token = tokens.create(engine, "admin", None, 0)
+        engine.dispose()
+        self.port = ports.choose(["api"])["api"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin; it answers when this returns."""
+        told = {"DATABASE_URL": self.url, "SITE": str(self.site), "RECONCILE_EVERY": "0", "WATCH_EVERY": "0"}
+        environment = {**os.environ, **{f"HPCTOOLS_API_{name}": value for name, value in told.items()}}
+        with (self.folder / "api.log").open("ab") as log:
+            argv = [sys.executable, "-m", "api", "serve", "--port", str(self.port)]
+            self.process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        until(lambda: self._answers() or None, 60)
+
+    def stop(self) -> None:
+        """End at once, as a machine does that loses power."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+    def _answers(self) -> bool:
+        with suppress(OSError):
+            self.ask("GET", "/v1/login/nodes")
+            return True
+        return False
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What an administrator is answered; of a refusal its detail."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.admin_token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            return json.load(error)["detail"]
+
+    def sessions(self, user: str) -> list[tuple[str, int]]:
+        """Nodes and numbers of somebody's sessions that the service knows."""
+        found = self.ask("GET", f"/v1/login/sessions?user={user}")["sessions"]
+        return [(each["node"], each["id"]) for each in found]
+
+
+class LoginRig(Rig):
+    """A cluster with login nodes in process namespaces of their own."""
+
+    def __init__(self, cluster: Cluster, service: Service) -> None:
+        super().__init__(cluster)
+        self.service = service
+        self.tree = cluster.sandbox.layout.tree
+
+    def serve_login(self, node: str, when_unreachable: str = "open") -> None:
+        """A login node: its stack, its agent, its sshd."""
+        service, folder = f"sshd-{node}", self.tree / "tmp" / node
+        folder.mkdir(mode=0o755)
+        self._settings(node, folder, when_unreachable)
+        self.cluster.inside("cp", "/etc/pam.d/sshd", f"/etc/pam.d/{service}")
+        self.cluster.inside("ln", "-s", "/usr/sbin/sshd", f"/usr/local/bin/{service}")
+        words = [
+            "--role",
+            "login",
+            "--sessions",
+            f"/run/sessions-{node}",
+            "--settings",
+            f"/tmp/{node}/pam.json",
+        ]
+        self.installer("install", service, *words)
+        self.ports[service] = port = ports.choose([service])[service]
+        sshd = [f"/usr/local/bin/{service}", "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port)]
+        about = [node, sys.executable, f"/tmp/{node}/agent.yaml", f"/tmp/{node}/agent.pid"]
+        alone = ["unshare", "--uts", "--pid", "--fork", "--mount", "--kill-child"]
+        told = [f"HPCTOOLS_API=http://127.0.0.1:{self.service.port}", f"PYTHONPATH={ROOT}"]
+        told += [f"HPCTOOLS_API_TOKEN_FILE=/tmp/{node}/token", f"PATH={os.environ['PATH']}"]
+        argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *sshd, *self._named(service)]
+        with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:
+            inside = self.cluster.sandbox.command(argv)
+            self.processes.append(subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        until(lambda: not ports.is_free(port) or None, 20)
+        until(lambda: node in self.up() or None, 60)
+
+    def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
+        login = {"sessions_per_user": LIMIT, "sessions": 0, "when_unreachable": when_unreachable}
+        login["agent_socket"] = f"/tmp/{node}/agent.sock"
+        access = {**SETTINGS["access"], "login": login}
+        (folder / "pam.json").write_text(json.dumps({"access": access}))
+        agent = {"node": node, "administrators": {"users": [ADMIN]}, "every": 1.0, "check_port": 0}
+        agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
+        agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited"}
+        (folder / "agent.yaml").write_text(json.dumps(agent))
+        (folder / "token").write_text(self.service.node_token)
+        (folder / "token").chmod(0o600)
+
+    def up(self) -> list[str]:
+        """Nodes that the service has heard of lately."""
+        nodes = self.service.ask("GET", "/v1/login/nodes")["nodes"]
+        return [node["name"] for node in nodes if node["state"] == "up"]
+
+    def until_known(self, user: str, count: int) -> None:
+        """Wait until the service knows so many sessions of somebody."""
+        until(lambda: len(self.service.sessions(user)) == count or None, 30)

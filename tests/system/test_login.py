@@ -1,0 +1,142 @@
+"""Sessions over several login nodes: real sshds, PAM, agents and the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from tests.system.harness import Cluster, until
+from tests.system.login_rig import LIMIT, LoginRig, Service
+from tests.system.pam_rig import ADMIN
+
+pytestmark = pytest.mark.timeout(300)
+NODES = ("front-1", "front-2")
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[LoginRig]:
+    """Two login nodes and the service."""
+    folder = tmp_path_factory.mktemp("login")
+    sandbox, service, made = Sandbox(folder / "state"), Service(folder, site_file.read_text()), None
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        service.start()
+        made = LoginRig(Cluster(sandbox), service)
+        for node in NODES:
+            made.serve_login(node)
+        yield made
+    finally:
+        if made:
+            made.end()
+        if service.process:
+            service.stop()
+        down(sandbox)
+
+
+@pytest.fixture(autouse=True)
+def _leave(rig: LoginRig) -> Iterator[None]:
+    """Each test ends its sessions, and waits until the service knows of none."""
+    yield
+    rig.leave()
+    until(lambda: rig.service.ask("GET", "/v1/login/sessions")["sessions"] == [] or None, 30)
+
+
+def test_the_third_of_two_sessions_is_refused_on_every_node(rig: LoginRig) -> None:
+    first = rig.stay("sshd-front-1", "nlp1")
+    rig.stay("sshd-front-2", "nlp1")
+    for node in NODES:
+        refused = rig.ssh(f"sshd-{node}", "nlp1", "id")
+        assert refused.returncode == 255
+        assert "nlp1: you have 2 sessions on the login nodes, and the limit is 2:" in refused.stderr
+        assert "front-1, for " in refused.stderr
+        assert "front-2, for " in refused.stderr
+        assert "from 127.0.0.1" in refused.stderr
+        assert "To end one: log out there, or hp-login --end " in refused.stderr
+    assert rig.ssh("sshd-front-1", "nlp2", "id -un").stdout == "nlp2\n"
+    assert rig.ssh("sshd-front-1", ADMIN, "id -un").stdout == f"{ADMIN}\n"
+    first.kill()
+    until(lambda: rig.ssh("sshd-front-2", "nlp1", "id -un").stdout == "nlp1\n" or None, 20)
+
+
+def test_a_session_is_ended_from_elsewhere(rig: LoginRig) -> None:
+    session = rig.stay("sshd-front-1", "nlp1")
+    rig.until_known("nlp1", 1)
+    ((node, number),) = rig.service.sessions("nlp1")
+    assert node == "front-1"
+    assert rig.service.ask("DELETE", f"/v1/login/sessions/{number}")["ending"]
+    assert session.wait(20) == 255
+
+
+def test_many_at_once_on_all_nodes_are_counted_one_by_one(rig: LoginRig) -> None:
+    sessions = [rig.begin(f"sshd-{NODES[n % 2]}", "cv2", "echo in; exec sleep 600") for n in range(12)]
+    until(lambda: sum(s.poll() is not None for s in sessions) >= len(sessions) - LIMIT or None, 60)
+    admitted = [session for session in sessions if session.poll() is None]
+    assert [session.stdout.readline() for session in admitted if session.stdout] == ["in\n"] * LIMIT
+
+
+def test_sshds_that_were_killed_lock_nobody_out(rig: LoginRig) -> None:
+    """Nothing of PAM runs at their end."""
+    sessions = [rig.stay("sshd-front-1", "cv1") for _ in range(LIMIT)]
+    assert rig.ssh("sshd-front-2", "cv1", "id").returncode == 255
+    kill = "for p in $(pgrep -f '^sshd: cv1'); do kill -9 $p; done"
+    rig.cluster.inside("sh", "-c", kill)
+    for session in sessions:
+        session.wait(20)
+    until(lambda: rig.ssh("sshd-front-2", "cv1", "id -un").stdout == "cv1\n" or None, 20)
+
+
+def test_while_the_service_is_away_each_node_has_its_own_limit_and_afterwards_all_counts(
+    rig: LoginRig,
+) -> None:
+    rig.service.stop()
+    try:
+        for node in NODES:
+            for _ in range(LIMIT):
+                rig.stay(f"sshd-{node}", "nlp1")
+            refused = rig.ssh(f"sshd-{node}", "nlp1", "id")
+            assert f"nlp1: you have 2 sessions on {node}, and the limit is 2:" in refused.stderr
+    finally:
+        rig.service.start()
+    rig.until_known("nlp1", 2 * LIMIT)
+    rig.leave()
+    rig.until_known("nlp1", 0)
+    assert rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n"
+
+
+def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) -> None:
+    file = rig.tree / "tmp/front-1/unlimited"
+    file.touch()
+    try:
+        rig.stay("sshd-front-2", "nlp1")
+        rig.stay("sshd-front-2", "nlp1")
+        rig.stay("sshd-front-1", "nlp1")
+        rig.until_known("nlp1", 3)
+        assert rig.ssh("sshd-front-2", "nlp1", "id").returncode == 255
+        query = "/v1/audit?action=login.unlimited"
+        (entry,) = until(lambda: rig.service.ask("GET", query)["entries"] or None, 20)
+        assert (entry["subject"], entry["after"]) == ("front-1", True)
+    finally:
+        file.unlink()
+
+
+def test_without_its_agent_a_node_lets_in_or_refuses_as_the_site_says(rig: LoginRig) -> None:
+    rig.serve_login("strict-1", when_unreachable="refuse")
+    assert rig.ssh("sshd-strict-1", "nlp1", "id -un").stdout == "nlp1\n"
+    for node, expected in (("strict-1", 255), ("front-2", 0)):
+        end_agent(rig, node)
+        done = rig.ssh(f"sshd-{node}", "nlp1", "id -un")
+        assert done.returncode == expected, done
+        assert rig.ssh(f"sshd-{node}", ADMIN, "id -un").stdout == f"{ADMIN}\n"
+    refused = rig.ssh("sshd-strict-1", "nlp1", "id")
+    assert "The agent of this node does not answer: try another login node." in refused.stderr
+
+
+def end_agent(rig: LoginRig, node: str) -> None:
+    """Kill a node's agent; its socket stays."""
+    settings = f"raise SystemExit.main..* --config /tmp/{node}/agent.yaml"
+    rig.cluster.inside("pkill", "-9", "-f", settings)
