@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import zlib
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ def read_columns(
         )
     except NoDataError:
         return None
-    except (PolarsError, PanicException, EOFError, OSError, zlib.error, UnicodeError) as error:
+    except (PolarsError, PanicException, EOFError, OSError, zlib.error, UnicodeError, csv.Error) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BudgetError(
             f"{where}: the file cannot be read: {reason[:200]}", "check the export; nothing was stored"
@@ -79,8 +80,15 @@ def _parquet(path: Path, names: Sequence[str], prefix: str, where: str, limits: 
 def _csv(path: Path, names: Sequence[str], prefix: str, where: str, limits: FileLimits) -> pl.DataFrame:
     plain = path if path.suffix == ".csv" else _unpack(path, where, limits)
     _check_lines(plain, where)
-    # Everything as text: what is money is for the normaliser to say. Ragged lines are an error.
-    return _chosen(pl.scan_csv(plain, infer_schema=False, glob=False), names, prefix)
+    # Everything as text: what is money is for the normaliser to say. Lines with too many fields are an error.
+    scan = pl.scan_csv(plain, infer_schema=False, glob=False)
+    count = _count_lines(plain, scan.collect_schema().names(), where)
+    table = _chosen(scan, names, prefix)
+    if table.width and table.height != count:
+        raise BudgetError(
+            f"{where}: quotes that do not belong together", "check the export; nothing was stored"
+        )
+    return table
 
 
 def _chosen(scan: pl.LazyFrame, names: Sequence[str], prefix: str) -> pl.DataFrame:
@@ -112,3 +120,28 @@ def _check_lines(path: Path, where: str) -> None:
                 raise BudgetError(
                     f"{where}: has a line of more than {_CHUNK} bytes", "check the export; nothing was stored"
                 )
+
+
+def _count_lines(path: Path, names: Sequence[str], where: str) -> int:
+    """Count lines as Python reads them; each must be whole.
+
+    polars fills up a line that is cut off, renames a column that is there twice, and may take lines together.
+
+    Args:
+        names: of the columns, as polars reads them.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as source:
+        lines = csv.reader(source, strict=True)
+        header, count = next(lines, []), 0
+        if header != names:
+            twice = sorted({name for name in header if header.count(name) > 1})
+            what = f"has the column {twice[0][:100]!r} twice" if twice else "its first line names no columns"
+            raise BudgetError(f"{where}: {what}", "check the export; nothing was stored")
+        for line in lines:
+            count += 1
+            if len(line) != len(header):
+                raise BudgetError(
+                    f"{where}: line {lines.line_num} has {len(line)} fields, expected {len(header)}",
+                    "the file is cut off or damaged: have it delivered again; nothing was stored",
+                )
+    return count

@@ -5,7 +5,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -76,6 +76,15 @@ class Postgres:
     """A private PostgreSQL server that listens on a Unix socket only."""
 
     socket: Path
+    control: tuple[str, ...]
+
+    def start(self) -> None:
+        log, options = self.socket.parent / "log", f"-k {self.socket} -c listen_addresses='' {_FAST}"
+        run([*self.control, "-l", str(log), "-o", options, "-w", "start"], timeout=60, cwd=self.socket.parent)
+
+    def stop(self) -> None:
+        """At once, as if it had crashed; whatever it was at."""
+        run([*self.control, "-m", "immediate", "stop"], timeout=60, check=False, cwd=self.socket.parent)
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@/{database}?host={self.socket}"
@@ -87,6 +96,9 @@ class Postgres:
         engine.dispose()
 
 
+_FAST = "-c fsync=off -c autovacuum=off"
+
+
 def _binaries() -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
@@ -96,6 +108,19 @@ def _binaries() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
+    with _private_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """For a test that stops it."""
+    with _private_postgres() as server:
+        yield server
+
+
+@contextmanager
+def _private_postgres() -> Iterator[Postgres]:
     """PostgreSQL refuses to run as root: it runs as `postgres` then."""
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="hpctools-pg-"))
@@ -103,8 +128,7 @@ def postgres() -> Iterator[Postgres]:
     if as_postgres:
         shutil.chown(folder, "postgres", "postgres")
     data, socket = folder / "data", folder / "run"
-    options = f"-k {socket} -c listen_addresses='' -c fsync=off -c autovacuum=off"
-    control = [*as_postgres, str(binaries / "pg_ctl"), "-D", str(data)]
+    server = Postgres(socket, (*as_postgres, str(binaries / "pg_ctl"), "-D", str(data)))
     try:
         initdb = [
             str(binaries / "initdb"),
@@ -120,10 +144,10 @@ def postgres() -> Iterator[Postgres]:
         ]
         run([*as_postgres, *initdb, "--no-locale"], timeout=60, cwd=folder)
         run([*as_postgres, "mkdir", str(socket)], timeout=10, cwd=folder)
-        run([*control, "-l", str(folder / "log"), "-o", options, "-w", "start"], timeout=60, cwd=folder)
-        yield Postgres(socket)
+        server.start()
+        yield server
     finally:
-        run([*control, "-m", "immediate", "stop"], timeout=60, check=False, cwd=folder)
+        server.stop()
         shutil.rmtree(folder)
 
 
@@ -320,6 +344,12 @@ def _service(url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
     app.dependency_overrides[get_slurm] = QuietSlurm
     yield Service(app, engine)
     app.state.context.engine.dispose()
+
+
+@pytest.fixture
+def serve_at(site_path: Path) -> Callable[[str, Engine], AbstractContextManager[Service]]:
+    """The service over any database that has its tables."""
+    return lambda url, engine: _service(url, engine, site_path)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ METRIC = "NetAmortizedCost"
 NOVEMBER = Month(2026, 11)
 DAYS = NOVEMBER.days[:2]
 NOW = day_start(DAYS[-1]) + 80_000
-LIMIT = 60.0
+LIMIT = 300.0
 SITE = SiteFile(Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml", METRIC).current()
 TABLES = ("bill_day", "job_batch", "attribution_run", "attributed_day", "ledger_entry", "clearing_entry")
 

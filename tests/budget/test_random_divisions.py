@@ -28,7 +28,7 @@ from hpctools.budget.usage_table import Layout
 from hpctools.slurm.accounting import JobRecord
 from hpctools.slurm.accounting_table import from_records
 
-FEW, MANY = 200, 10_000
+FEW, MANY = 100, 10_000
 MONTH = Month(2026, 11)
 DAY = MONTH.days[9]
 BEGIN = day_start(DAY)
