@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 
@@ -58,6 +58,7 @@ class Frame:
         trail: from the top to here; the last one is the page itself.
         picker: None for a page that has no days.
         period: for the addresses of other pages: `?period=2026-11`, or empty.
+        keep: what else the address has and another period of the same page keeps.
     """
 
     cluster: str
@@ -66,6 +67,7 @@ class Frame:
     trail: tuple[Link, ...]
     picker: Picker | None
     period: str
+    keep: tuple[tuple[str, str], ...] = ()
 
 
 def frame(
@@ -75,13 +77,15 @@ def frame(
     trail: Iterable[Link] = (),
     period: Period | None = None,
     today: date | None = None,
+    keep: Mapping[str, str] | None = None,
 ) -> Frame:
     """The frame of a page.
 
     Args:
         here: the path of the page's entry in the navigation; empty for none.
         period: which days it shows; None for a page without.
-        today: needed with `period`.
+        today: with it other days can be chosen.
+        keep: parameters that another choice of days keeps.
     """
     dated = f"?period={spell_period(period)}" if period else ""
     return Frame(
@@ -95,6 +99,7 @@ def frame(
         trail=tuple(trail),
         picker=picker(period, today) if period and today else None,
         period=dated,
+        keep=tuple((name, value) for name, value in (keep or {}).items() if value),
     )
 
 

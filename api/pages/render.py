@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,6 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 def render(template: str, **values: Any) -> str:
     """A page out of a template; values are escaped."""
     return _environment().get_template(template).render(**values)
+
+
+@lru_cache(maxsize=8)
+def source(name: str) -> str:
+    """A file beside the templates, as it is."""
+    return files("api.pages").joinpath("templates", name).read_text()
 
 
 @lru_cache(maxsize=1)

@@ -1,49 +1,85 @@
-"""Pages for people."""
+"""Pages for people: what accounts spent."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
 from api.auth.identify import Context
 from api.auth.principal import Principal
 from api.deps import Ctx, Site, Visitor, get_visited, own_account
+from api.pages import account as account_pages
 from api.pages.asked import PagePeriod
-from api.pages.budget import budget_page
-from api.pages.frame import frame, trail_to
-from api.pages.periods import months_of
-from api.services.statements import read_statement
+from api.pages.chart import Size, trend_svg
+from api.pages.frame import Frame, frame, trail_to
+from api.pages.kept_pages import kept_page
+from api.pages.render import source
+from api.routers import page_costs
+from api.services.overview import read_overview
+from api.services.reports import read_report
+from api.services.standing import read_standing
 from hpctools.budget.allowance import Period
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import Account, BudgetSite
 
 router = APIRouter(include_in_schema=False)
+router.include_router(page_costs.router)
+
+Visited = Annotated[Account, Depends(get_visited)]
 
 
 @router.get("/")
 def overview(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
     """The visitor's own account: the site for an administrator, the department for its head."""
-    return _page(context, site, visitor, own_account(site, visitor), period, "/")
+    account = own_account(site, visitor)
+    return _page(context, site, account, period, _frame(context, site, visitor, account, period, "/"))
 
 
 @router.get("/accounts/{name}")
 def account_page(
-    context: Ctx,
-    site: Site,
-    visitor: Visitor,
-    account: Annotated[Account, Depends(get_visited)],
-    period: PagePeriod,
+    context: Ctx, site: Site, visitor: Visitor, account: Visited, period: PagePeriod
 ) -> HTMLResponse:
     """One account."""
-    return _page(context, site, visitor, account, period, "")
+    here = "/" if account == own_account(site, visitor) else ""
+    return _page(context, site, account, period, _frame(context, site, visitor, account, period, here))
+
+
+@router.get("/accounts/{name}/trend.svg")
+def trend(context: Ctx, site: Site, account: Visited, period: PagePeriod, size: Size = "wide") -> Response:
+    """The drawing of how an account's spending went."""
+
+    def made() -> str:
+        report = read_report(context.engine, site, account, period)
+        standing = read_standing(context.engine, site, report, context.clock())
+        return trend_svg(account_pages.trend_of(report, standing), size)
+
+    return Response(
+        kept_page(context, ("trend", account.name, period, size), made), media_type="image/svg+xml"
+    )
+
+
+@router.get("/pages.js")
+def script() -> Response:
+    """What makes pages better; they work without."""
+    return Response(
+        source("pages.js"), media_type="text/javascript", headers={"Cache-Control": "max-age=3600"}
+    )
 
 
 def _page(
-    context: Context, site: BudgetSite, visitor: Principal, account: Account, period: Period, here: str
+    context: Context, site: BudgetSite, account: Account, period: Period, around: Frame
 ) -> HTMLResponse:
-    statement = read_statement(context.engine, site, account, months_of(period)[-1])
+    def made() -> str:
+        shown = read_overview(context.engine, site, account, period, context.clock())
+        return account_pages.account_page(around, site, shown)
+
+    return HTMLResponse(kept_page(context, (around, account.name), made))
+
+
+def _frame(
+    context: Context, site: BudgetSite, visitor: Principal, account: Account, period: Period, here: str
+) -> Frame:
     trail = trail_to(site, visitor, account, period)
-    around = frame(site, visitor, here, trail, period, day_of(context.clock()))
-    return HTMLResponse(budget_page(around, site, statement))
+    return frame(site, visitor, here, trail, period, day_of(context.clock()))

@@ -55,7 +55,7 @@ class Report:
     Attributes:
         billed_through: the last day that the bill has.
         slices: they sum to `spent` and, for an account, what nobody is charged with is not among them.
-        days: what was spent on each day from the first to the last that is billed.
+        days: what was spent on each day, from the first of the period to the last that is billed.
         others: spent in other currencies; never added up.
         uncharged: of the whole site's bill, by kind: what no account is charged with.
     """
@@ -158,7 +158,7 @@ def _report(
         quality=sure,
         billed_through=billed,
         slices=tuple(each for each in own if whole or each.part),
-        days=_days(charged, currency),
+        days=_days(charged, currency, books.period, billed),
         others=others,
         uncharged=_uncharged(own),
     )
@@ -197,13 +197,34 @@ def _uncharged(slices: Iterable[Slice]) -> dict[str, Decimal]:
     return {kind: total(amounts) for kind, amounts in sums.items()}
 
 
-def _days(tables: list[Table], currency: str) -> tuple[tuple[date, Decimal], ...]:
+def _days(
+    tables: list[Table], currency: str, period: Period, billed: date | None
+) -> tuple[tuple[date, Decimal], ...]:
+    if billed is None:
+        return ()
     sums, places = together(tables, ("day", "currency"))
     found = {day: amount(units, places) for day, code, units in sums.iter_rows() if code == currency}
-    if not found:
-        return ()
-    first, last = min(found), max(found)
-    return tuple(
-        (day, found.get(day, ZERO))
-        for day in (date.fromordinal(n) for n in range(first.toordinal(), last.toordinal() + 1))
-    )
+    end = min(max([billed, *found]).toordinal() + 1, period.end.toordinal())
+    days = (date.fromordinal(number) for number in range(period.first.toordinal(), end))
+    return tuple((day, found.get(day, ZERO)) for day in days)
+
+
+def read_spent(engine: Engine, site: BudgetSite, period: Period) -> dict[str, Decimal]:
+    """What each account and those below it spent in some days; of the whole site the bill.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    with reading(engine) as session:
+        books = open_books(session, site.metric, period, Moment())
+        months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
+    if not months:
+        return {}
+    sums, places = together([(_within(table, period), own) for table, own in months], ("account", "currency"))
+    found: defaultdict[str, list[Decimal]] = defaultdict(list)
+    for name, code, units in sums.iter_rows():
+        for above in site.lineage(name) or (SITE_ACCOUNT,):
+            budget = site.by_name[above].budget
+            if code == (budget.currency if budget else site.currency):
+                found[above].append(amount(units, places))
+    return {name: total(amounts) for name, amounts in found.items()}

@@ -93,6 +93,17 @@ class Chromium:
         self.call("Input.dispatchKeyEvent", type="keyUp", **enter)
         self._await_page()
 
+    def press(self, key: str) -> None:
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=9)
+
+    def choose(self, select: str, value: str) -> None:
+        """An option, as a person does; for a choice that is shown at once."""
+        self._events.clear()
+        found = f"document.querySelector({select!r})"
+        self.evaluate(f"{found}.value = {value!r}; {found}.dispatchEvent(new Event('change')); 0")
+        self._await_page()
+
     def follow(self, script: str) -> None:
         """Wait for the page that a script leads to."""
         self._events.clear()

@@ -1,0 +1,22 @@
+"""In which state a store is, for what is worked out once for each."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, func, select
+
+from api.db.budget_models import BudgetApproval, BudgetVersion, BurnReading
+from api.db.engine import reading
+from api.db.models import AttributionRun
+
+_TABLES = (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
+
+
+def money_state(engine: Engine) -> tuple[int | None, ...]:
+    """Changes whenever anything does that is told of money and budgets: these tables are append-only.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    newest = [select(func.max(table.id)).scalar_subquery() for table in _TABLES]
+    with reading(engine) as session:
+        return tuple(session.execute(select(*newest)).one())

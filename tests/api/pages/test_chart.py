@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from xml.etree import ElementTree
+
+import pytest
+
+from api.pages.chart import Trend, trend_svg
+from hpctools.budget.allowance import Period
+
+NOVEMBER = Period(date(2026, 11, 1), date(2026, 12, 1))
+AHEAD = (Decimal(90), Decimal(80), Decimal(110))
+TREND = Trend(NOVEMBER, (Decimal(10), Decimal(30)), Decimal(100), AHEAD, "budget $100", "$")
+
+
+def test_the_chart_serves_light_and_dark_and_has_text() -> None:
+    svg = trend_svg(TREND, "wide")
+    assert svg == trend_svg.__wrapped__(TREND, "wide")
+    ElementTree.fromstring(svg)
+    assert ">budget $100</text>" in svg
+    drawing = svg.split("</style>", 1)[1]
+    assert "prefers-color-scheme: dark" in svg
+    assert "var(--spent)" in drawing
+    assert "var(--over)" not in drawing
+    assert "DejaVu" not in drawing
+    assert not re.search(r"#0[1-5]0[1-5]0[1-5]", svg)
+    over = trend_svg(replace(TREND, cumulative=(Decimal(101),)), "wide")
+    assert "var(--over)" in over.split("</style>", 1)[1]
+
+
+@pytest.mark.parametrize(
+    "trend",
+    [
+        replace(TREND, cumulative=(), budget=None, ahead=None),
+        replace(TREND, cumulative=(Decimal(0),), budget=Decimal(0)),
+        replace(TREND, cumulative=(Decimal(-5), Decimal(10) ** 15), label="CHF "),
+        replace(TREND, period=Period(date(2026, 11, 3), date(2026, 11, 4)), cumulative=()),
+        replace(TREND, period=Period(date(2022, 1, 1), date(2026, 12, 1))),
+    ],
+)
+def test_extreme_trends_can_be_drawn(trend: Trend) -> None:
+    ElementTree.fromstring(trend_svg(trend, "narrow"))
+
+
+def test_months_are_written_where_there_are_many_days() -> None:
+    year = replace(TREND, period=Period(date(2026, 1, 1), date(2027, 1, 1)))
+    written = re.findall(r">(Jan|Jun|Dec|2026|31)</", trend_svg(year, "wide"))
+    assert written == ["Jan", "2026", "Jun", "Dec"]
