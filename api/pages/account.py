@@ -19,11 +19,11 @@ from api.pages.breakdown import (
 )
 from api.pages.chart import SIZES, Trend
 from api.pages.frame import Frame, title_of
-from api.pages.periods import name_period
+from api.pages.periods import months_of, name_period
 from api.pages.render import render
 from api.pages.tables import Column, Table, text
 from api.pages.verdict import verdict
-from api.pages.wording import day_name, moment_name, money, percentage
+from api.pages.wording import day_name, moment_name, money, month_name, percentage
 from api.services.books import Quality as BookQuality
 from api.services.overview import Overview
 from api.services.reports import Report
@@ -90,6 +90,7 @@ def account_page(frame: Frame, site: BudgetSite, shown: Overview) -> str:
         lost=_lost(shown),
         others=[money(amount, code) for code, amount in report.others.items()],
         uncharged=report.uncharged,
+        months=[(str(month), month_name(month.start)) for month in months_of(report.period)[-12:]],
     )
 
 
