@@ -33,12 +33,14 @@ class Service:
     Attributes:
         scheme, host: of its address; `host` with the port.
         path: what comes before `/v1`.
+        seconds: how long an answer is waited for.
     """
 
     scheme: str
     host: str
     path: str
     token: str
+    seconds: float = SECONDS
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask, and return what is answered.
@@ -70,7 +72,7 @@ class Service:
         if method == "POST":
             headers["Idempotency-Key"] = uuid.uuid4().hex
         try:
-            with closing(kind(self.host, timeout=SECONDS)) as connection:
+            with closing(kind(self.host, timeout=self.seconds)) as connection:
                 # http.client follows no redirections, so the token goes nowhere else.
                 connection.request(method, f"{self.path}{path}", data, headers)
                 answer = connection.getresponse()

@@ -6,12 +6,14 @@ import argparse
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hpctools
 from hpctools.cli.ending import run_command
 
 USUAL = Path("/etc/hpctools/login-agent.yaml")
+_SECONDS = 2.5
 _EXAMPLES = """\
 examples:
   hp-login-agent                          what systemd runs: serve until told to stop
@@ -52,5 +54,7 @@ def _serve(given: argparse.Namespace) -> int:
     from hpctools.login.agent.daemon import serve
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    serve(settings, find_service(os.environ) if os.environ.get("HPCTOOLS_API") else None)
+    # PAM waits for three seconds at most, and for us.
+    service = replace(find_service(os.environ), seconds=_SECONDS) if os.environ.get("HPCTOOLS_API") else None
+    serve(settings, service)
     return 0

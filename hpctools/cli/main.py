@@ -24,6 +24,7 @@ COMMANDS = {
     "history": "who applied what, when, and what came of it",
     "identity": "the people's directory: what nodes are told of it, and who is in its groups",
     "budget": "what departments may spend and spent, alerts, and keeping to it",
+    "login": "login nodes: who is on them, draining them, what stands in front of them",
     "doctor": "what is wrong with this installation, why it matters and what to do",
     "hyperpod": "clusters on Amazon SageMaker HyperPod: render, validate, create, ...",
     "sandbox": "a real Slurm cluster on this machine in one command",

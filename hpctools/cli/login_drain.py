@@ -1,0 +1,173 @@
+"""`hpctools login drain | undrain`: a node takes no new sessions, its people are told, and waited for."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from hpctools.budget.service import Service, find_service
+from hpctools.cli.output import show
+from hpctools.errors import HpctoolsError, UnreachableError, UsageError
+from hpctools.login.draining import Course, Shown, follow
+
+SOCKET = Path("/run/hpctools-login/agent.sock")
+_TIME = re.compile(r"(\d{1,6})([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a time such as 90, 30m, 2h, 1d.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no time", "expected such as 90s, 30m, 2h or 1d")
+    return float(int(found[1]) * _UNITS[found[2]])
+
+
+def ask_agent(path: Path, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask the agent of this very node.
+
+    Raises:
+        UnreachableError: none answers.
+        HpctoolsError: it refuses.
+    """
+    from hpctools.login.agent.listening import ask_door
+
+    try:
+        found = dict(ask_door(path, question))
+    except (OSError, ValueError) as error:
+        raise UnreachableError(
+            f"no agent answers at {path}: {error}",
+            "run this on a login node, and see that hp-login-agent runs",
+        ) from None
+    if "error" in found:
+        raise HpctoolsError(f"the agent: {found['error']}", "ask as root")
+    return found
+
+
+@click.command()
+@click.argument("node", required=False)
+@click.option("--here", is_flag=True, help="This very node, by its own agent: needs no service, but root.")
+@click.option("--message", default="", help="Why; told to the people who are there.")
+@click.option("--wait", is_flag=True, help="Wait until nobody is left there.")
+@click.option("--deadline", help="With --wait: end the sessions that are left then (90s, 30m, 2h, 1d).")
+@click.option("--timeout", help="With --wait: stop waiting then; ends with 1 when somebody is left.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def drain(
+    node: str | None,
+    here: bool,
+    message: str,
+    wait: bool,
+    deadline: str | None,
+    timeout: str | None,
+    as_json: bool,
+) -> None:
+    """Have a login node take no new sessions, tell those who are there, and wait until they have left.
+
+    Sessions that are there stay; jobs are not touched. With --deadline people are reminded, and what is left
+    is ended. Ctrl-C ends the waiting only: the node stays drained.
+
+    \b
+    Examples:
+      hpctools login drain login-1 --message "new kernel on Friday"
+      hpctools login drain login-1 --wait --deadline 2h --message "new kernel"
+      hpctools login drain --here --message "the disk fails"
+    """
+    if (deadline or timeout) and not wait:
+        raise UsageError("--deadline and --timeout are for --wait", "add --wait")
+    if here:
+        _drain_here(message, wait)
+        return
+    name = _named(node)
+    service = find_service(os.environ)
+    course = Course(
+        message, seconds_of(deadline) if deadline else None, seconds_of(timeout) if timeout else None
+    )
+    words = _Words(service, name)
+    words.drain(course.words(None))
+    if not wait:
+        show(
+            {"node": name, "draining": True, "why": message} if as_json else f"{name} takes no new sessions\n"
+        )
+        return
+    report = follow(words, course, _to_people if not as_json else lambda _: None, time.monotonic, time.sleep)
+    show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
+    if report.left:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("node", required=False)
+@click.option("--here", is_flag=True, help="This very node, by its own agent; what the service says stays.")
+def undrain(node: str | None, here: bool) -> None:
+    """Have a login node take sessions again."""
+    if here:
+        found = ask_agent(SOCKET, {"ask": "drain", "draining": False})
+        still = " but by the service's word it takes none" if found["draining"] else ""
+        show(f"{found['node']} is no longer drained here{still}\n")
+        return
+    name = _named(node)
+    put_drain(find_service(os.environ), name, draining=False, why="")
+    show(f"{name} takes sessions again\n")
+
+
+def put_drain(service: Service, node: str, *, draining: bool, why: str) -> None:
+    """Tell the service whether a node takes sessions."""
+    clean = "".join(char for char in why if char.isprintable())[:500]
+    service.ask("PUT", f"/v1/login/nodes/{quote(node, safe='')}/drain", {"draining": draining, "why": clean})
+
+
+class _Words:
+    """A node that is being drained, by the service (`hpctools.login.draining.Drainee`)."""
+
+    def __init__(self, service: Service, node: str) -> None:
+        self._service, self._node = service, node
+
+    def drain(self, why: str) -> None:
+        """Have it drained, for this reason; new words are told anew."""
+        put_drain(self._service, self._node, draining=True, why=why)
+
+    def sessions(self) -> Mapping[int, str]:
+        """People by the number of their session there; a tmux that nobody looks at does not hold it up."""
+        from hpctools.cli.login import all_sessions
+
+        found = all_sessions(self._service, node=self._node)
+        return {each["id"]: each["user"] for each in found if each["kind"] != "tmux"}
+
+    def end(self, number: int) -> None:
+        """Have a session ended; one that is over already is fine."""
+        try:
+            self._service.ask("DELETE", f"/v1/login/sessions/{number}")
+        except HpctoolsError:
+            if number in self.sessions():
+                raise
+
+
+def _drain_here(message: str, wait: bool) -> None:
+    if wait:
+        raise UsageError("--wait is not for --here", "see who is left: hpctools login here")
+    found = ask_agent(SOCKET, {"ask": "drain", "draining": True, "why": message})
+    show(f"{found['node']} takes no new sessions; {len(found['sessions'])} are there\n")
+
+
+def _named(node: str | None) -> str:
+    if node is None:
+        raise UsageError("which node?", "name it, or --here for this one; hpctools login nodes lists them")
+    return node
+
+
+def _to_people(shown: Shown) -> None:
+    people = ", ".join(
+        f"{user} ({count})" if count > 1 else user for user, count in sorted(shown.people.items())
+    )
+    click.echo(f"{shown.count} session{'s' if shown.count != 1 else ''} left: {people}", err=True)

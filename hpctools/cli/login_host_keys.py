@@ -1,0 +1,103 @@
+"""`hpctools login host-keys`: the keys that all login nodes share, and their safe change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpctools.cli.login_text import table
+from hpctools.cli.output import show
+from hpctools.errors import UsageError
+from hpctools.login.host_keys import Key, KeyFolder
+
+_FOLDER = click.argument("folder", type=click.Path(path_type=Path))
+_NAMES = click.option(
+    "--name", "names", multiple=True, required=True, help="What people call the login nodes."
+)
+
+
+@click.group("host-keys")
+def host_keys() -> None:
+    """Host keys that all login nodes share, changed without anybody being warned.
+
+    \b
+    Examples, FOLDER being lifecycle.ssh_keys.host_keys/GROUP of the site file:
+      hpctools login host-keys show FOLDER
+      hpctools login host-keys rotate FOLDER --begin        then on all nodes, which have old and next:
+      hpctools login host-keys install FOLDER
+      hpctools login host-keys rotate FOLDER --finish       weeks later; then install again
+      hpctools login host-keys authority FOLDER             certificates instead: then
+      hpctools login host-keys sign FOLDER /etc/ssh/ssh_host_ed25519_key.pub --name login.uni.example
+      hpctools login host-keys known-hosts FOLDER --name login.uni.example
+    """
+
+
+@host_keys.command("show")
+@_FOLDER
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show_(folder: Path, as_json: bool) -> None:
+    """Keys and authorities with their fingerprints."""
+    kept = KeyFolder(folder)
+    kept.check()
+    _show(kept.present(), as_json)
+
+
+@host_keys.command()
+@_FOLDER
+@click.option("--begin", "step", flag_value="begin", help="Make the next keys; old ones stay.")
+@click.option("--finish", "step", flag_value="finish", help="Put the next keys in place of the old ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rotate(folder: Path, step: str | None, as_json: bool) -> None:
+    """Change the host keys in two steps; after each, `install` on all login nodes.
+
+    Between them leave people the time to log in once: their ssh learns the next keys (UpdateHostKeys).
+    """
+    if step is None:
+        raise UsageError("which step?", "give --begin or --finish")
+    kept = KeyFolder(folder)
+    _show(kept.begin_rotation() if step == "begin" else kept.finish_rotation(), as_json)
+
+
+@host_keys.command()
+@_FOLDER
+@click.option(
+    "--next", "following", is_flag=True, help="The one that follows: known beside the old one first."
+)
+def authority(folder: Path, following: bool) -> None:
+    """Make an authority that signs host keys; its public key is printed, the private one stays in FOLDER."""
+    show(KeyFolder(folder).make_authority(following=following) + "\n")
+
+
+@host_keys.command()
+@_FOLDER
+@click.argument("public", type=click.Path(path_type=Path))
+@_NAMES
+@click.option("--valid", default="+52w", show_default=True, help="How long: +52w, +30d.")
+@click.option("--next", "following", is_flag=True, help="By the next authority, once people know it.")
+def sign(folder: Path, public: Path, names: tuple[str, ...], valid: str, following: bool) -> None:
+    """Sign a node's host key (its .pub); the certificate lies beside it."""
+    show(f"{KeyFolder(folder).sign(public, names, valid, following=following)}\n")
+
+
+@host_keys.command()
+@_FOLDER
+@click.option("--to", "target", type=click.Path(path_type=Path), default=Path("/etc/ssh"), show_default=True)
+def install(folder: Path, target: Path) -> None:
+    """On a login node: copy the keys to where sshd has its own, and tell sshd of them; then reload sshd."""
+    show(KeyFolder(folder).install(target))
+    click.echo("reload sshd now: systemctl reload ssh (sshd on Red Hat)", err=True)
+
+
+@host_keys.command("known-hosts")
+@_FOLDER
+@_NAMES
+def known_hosts(folder: Path, names: tuple[str, ...]) -> None:
+    """The lines for people's known_hosts, or /etc/ssh/ssh_known_hosts."""
+    show(KeyFolder(folder).known_hosts(names))
+
+
+def _show(keys: tuple[Key, ...], as_json: bool) -> None:
+    rows = [(key.role, key.name, key.fingerprint) for key in keys]
+    told = table(("ROLE", "KEY", "FINGERPRINT"), rows)
+    show({"keys": [vars(key) for key in keys]} if as_json else told)

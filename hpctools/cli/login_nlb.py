@@ -1,0 +1,78 @@
+"""`hpctools login nlb`: AWS's load balancer kept in step with the login nodes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from hpctools.budget.service import find_service
+from hpctools.cli.output import show
+from hpctools.errors import UsageError
+from hpctools.login.nlb import LoginNode, Steps, carry_out, plan, read_targets
+
+
+@click.command()
+@click.option("--target-group", required=True, metavar="ARN", help="The target group of the login nodes.")
+@click.option("--port", default=22, show_default=True, help="The sshd of the login nodes.")
+@click.option("--target", "stated", multiple=True, metavar="NODE=TARGET",
+              help="A node's address or instance id, where it does not tell its address itself.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Register login nodes with a load balancer's target group, and deregister those that are drained.
+
+    Connections of a drained node stay, for the target group's deregistration delay. For a timer: it does
+    nothing when all is in step. The last node stays registered, drained or not.
+
+    \b
+    Examples:
+      hpctools login nlb --target-group ARN --dry-run
+      hpctools login nlb --target-group ARN --target login-1=i-0abc123
+    """
+    from hpctools.hyperpod.operations.aws import connect
+
+    fields = target_group.split(":")
+    if len(fields) != 6 or not fields[5].startswith("targetgroup/"):
+        raise UsageError(
+            f"{target_group!r} is no ARN of a target group", "copy it from `aws elbv2 describe-target-groups`"
+        )
+    elbv2 = connect(fields[3]).service("elbv2")
+    found = find_service(os.environ).ask("GET", "/v1/login/nodes")["nodes"]
+    steps = plan(login_nodes(found, _targets(stated)), read_targets(elbv2, target_group))
+    if not dry_run:
+        carry_out(elbv2, target_group, steps, port)
+    show(asdict(steps) | {"dry_run": dry_run} if as_json else text(steps, dry_run=dry_run))
+
+
+def login_nodes(found: list[dict[str, Any]], targets: dict[str, str]) -> list[LoginNode]:
+    """The service's nodes as the load balancer is to have them."""
+    return [
+        LoginNode(each["name"], targets.get(each["name"], each["address"]), each["state"] == "draining")
+        for each in found
+    ]
+
+
+def _targets(stated: tuple[str, ...]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in stated]
+    wrong = next(
+        (each for each, (name, _, target) in zip(stated, pairs, strict=True) if not (name and target)), None
+    )
+    if wrong is not None:
+        raise UsageError(f"{wrong!r} is no target", "expected such as login-1=10.0.0.5")
+    return {name: target for name, _, target in pairs}
+
+
+def text(steps: Steps, *, dry_run: bool) -> str:
+    """What was done, for people."""
+    would = "would be " if dry_run else ""
+    lines = [f"{name} ({target}) {would}registered" for name, target in steps.register]
+    lines += [
+        f"{name} ({target}) {would}deregistered: its sessions stay for a while"
+        for name, target in steps.deregister
+    ]
+    if steps.kept:
+        lines.append(f"{steps.kept} stays although it is drained: nobody could log in without it")
+    return "".join(f"{line}\n" for line in lines or ["all is in step"])

@@ -1,0 +1,97 @@
+"""The AWS Lambda function of Session Manager sessions: handler `hpctools.cli.session_manager_lambda.handler`.
+
+EventBridge calls it for each StartSession event of CloudTrail's, and on a schedule for the sweep
+(docs/login.md).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from hpctools.budget.service import find_service
+from hpctools.errors import UsageError
+from hpctools.hyperpod.operations.aws import Aws, RefusedError, connect
+from hpctools.identity.run_as import TAG
+from hpctools.login.session_manager.enforcement import Enforcement, started_by
+from hpctools.login.session_manager.owners import Principal, unix_account
+from hpctools.login.session_manager.targets import node_of
+
+_SECONDS = 10.0
+
+
+def handler(event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
+    """Take in one event; what became of the sessions that it is about.
+
+    Raises:
+        HpctoolsError: something does not answer; Lambda tries again.
+    """
+    logging.getLogger("hpctools.login").setLevel(logging.INFO)
+    enforcement = make_enforcement(os.environ)
+    if event.get("detail-type") == "Scheduled Event":
+        return {"sessions": dict(enforcement.sweep())}
+    started = started_by(event)
+    return {"sessions": {started.id: enforcement.admit(started)} if started is not None else {}}
+
+
+def make_enforcement(environment: Mapping[str, str]) -> Enforcement:
+    """From the function's environment.
+
+    HPCTOOLS_API, HPCTOOLS_API_TOKEN_SECRET (a secret's ARN), HPCTOOLS_RUN_AS (JSON: Unix accounts by
+    principal), HPCTOOLS_LOGIN_NODES (JSON: login nodes by instance id), HPCTOOLS_WHEN_UNREACHABLE (open or
+    refuse).
+
+    Raises:
+        UsageError: a variable has a value that it cannot have.
+        HpctoolsError: the secret cannot be read.
+    """
+    aws = connect(environment.get("AWS_REGION"))
+    stated, nodes = (_object(environment, name) for name in ("HPCTOOLS_RUN_AS", "HPCTOOLS_LOGIN_NODES"))
+    tag_of = _tags(aws)
+    choice = environment.get("HPCTOOLS_WHEN_UNREACHABLE", "open")
+    if choice not in ("open", "refuse"):
+        raise UsageError(f"HPCTOOLS_WHEN_UNREACHABLE={choice!r} cannot be used", "set it to open or refuse")
+    return Enforcement(
+        aws.service("ssm"),
+        replace(find_service({**environment, **_token(aws, environment)}), seconds=_SECONDS),
+        lambda arn: unix_account(arn, stated, tag_of),
+        lambda target: node_of(target, nodes),
+        "refuse" if choice == "refuse" else "open",
+    )
+
+
+def _token(aws: Aws, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The token from Secrets Manager: a function's environment is there for many to read."""
+    secret = environment.get("HPCTOOLS_API_TOKEN_SECRET")
+    if not secret:
+        return {}
+    found = aws.service("secretsmanager").ask("get_secret_value", SecretId=secret)
+    return {"HPCTOOLS_API_TOKEN": str(found["SecretString"]).strip()}
+
+
+def _tags(aws: Aws) -> Callable[[Principal], str]:
+    @lru_cache(maxsize=1024)
+    def tag_of(principal: Principal) -> str:
+        name = "RoleName" if principal.kind == "role" else "UserName"
+        try:
+            found = aws.service("iam").ask(f"list_{principal.kind}_tags", **{name: principal.name})
+        except RefusedError:  # a role of another account, or one that is gone
+            return ""
+        return next((str(each["Value"]) for each in found["Tags"] if each["Key"] == TAG), "")
+
+    return tag_of
+
+
+def _object(environment: Mapping[str, str], name: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(environment.get(name) or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise UsageError(f"{name} is no JSON object of texts", 'expected such as {"i-0abc": "login-1"}')
+    return found

@@ -1,0 +1,27 @@
+"""Which login node a Session Manager target is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_HYPERPOD = re.compile(
+    r"sagemaker-cluster:[a-z0-9]+_(?P<group>[a-z0-9](?:-*[a-z0-9])*)-(?P<instance>i-[0-9a-f]+)"
+)
+
+
+def instance_of(target: str) -> str:
+    """The instance's id of a target: of HyperPod's `sagemaker-cluster:CLUSTER_GROUP-INSTANCE`, or itself."""
+    found = _HYPERPOD.fullmatch(target)
+    return found["instance"] if found is not None else target
+
+
+def node_of(target: str, nodes: Mapping[str, str]) -> str:
+    """The login node of a target; empty for one that is none.
+
+    Args:
+        nodes: names of login nodes by instance id; where nobody says them, every target is a login node that
+            is called by its instance's id.
+    """
+    instance = instance_of(target)
+    return nodes.get(instance, "") if nodes else instance

@@ -1,0 +1,73 @@
+"""Waiting for a drained node: who leaves by themselves, who is reminded, who is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpctools.login.draining import Course, Report, Shown, follow
+
+
+@dataclass
+class MadeNode:
+    """A node whose people leave at known times; it ends sessions when asked, unless it is stuck."""
+
+    leaving: dict[int, float]
+    stuck: bool = False
+    now: float = 0.0
+    told: list[tuple[float, str]] = field(default_factory=list)
+    ended: list[tuple[float, int]] = field(default_factory=list)
+
+    def drain(self, why: str) -> None:
+        self.told.append((self.now, why))
+
+    def sessions(self) -> Mapping[int, str]:
+        return {number: f"nlp{number}" for number, end in self.leaving.items() if end > self.now}
+
+    def end(self, number: int) -> None:
+        self.ended.append((self.now, number))
+        if not self.stuck:
+            self.leaving[number] = self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def wait(node: MadeNode, course: Course) -> tuple[Report, list[Shown]]:
+    shown: list[Shown] = []
+    return follow(node, course, shown.append, lambda: node.now, node.sleep), shown
+
+
+def test_people_leave_by_themselves() -> None:
+    node = MadeNode({1: 7.0, 2: 60.0})
+    report, shown = wait(node, Course("new kernel"))
+    assert report == Report(2, 2, 0, 0, 60.0)
+    assert str(report) == "2 sessions at first, 2 left by themselves; nobody is left (60 s)"
+    assert [each.count for each in shown] == [2, 1, 0]
+    assert (node.told, node.ended) == ([], [])
+
+
+def test_who_is_left_at_the_deadline_was_reminded_and_is_ended() -> None:
+    node = MadeNode({1: 100.0, 2: 1e9})
+    course = Course("new kernel", deadline=7200.0)
+    assert course.words(None) == "new kernel (sessions that are left are ended in 2 hours)"
+    report, _ = wait(node, course)
+    assert report == Report(2, 1, 1, 0, 7205.0)
+    assert node.ended == [(7200.0, 2)]
+    assert [(at, words.rpartition(" in ")[2]) for at, words in node.told] == [
+        (3600.0, "60 minutes)"), (5400.0, "30 minutes)"), (6300.0, "15 minutes)"), (6900.0, "5 minutes)"),
+        (7140.0, "a minute)"),
+    ]  # fmt: skip
+
+
+def test_a_node_that_ends_nothing_is_given_up() -> None:
+    node = MadeNode({1: 1e9}, stuck=True)
+    report, _ = wait(node, Course("", deadline=10.0))
+    assert (report.left, report.ended, len(node.ended)) == (1, 0, 1)
+    assert report.seconds == 130.0
+    assert "1 still there" in str(report)
+
+
+def test_nobody_waits_beyond_the_timeout() -> None:
+    report, _ = wait(MadeNode({1: 1e9}), Course("", timeout=20.0))
+    assert report == Report(1, 0, 0, 1, 20.0)

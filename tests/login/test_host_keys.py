@@ -1,0 +1,84 @@
+"""Host keys, by ssh-keygen itself: made, changed in two steps, signed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import HpctoolsError, UsageError
+from hpctools.login.host_keys import KeyFolder
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeyFolder:
+    """A folder with an ed25519 key, as login nodes share it."""
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "ssh_host_ed25519_key"]
+    subprocess.run(make, check=True, timeout=30)
+    return KeyFolder(folder)
+
+
+def fingerprints(kept: KeyFolder) -> dict[str, str]:
+    return {key.role: key.fingerprint for key in kept.present()}
+
+
+def test_a_key_is_changed_in_two_steps_and_interrupted_ones_go_on(kept: KeyFolder, tmp_path: Path) -> None:
+    old = fingerprints(kept)["now"]
+    kept.begin_rotation()
+    both = fingerprints(kept)
+    assert both["now"] == old != both["next"]
+    assert {key.role: key.fingerprint for key in kept.begin_rotation()} == both
+    ssh = tmp_path / "ssh"
+    ssh.mkdir()
+    text = kept.install(ssh)
+    assert text.splitlines()[1:] == [
+        f"HostKey {ssh}/ssh_host_ed25519_key", f"HostKey {ssh}/ssh_host_ed25519_key.next",
+    ]  # fmt: skip
+    assert (ssh / "ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
+    assert (ssh / "sshd_config.d/10-hpctools-host-keys.conf").read_text() == text
+    assert len(kept.known_hosts(["login.uni.example"]).splitlines()) == 2
+    kept.finish_rotation()
+    assert fingerprints(kept) == {"now": both["next"]}
+    kept.install(ssh)
+    assert sorted(path.name for path in ssh.glob("ssh_host*")) == ["ssh_host_ed25519_key"]
+    with pytest.raises(UsageError, match="no rotation has begun"):
+        kept.finish_rotation()
+
+
+def test_an_authority_signs_and_the_next_one_is_known_before_it_does(kept: KeyFolder) -> None:
+    with pytest.raises(UsageError, match="host-keys authority"):
+        kept.sign(kept.path / "ssh_host_ed25519_key.pub", ["login.uni.example"])
+    kept.make_authority()
+    public = kept.make_authority()
+    certificate = kept.sign(kept.path / "ssh_host_ed25519_key.pub", ["login.uni.example", "login-1"], "+4w")
+    shown = subprocess.run(
+        ["ssh-keygen", "-L", "-f", certificate], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+    assert "host certificate" in shown
+    assert "login.uni.example\n" in shown
+    assert fingerprints(kept)["authority"] in shown
+    kept.make_authority(following=True)
+    known = kept.known_hosts(["*.uni.example"]).splitlines()
+    assert known[0] == f"@cert-authority *.uni.example {' '.join(public.split()[:2])}"
+    assert len(known) == 2
+
+
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a,b", "a b", "a\n"])
+def test_only_host_names_are_signed_for(kept: KeyFolder, name: str) -> None:
+    kept.make_authority()
+    with pytest.raises(UsageError, match="cannot sign"):
+        kept.sign(kept.path / "ssh_host_ed25519_key.pub", [name])
+
+
+def test_a_folder_that_others_see_is_refused(kept: KeyFolder, tmp_path: Path) -> None:
+    kept.path.chmod(0o750)
+    with pytest.raises(HpctoolsError, match="not a folder for you alone"):
+        kept.begin_rotation()
+    (tmp_path / "link").symlink_to(kept.path)
+    with pytest.raises(HpctoolsError, match="not a folder for you alone"):
+        KeyFolder(tmp_path / "link").check()
+    with pytest.raises(UsageError, match="cannot use"):
+        KeyFolder(tmp_path / "nothing").check()
