@@ -6,7 +6,7 @@ import contextlib
 import getpass
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,53 +74,63 @@ def _with_keys(
 ) -> list[str]:
     """Try keys; return what else the host would take, or nothing once we are in."""
     more = ["publickey", "keyboard-interactive", "password"]
-    for name, key in keys(settings, person):
-        tried.append(name)
-        try:
-            more = transport.auth_publickey(settings.user, key)
-        except paramiko.BadAuthenticationType as error:
-            return list(error.allowed_types)
-        except paramiko.AuthenticationException:
-            if not transport.is_active():
-                raise
-            continue
-        if transport.is_authenticated():
-            return []
-        tried.append("then " + ", ".join(more))
-        return list(more)  # a second step is asked for
+    with contextlib.closing(keys(settings, person)) as offered:
+        for name, key in offered:
+            tried.append(name)
+            try:
+                more = transport.auth_publickey(settings.user, key)
+            except paramiko.BadAuthenticationType as error:
+                return list(error.allowed_types)
+            except paramiko.AuthenticationException:
+                if not transport.is_active():
+                    raise
+                continue
+            if not transport.is_authenticated():
+                tried.append("then " + ", ".join(more))  # a second step is asked for
+            return list(more)
     return [each for each in more if each != "publickey"]
 
 
-def keys(settings: HostSettings, person: Person) -> Iterator[tuple[str, paramiko.PKey]]:
+def keys(settings: HostSettings, person: Person) -> Generator[tuple[str, paramiko.PKey], None, None]:
     """Keys to offer, in ssh's order: the agent's that files name, the agent's others, then files."""
-    of_agent = {key.blob: key for key in _agent_keys(settings.agent)}
-    named = {path: _public_blob(path) for path in settings.identity_files}
-    first = [(path, of_agent[blob]) for path, blob in named.items() if blob in of_agent]
-    yield from ((f"{path} (agent)", key) for path, key in first)
-    if not settings.identities_only:
-        rest = [key for blob, key in of_agent.items() if blob not in named.values()]
-        # sshd hangs up after some, and the files are still to come.
-        for key in rest[: max(0, _TRIES - len(first))]:
-            yield f"{shown(key.comment) or key.get_name()} (agent)", key
-    for path, blob in named.items():
-        if blob not in of_agent and (loaded := _from_file(path, settings, person)) is not None:
-            yield str(path), loaded
+    with _agent_keys(settings.agent) as found:
+        of_agent = {key.blob: key for key in found}
+        named = {path: _public_blob(path) for path in settings.identity_files}
+        first = [(path, of_agent[blob]) for path, blob in named.items() if blob in of_agent]
+        yield from ((f"{path} (agent)", key) for path, key in first)
+        if not settings.identities_only:
+            rest = [key for blob, key in of_agent.items() if blob not in named.values()]
+            # sshd hangs up after some, and the files are still to come.
+            for key in rest[: max(0, _TRIES - len(first))]:
+                yield f"{shown(key.comment) or key.get_name()} (agent)", key
+        for path, blob in named.items():
+            if blob not in of_agent and (loaded := _from_file(path, settings, person)) is not None:
+                yield str(path), loaded
 
 
-def _agent_keys(socket_path: str) -> list[paramiko.AgentKey]:
-    if socket_path == "none":
-        return []
+@contextlib.contextmanager
+def _agent_keys(socket_path: str) -> Iterator[list[paramiko.AgentKey]]:
+    """The agent's keys; it signs with them until the block ends."""
+    agent = None if socket_path == "none" else _agent(socket_path)
+    try:
+        yield list(agent.get_keys()) if agent is not None else []
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def _agent(socket_path: str) -> paramiko.Agent | None:
     before = os.environ.get("SSH_AUTH_SOCK")
     if socket_path:
         os.environ["SSH_AUTH_SOCK"] = socket_path  # the only way that paramiko has
     try:
-        return list(paramiko.Agent().get_keys())
+        return paramiko.Agent()
     except (paramiko.SSHException, OSError):
-        return []
+        return None
     finally:
         if socket_path and before is None:
             del os.environ["SSH_AUTH_SOCK"]
-        elif socket_path and before is not None:
+        elif before is not None:
             os.environ["SSH_AUTH_SOCK"] = before
 
 

@@ -97,7 +97,7 @@ class Exchange:
 
     def _receive(self, size: int) -> bytes:
         try:
-            return self.channel.recv(size)
+            return bytes(self.channel.recv(size))
         except (TimeoutError, paramiko.SSHException, OSError, EOFError):
             raise WireClosed("nothing came for too long") from None
 

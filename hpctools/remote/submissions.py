@@ -74,7 +74,9 @@ class Submission:
             RemoteError: it cannot be made.
         """
         try:
-            self.own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            for each in (self.folder, self.own):  # mkdir's mode is for the last one only
+                each.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise _cannot("make", self.own, error) from None
 

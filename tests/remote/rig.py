@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -220,15 +221,23 @@ def keygen(path: Path, *words: str) -> None:
 
 
 @contextmanager
-def rig(folder: Path) -> Iterator[Rig]:
+def rig() -> Iterator[Rig]:
     """A cluster without login nodes yet; all that it started ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="rig-") as top:
+        # pytest's own folders are closed to other people, and closed again by each pytest.
+        Path(top).chmod(0o711)
+        made = _furnished(Path(top))
+        try:
+            yield made
+        finally:
+            for login in made.logins:
+                if login.process.poll() is None:
+                    login.stop()
+
+
+def _furnished(folder: Path) -> Rig:
     for name in ("etc", "bin", "home", "jobs", "laptop/.ssh"):
         (folder / name).mkdir(parents=True)
-    # Others have to get at it: pytest's folders are closed to them.
-    each = folder
-    while each != Path("/tmp") and each.parent != each:
-        each.chmod(each.stat().st_mode | 0o711)
-        each = each.parent
     (folder / "jobs").chmod(0o1777)
     for name, text in PROGRAMS.items():
         (folder / "bin" / name).write_text(text)
@@ -246,10 +255,4 @@ def rig(folder: Path) -> Iterator[Rig]:
     keygen(folder / "laptop/.ssh/key")
     (folder / "etc/authorized_keys").write_text((folder / "laptop/.ssh/key.pub").read_text())
     (folder / "etc/authorized_keys").chmod(0o644)
-    made = Rig(folder)
-    try:
-        yield made
-    finally:
-        for login in made.logins:
-            if login.process.poll() is None:
-                login.stop()
+    return Rig(folder)

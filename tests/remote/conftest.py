@@ -1,0 +1,31 @@
+"""Real sshds for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.remote.rig import Rig, rig
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Rig]:
+    """A cluster with one login node, known to the laptop."""
+    with rig() as made:
+        login = made.start("login1")
+        made.configure({"login1": login.port})
+        made.know(login.port)
+        yield made
+
+
+@pytest.fixture
+def cluster(one: Rig) -> Iterator[Rig]:
+    """The same, with an empty queue."""
+    one.clear()
+    (one.home / "job.sh").write_text('#!/bin/bash\necho "hello $*"\n')
+    yield one
+    for name in ("run", "refuse", "lose"):
+        (one.folder / "jobs" / name).unlink(missing_ok=True)
+    one.configure({"login1": one.logins[0].port})
+    one.know(one.logins[0].port)

@@ -1,0 +1,56 @@
+"""A line that breaks: a proxy that hangs up after so many bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+
+class Cutter:
+    """Passes connections on to a port; the first ones end after so many bytes.
+
+    Attributes:
+        budgets: bytes that each next connection may carry, both ways together; afterwards there is no limit.
+        cut: how many were cut.
+    """
+
+    def __init__(self, target: int, budgets: list[int]) -> None:
+        self.target, self.budgets, self.cut, self.carried = target, budgets, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+                left = [self.budgets.pop(0) if self.budgets else -1]
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink, left), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, left: list[int]) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.carried += len(data)
+                if left[0] >= 0 and left[0] < len(data):
+                    sink.sendall(data[: left[0]])
+                    self.cut += 1
+                    break
+                sink.sendall(data)
+                left[0] -= len(data) if left[0] >= 0 else 0
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def cutter(target: int, *budgets: int) -> Iterator[Cutter]:
+    """A line to a port that breaks."""
+    made = Cutter(target, list(budgets))
+    try:
+        yield made
+    finally:
+        made.listener.close()
