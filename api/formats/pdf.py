@@ -9,6 +9,7 @@ from pathlib import Path
 from fpdf import FPDF, XPos, YPos
 from fpdf.enums import TableBordersLayout
 
+from api.pages.frame import title_of
 from api.pages.wording import day_name, moment_name, money, month_name, percentage
 from hpctools.budget.month import moment
 from hpctools.budget.statement import Statement
@@ -21,6 +22,13 @@ _STATUS = {
     "estimated": "Estimated: the provider's bill or the jobs of this month are not final yet.",
     "final": "Final: the month is over, its bill is closed and its jobs have ended.",
 }
+
+_LEVELS = {"user": "person", "own": "the account itself", "other": "not in the site file any more"}
+_NOTE = (
+    "Amounts are exact and rounded only to be shown, each for itself: a column may differ from its sum by a "
+    "cent. Days are UTC, as in the bill. Jobs pay for the part of each node that they held, failed ones too."
+)
+_GREY, _THIN, _ROW = 190, 0.15, 5
 
 
 def as_pdf(statement: Statement) -> bytes:
@@ -36,6 +44,7 @@ def as_pdf(statement: Statement) -> bytes:
     if statement.other_currencies:
         page.figures(("Other currencies", "Amount"), _others(statement))
     page.figures(("Day (UTC)", "Amount", "In the month so far"), _days(statement))
+    page.foot()
     return bytes(page.output())
 
 
@@ -57,18 +66,34 @@ class _Page(FPDF):
         """Called by fpdf2 for each page."""
         self.set_y(-15)
         self.set_font(_FONT, size=8)
-        self.cell(0, 5, f"{self._name()}, page {self.page_no()}", align="C")
+        self.cell(0, 5, f"{self._name()}, page {self.page_no()} of {{nb}}", align="C")
 
     def head(self) -> None:
         """Whose statement it is, and how final."""
         account, known = self._statement.account, self._statement.as_of
-        self._line(account.title or account.name, 18, "B")
+        self._line("Statement", 9)
+        self._line(title_of(account), 18, "B")
         self._line(month_name(self._statement.month.start), 13)
+        lead = f", led by {account.supervisor}" if account.supervisor else ""
+        self._line(f"Account {account.name}{lead}", 9)
         self._line(_STATUS[self._statement.status], 9)
         if self._statement.corrected:
             self._line("Corrected: some of it was changed after the month had been final.", 9)
         if known is not None:
-            self._line(f"As known on {moment_name(moment(known))}.", 9)
+            self._line(f"As known on {moment_name(moment(known))}. {self._reach()}", 9)
+
+    def foot(self) -> None:
+        """What holds for all figures."""
+        self.ln(4)
+        self._line(_NOTE, 8)
+
+    def _reach(self) -> str:
+        """How far the bill reaches, and how much of the use it covers."""
+        through, coverage = self._statement.billed_through, self._statement.coverage
+        if through is None:
+            return "No bill has arrived yet."
+        covers = "" if coverage is None else f" and covers {percentage(coverage)} of the node time used"
+        return f"The bill reaches to {day_name(through)}{covers}."
 
     def figures(self, heading: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
         """A table whose last columns are figures."""
@@ -81,7 +106,9 @@ class _Page(FPDF):
         align = ["LEFT"] * texts + ["RIGHT"] * (len(head) - texts)
         widths = [3] * texts + [2] * (len(head) - texts)
         lines = TableBordersLayout.HORIZONTAL_LINES
-        with self.table(col_widths=widths, text_align=align, borders_layout=lines) as table:
+        self.set_draw_color(_GREY)
+        self.set_line_width(_THIN)
+        with self.table(col_widths=widths, text_align=align, borders_layout=lines, line_height=_ROW) as table:
             for row in (head, *body):
                 table.row(row)
 
@@ -115,7 +142,12 @@ def _figures(statement: Statement) -> list[tuple[str, str]]:
 
 def _parts(statement: Statement) -> list[tuple[str, str, str, str]]:
     return [
-        (part.name, part.level, _money(statement, part.amount), percentage(part.percent))
+        (
+            part.name,
+            _LEVELS.get(part.level, part.level),
+            _money(statement, part.amount),
+            percentage(part.percent),
+        )
         for part in statement.parts
     ]
 

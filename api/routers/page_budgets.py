@@ -155,7 +155,9 @@ def _change(asked: _Asked) -> None:
 
 def _words(view: BudgetView, asked: _Asked) -> dict[str, Any]:
     """The budget as it is, with what the form has of it."""
-    kept = spell_spec(view.present.spec) if view.present else {"currency": asked.site.currency}
+    kept: dict[str, Any] = {"currency": asked.site.currency}
+    if view.present:
+        kept = spell_spec(view.present.spec)
     fields = asked.fields
     rule = {
         "policy": fields.get("policy", "off"),

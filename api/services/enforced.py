@@ -45,14 +45,14 @@ def kept_accounts(engine: Engine, site: BudgetSite, accounts: Iterable[Account],
         taken = _taken(session)
         graces = {each.account.name: _grace_ends(session, each) for each in outlooks}
         session.expunge_all()
-    found = []
+    kept: list[Kept] = []
     for outlook in outlooks:
         name = outlook.account.name
         acts = tuple(act for act in taken if act.account == name)
         if outlook.version.spec.enforcement.policy != "off" or acts:
             stage, until = _stage(outlook, graces[name], acts, now)
-            found.append(Kept(outlook, stage, until, acts, outlook.is_stale(now, STALE_SECONDS)))
-    return found
+            kept.append(Kept(outlook, stage, until, acts, outlook.is_stale(now, STALE_SECONDS)))
+    return kept
 
 
 def acts_of(engine: Engine, accounts: Iterable[str], limit: int = 50) -> list[EnforcementAct]:
