@@ -122,6 +122,16 @@ BROWSERS = {
         f"/accounts/nlp/statement/{MONTH}?format=csv",
         (303, 200, 404, 404, 200),
     ),
+    ("GET", "/accounts"): ("/accounts", (303, 200, 200, 200, 200)),
+    ("GET", "/accounts/{name}/trend.svg"): ("/accounts/nlp/trend.svg", (303, 200, 404, 404, 200)),
+    ("GET", "/accounts/{name}/jobs"): ("/accounts/nlp/jobs", (303, 200, 404, 404, 200)),
+    ("GET", "/accounts/{name}/entries"): ("/accounts/nlp/entries", (303, 200, 404, 404, 200)),
+    # Of a node group that the account is charged with a part of; here nothing was ever charged.
+    ("GET", "/accounts/{name}/bill"): ("/accounts/root/bill?node_group=reserved", (303, 404, 404, 404, 200)),
+    # There is no job; tests/api/pages/test_costs.py has some, and who may see them.
+    ("GET", "/jobs/{number}"): ("/jobs/101", (303, 404, 404, 404, 404)),
+    ("GET", "/accounts/{name}/jobs.csv"): ("/accounts/nlp/jobs.csv", (303, 200, 404, 404, 200)),
+    ("GET", "/accounts/{name}/entries.csv"): ("/accounts/nlp/entries.csv", (303, 200, 404, 404, 200)),
     ("GET", "/accounts/{name}/budget"): ("/accounts/nlp/budget", (303, 200, 404, 404, 200)),
     ("GET", "/alerts"): ("/alerts", (303, 200, 200, 200, 200)),
     ("GET", "/reconciliation"): ("/reconciliation", (303, 403, 403, 403, 200)),
@@ -151,6 +161,7 @@ OPEN = {
     ("GET", "/login/oidc"),
     ("GET", "/login/oidc/callback"),
     ("POST", "/logout"),
+    ("GET", "/pages.js"),
     ("GET", "/openapi.json"),
 }
 
