@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
-    """Strict (nothing is converted), frozen, and without unknown keys; field docstrings are the reference."""
+    """Strict (nothing is converted), frozen, and without unknown keys; field docstrings are the reference.
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", use_attribute_docstrings=True)
+    pydantic does not read these: reading the sources anew takes 0.2 s at the start of every command.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")

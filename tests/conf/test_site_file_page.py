@@ -1,7 +1,10 @@
 """docs/site-file.md: its reference is made from the models, and its examples are valid."""
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -110,11 +113,25 @@ def inner_models(annotation: Any) -> Iterator[type[Model]]:
         yield from inner_models(each)
 
 
+def meanings(model: type[Model]) -> dict[str, str]:
+    """The docstring below each field, of the model and of those that it is made from."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        (made,) = ast.parse(inspect.getsource(each)).body
+        assert isinstance(made, ast.ClassDef)
+        for field, below in pairwise(made.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                assert isinstance(field.target, ast.Name)
+                found[field.target.id] = " ".join(ast.literal_eval(below.value).split())
+    return found
+
+
 def section(model: type[Model]) -> str:
     about = " ".join((model.__doc__ or "").split())
+    told = meanings(model)
     rows = [
         f"| `{key}` | {spell(field.annotation, list(field.metadata))} | {default_of(field)} "
-        f"| {' '.join((field.description or '').split())} |"
+        f"| {told.get(key, '')} |"
         for key, field in model.model_fields.items()
     ]
     head = ["| key | value | when left out | meaning |", "|---|---|---|---|"]
@@ -135,8 +152,8 @@ def test_every_key_is_explained() -> None:
     unexplained = [
         f"{name}.{key}"
         for name, model in models(Site, {}).items()
-        for key, field in model.model_fields.items()
-        if not (field.description or "").strip().endswith(".")
+        for key in model.model_fields
+        if not meanings(model).get(key, "").endswith(".")
     ]
     assert unexplained == []
 
