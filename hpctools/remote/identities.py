@@ -162,7 +162,7 @@ def _from_file(path: Path, settings: HostSettings, person: Person) -> paramiko.P
 
 def _loaded(path: Path, passphrase: str | None) -> paramiko.PKey:
     secret = passphrase.encode() if passphrase else None
-    return paramiko.PKey.from_path(path, secret)  # type: ignore[arg-type]
+    return paramiko.PKey.from_path(path, secret)
 
 
 def _with_certificate(key: paramiko.PKey, settings: HostSettings) -> paramiko.PKey:

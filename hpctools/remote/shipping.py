@@ -199,7 +199,8 @@ def _with_python(
         or not _is_plain(cwd / line.rest[0])
     ):
         return tuple(words)
-    options, rest, nodes = words[: len(words) - len(line.rest)], list(line.rest), []
+    options, rest = tuple(words[: len(words) - len(line.rest)]), list(line.rest)
+    nodes: list[str] = []
     for index, word in enumerate(rest[1:], start=1):
         if found := re.fullmatch(r"--nodes=(.+)", word):
             size, used = found[1], 1

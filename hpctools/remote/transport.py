@@ -30,7 +30,7 @@ class LostConnection(UnreachableError):
     """A connection that was there, and is no more."""
 
 
-class CheckedTransport(paramiko.Transport):
+class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     """A transport that asks for the host key algorithms it is given, certificates where they belong."""
 
     wanted_keys: tuple[str, ...] = ()

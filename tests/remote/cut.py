@@ -20,7 +20,9 @@ class Cutter:
         self.target, self.budgets, self.cut, self.carried = target, budgets, 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.sockets: list[socket.socket] = []
+        self.threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.threads[0].start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -28,8 +30,11 @@ class Cutter:
                 near, _ = self.listener.accept()
                 far = socket.create_connection(("127.0.0.1", self.target))
                 left = [self.budgets.pop(0) if self.budgets else -1]
+                self.sockets += [near, far]
                 for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=(source, sink, left), daemon=True).start()
+                    thread = threading.Thread(target=self._pass_on, args=(source, sink, left), daemon=True)
+                    self.threads.append(thread)
+                    thread.start()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, left: list[int]) -> None:
         with contextlib.suppress(OSError):
@@ -45,6 +50,16 @@ class Cutter:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
+    def close(self) -> None:
+        """End it, with all connections."""
+        for each in (self.listener, *self.sockets):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # close alone does not wake who waits on it
+        for thread in self.threads:
+            thread.join(10)
+        for each in (self.listener, *self.sockets):
+            each.close()
+
 
 @contextlib.contextmanager
 def cutter(target: int, *budgets: int) -> Iterator[Cutter]:
@@ -53,4 +68,4 @@ def cutter(target: int, *budgets: int) -> Iterator[Cutter]:
     try:
         yield made
     finally:
-        made.listener.close()
+        made.close()

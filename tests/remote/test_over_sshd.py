@@ -77,6 +77,7 @@ def test_a_submission_and_what_becomes_of_it(cluster: Rig) -> None:
     assert (again.returncode, again.stdout) == (1, "")
     assert "left as it is" in again.stderr
     assert (cluster.home / "results/job.sh").read_text() == "mine\n"
+    (job / "state").unlink()
     ended = cluster.run("hp-cancel", "--cluster", "uni", name)
     assert (ended.returncode, ended.stdout) == (0, f"{name}: cancelled job 1\n")
     assert (job / "state").read_text() == "CANCELLED\n"

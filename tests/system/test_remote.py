@@ -1,0 +1,133 @@
+"""A laptop, real login nodes and a real Slurm: `hp-submit --cluster` and what follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.remote.cut import cutter
+from tests.system.harness import Cluster
+
+ROOT = Path(__file__).parents[2]
+USER = "nlp1"
+
+
+class Laptop:
+    """A machine without Slurm, whose owner is a researcher."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.home, self.cluster = folder, cluster
+        self.ports = {
+            name: cluster.sandbox.running().ports[f"sshd-{name}"] for name in ("login-1", "login-2")
+        }
+        (folder / ".ssh").mkdir()
+        (folder / "job.sh").write_text('#!/bin/bash\n#SBATCH -pnlp\nprintf "%s|" "$@"\nhostname\n')
+        self.configure(self.ports)
+
+    def configure(self, ports: dict[str, int]) -> None:
+        """Write down how the login nodes are reached, in order."""
+        ssh = self.home / ".ssh"
+        hosts = "".join(f"Host {n}\n  HostName 127.0.0.1\n  Port {p}\n" for n, p in ports.items())
+        common = f"Host *\n  User {USER}\n  IdentityFile {self.cluster.sandbox.layout.key}\n"
+        (ssh / "config").write_text(f"{hosts}{common}  UserKnownHostsFile {ssh}/known_hosts\n")
+        public = (self.cluster.sandbox.layout.tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
+        key = " ".join(public.split()[:2])
+        (ssh / "known_hosts").write_text("".join(f"[127.0.0.1]:{p} {key}\n" for p in ports.values()))
+        (self.home / "clusters.yaml").write_text(f"clusters: {{uni: [{', '.join(ports)}]}}\ndefault: uni\n")
+
+    def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command on it."""
+        ours = {"HOME": str(self.home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+        ours |= {"HPCTOOLS_SSH_CONFIG": str(self.home / ".ssh/config")}
+        ours |= {"HPCTOOLS_CLUSTERS": str(self.home / "clusters.yaml")}
+        module = f"hpctools.cli.{program.replace('-', '_')}"
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=self.home,
+            env={**{k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SSH_"))}, **ours},
+            check=False,
+        )
+
+    def submit(self, *words: str) -> dict[str, object]:
+        """`hp-submit --cluster`, which has to succeed."""
+        done = self.run("hp-submit", "--cluster", "uni", "--json", *words)
+        assert done.returncode == 0, done.stderr
+        said: dict[str, object] = json.loads(done.stdout)
+        return said
+
+    def lose_the_answer(self, name: object) -> None:
+        """As if the login node had died right after sbatch's request went out."""
+        path = self.cluster.home(USER) / f"hp-runs/{name}/.hpctools/record.json"
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({**record, "state": "submitting", "job_id": None, "run": ""}))
+
+
+@pytest.fixture
+def laptop(cluster: Cluster, tmp_path: Path) -> Iterator[Laptop]:
+    yield Laptop(tmp_path, cluster)
+    cluster.inside("scancel", "-u", USER)
+
+
+def jobs_of(cluster: Cluster, name: object) -> list[int]:
+    """Jobs of a submission that Slurm knows."""
+    said = cluster.inside("squeue", "-h", "-tall", "-o", "%i %o").stdout
+    return [int(line.split()[0]) for line in said.splitlines() if f"/{name}/" in line]
+
+
+@pytest.mark.releases
+def test_from_a_laptop_to_results(laptop: Laptop, cluster: Cluster) -> None:
+    """Words arrive as they were; output, state and files come back; Slurm knows the job by its script."""
+    (laptop.home / "data.csv").write_text("1,2\n")
+    said = laptop.submit("--upload", "data.csv", "job.sh", "a b", "c'd\ne", "")
+    name, job = said["id"], int(str(said["job_id"]))
+    assert jobs_of(cluster, name) == [job]
+    log = laptop.run("hp-logs", "--follow", str(name))
+    node = cluster.ended(job, USER).nodes[0]
+    assert (log.returncode, log.stdout) == (0, f"a b|c'd\ne||{node}\n"), log.stderr
+    assert log.stderr == f"hp-logs: job {job} COMPLETED\n"
+    assert f"job         {job} COMPLETED\n" in laptop.run("hp-status", "--cluster", "uni", str(name)).stdout
+    done = laptop.run("hp-fetch", str(name), "--to", "results")
+    assert done.stdout.splitlines() == [f"results/{n}" for n in ("data.csv", "job.sh", f"slurm-{job}.out")]
+    assert (laptop.home / f"results/slurm-{job}.out").read_text() == log.stdout
+
+
+@pytest.mark.releases
+def test_an_answer_that_was_lost_is_found_in_the_queue(laptop: Laptop, cluster: Cluster) -> None:
+    """Of a plain job by its script, of an elastic run by its comment; nothing is submitted again."""
+    first = laptop.submit("--hold", "job.sh")
+    laptop.lose_the_answer(first["id"])
+    assert laptop.submit("--submission", str(first["id"]), "--hold", "job.sh") == first
+    assert jobs_of(cluster, first["id"]) == [first["job_id"]]
+    words = ["--nodes", "1:2", "-pnlp", "-t", "5", "--hold", "--", "sleep", "60"]
+    run = laptop.submit(*words)
+    laptop.lose_the_answer(run["id"])
+    assert laptop.submit("--submission", str(run["id"]), *words) == run
+    comments = [job.comment for job in cluster.jobs(USER)]
+    assert comments.count(f"hp-run:{run['run']}") == 1
+    ended = laptop.run("hp-cancel", "--cluster", "uni", str(run["id"]), str(first["id"]))
+    assert (ended.returncode, f"{first['id']}: cancelled job {first['job_id']}" in ended.stdout) == (0, True)
+
+
+def test_a_line_that_breaks_makes_one_job(laptop: Laptop, cluster: Cluster) -> None:
+    """In the key exchange, at the login, in the request, in the answer."""
+    port = laptop.ports["login-1"]
+    for budget in (3000, 4500, 5500, 6500):
+        with cutter(port, budget) as line:
+            laptop.configure({"login-1": line.port, "login-2": laptop.ports["login-2"]})
+            said = laptop.submit("--hold", "job.sh")
+        assert jobs_of(cluster, said["id"]) == [said["job_id"]]
+
+
+def test_what_sbatch_refuses_is_refused_in_its_words(laptop: Laptop, cluster: Cluster) -> None:
+    done = laptop.run("hp-submit", "--cluster", "uni", "-p", "nowhere", "job.sh")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "invalid partition specified: nowhere" in done.stderr
