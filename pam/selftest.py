@@ -143,7 +143,14 @@ def _try_stranger(order: Order, new: str, old: str, report: Report) -> None:
         return
     answer = trial.attempt(new, stranger, "account")
     wanted = order.role in ("login", "guard")
-    report.say(answer.admitted is wanted, f"{stranger}, who has no job and no session: {answer.said}")
+    # The agent is often installed later, and what it says is its own: also that it lets nobody in without it.
+    fine = answer.admitted is wanted or _is_left_to_the_agent(order)
+    report.say(fine, f"{stranger}, who has no job and no session: {answer.said}")
+
+
+def _is_left_to_the_agent(order: Order) -> bool:
+    asked = order.settings.agent_socket and order.settings.when_unreachable == "refuse"
+    return order.role == "login" and bool(asked)
 
 
 def _stranger(order: Order, old: str) -> str:

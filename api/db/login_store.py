@@ -80,7 +80,7 @@ class LoginStore:
             UnreachableError: the database does not answer.
         """
         with reachable(), self._engine().connect() as connection, connection.begin():
-            ahead = _ahead(connection, "SELECT 1") if self._server else 0.0
+            ahead = _ahead(connection) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
 
     @contextmanager
@@ -103,13 +103,18 @@ class LoginStore:
 def _lock(connection: Connection) -> float:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT_MS}")
     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-    return _ahead(connection, f"SELECT pg_advisory_xact_lock({_LOCK})")
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    return _ahead(connection)
 
 
-def _ahead(connection: Connection, statement: str) -> float:
-    """Carry a query out; by how many seconds the server's clock is ahead of ours."""
-    row = connection.exec_driver_sql(f"{statement}, extract(epoch from clock_timestamp())::float8").one()
-    return float(row[1]) - time.time()
+def _ahead(connection: Connection) -> float:
+    """By how many seconds the server's clock is ahead of ours at least.
+
+    The answer may have been long on its way: a time between question and answer is our own.
+    """
+    before = time.time()
+    row = connection.exec_driver_sql("SELECT extract(epoch from clock_timestamp())::float8").one()
+    return max(0.0, float(row[0]) - time.time()) + min(0.0, float(row[0]) - before)
 
 
 def _beside(engine: Engine) -> Engine:

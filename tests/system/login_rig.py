@@ -21,10 +21,11 @@ from tests.system.pam_rig import ADMIN, SETTINGS, Rig
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2
-SILENT_SECONDS = 5
-# A login node's processes are its own: each has a process namespace, in which /proc is mounted anew.
+# Each login node has a process namespace, with a /proc of its own. Agents know sessions by sshd's name, so it
+# has no other one here, and its PAM stack takes the place of the usual one.
 NODE = """\
-hostname "$1"; mount -t proc proc /proc
+set -e
+hostname "$1"; mount -t proc proc /proc; mount --bind "/etc/pam.d/sshd-$1" /etc/pam.d/sshd
 "$2" -c 'from hpctools.cli.hp_login_agent import main; raise SystemExit(main())' --config "$3" &
 echo $! >"$4"; shift 4; exec "$@"
 """
@@ -102,7 +103,6 @@ class LoginRig(Rig):
         folder.mkdir(mode=0o755)
         self._settings(node, folder, when_unreachable)
         self.cluster.inside("cp", "/etc/pam.d/sshd", f"/etc/pam.d/{service}")
-        self.cluster.inside("ln", "-s", "/usr/sbin/sshd", f"/usr/local/bin/{service}")
         words = [
             "--role",
             "login",
@@ -113,7 +113,7 @@ class LoginRig(Rig):
         ]
         self.installer("install", service, *words)
         self.ports[service] = port = ports.choose([service])[service]
-        sshd = [f"/usr/local/bin/{service}", "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port)]
+        sshd = ["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port)]
         about = [node, sys.executable, f"/tmp/{node}/agent.yaml", f"/tmp/{node}/agent.pid"]
         alone = ["unshare", "--uts", "--pid", "--fork", "--mount", "--kill-child"]
         told = [f"HPCTOOLS_API=http://127.0.0.1:{self.service.port}", f"PYTHONPATH={ROOT}"]
