@@ -27,6 +27,7 @@ COMMANDS = {
     "login": "login nodes: who is on them, draining them, what stands in front of them",
     "doctor": "what is wrong with this installation, why it matters and what to do",
     "hyperpod": "clusters on Amazon SageMaker HyperPod: render, validate, create, ...",
+    "completion": "what makes a shell complete the words of all our commands",
     "sandbox": "a real Slurm cluster on this machine in one command",
 }
 

@@ -82,7 +82,8 @@ class Report:
     seconds: float
 
     def __str__(self) -> str:
-        words = f"{self.at_first} sessions at first, {self.left_by_themselves} left by themselves"
+        one = "" if self.at_first == 1 else "s"
+        words = f"{self.at_first} session{one} at first, {self.left_by_themselves} left by themselves"
         ended = f", {self.ended} ended at the deadline" if self.ended else ""
         left = f", {self.left} still there" if self.left else "; nobody is left"
         return f"{words}{ended}{left} ({round(self.seconds)} s)"

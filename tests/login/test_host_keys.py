@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hpctools.errors import HpctoolsError, UsageError
 from hpctools.login.host_keys import KeyFolder
+from hpctools.sandbox import ports
+from tests.system.harness import until
 
 
 @pytest.fixture
@@ -82,3 +85,88 @@ def test_a_folder_that_others_see_is_refused(kept: KeyFolder, tmp_path: Path) ->
         KeyFolder(tmp_path / "link").check()
     with pytest.raises(UsageError, match="cannot use"):
         KeyFolder(tmp_path / "nothing").check()
+
+
+@pytest.fixture
+def door(kept: KeyFolder, tmp_path: Path) -> Iterator[Door]:
+    """An sshd with what `install` wrote, and somebody whose ssh knows its present key."""
+    made = Door(kept, tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+class Door:
+    """A real sshd and a real ssh."""
+
+    def __init__(self, kept: KeyFolder, folder: Path) -> None:
+        self.kept, self.folder = kept, folder
+        self.port = ports.choose(["sshd"])["sshd"]
+        self.process: subprocess.Popen[bytes] | None = None
+        (folder / "ssh").mkdir()
+        key = folder / "mine"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=30)
+        self.known = folder / "known_hosts"
+        self.known.write_text(kept.known_hosts([f"[127.0.0.1]:{self.port}"]))
+
+    def serve(self) -> None:
+        """Begin anew with the keys of now; it answers when this returns."""
+        self.end()
+        lines = [
+            self.kept.install(self.folder / "ssh"),
+            f"Port {self.port}", "ListenAddress 127.0.0.1", "PidFile none", "UsePAM no",
+            "PermitRootLogin yes", "StrictModes no", f"AuthorizedKeysFile {self.folder}/mine.pub",
+        ]  # fmt: skip
+        conf = self.folder / "sshd_config"
+        conf.write_text("\n".join(lines) + "\n")
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", conf], stderr=log)
+        until(lambda: not ports.is_free(self.port) or None, 20)
+
+    def come(self) -> subprocess.CompletedProcess[str]:
+        """Log in, believing no key that is not known."""
+        options = [
+            "StrictHostKeyChecking=yes", f"UserKnownHostsFile={self.known}", "UpdateHostKeys=yes",
+            "BatchMode=yes", "IdentitiesOnly=yes",
+        ]  # fmt: skip
+        words = [word for option in options for word in ("-o", option)]
+        argv = [
+            "ssh",
+            "-F",
+            "none",
+            "-i",
+            self.folder / "mine",
+            "-p",
+            str(self.port),
+            *words,
+            "root@127.0.0.1",
+        ]
+        # A session of some length: sshd proves its other keys after the login.
+        return subprocess.run(
+            [*argv, "sleep 1; echo in"], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
+
+
+@pytest.mark.long
+def test_nobody_is_warned_when_keys_change(door: Door) -> None:
+    """ssh learns the next key from a server that proves it has both; who did not come meanwhile is warned."""
+    door.serve()
+    assert door.come().stdout == "in\n"
+    stranger = door.known.read_text()
+    door.kept.begin_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
+    assert len(door.known.read_text().splitlines()) == 2
+    door.kept.finish_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
+    door.known.write_text(stranger)
+    late = door.come()
+    assert (late.returncode, "HOST IDENTIFICATION HAS CHANGED" in late.stderr) == (255, True)

@@ -1,0 +1,65 @@
+"""`hpctools completion SHELL`: what makes a shell complete the words of all our commands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from importlib import import_module
+
+import click
+from click.shell_completion import get_completion_class
+
+from hpctools.cli.output import show
+
+CLICK = {"hpctools": "hpctools.cli.main", "hpctools-api": "api.commands.main"}
+COMMANDS = ("hp_cancel", "hp_fetch", "hp_login", "hp_login_agent", "hp_logs", "hp_status", "hp_submit")
+_OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][a-z-]*")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what a shell needs to complete all our commands.
+
+    \b
+    Examples:
+      hpctools completion bash >/etc/bash_completion.d/hpctools
+      hpctools completion zsh >"${fpath[1]}/_hpctools"
+      hpctools completion fish >~/.config/fish/completions/hpctools.fish
+    """
+    show(script(shell))
+
+
+def script(shell: str) -> str:
+    """The whole script of a shell."""
+    return "".join([*(_asking(name, shell) for name in CLICK), *(_words(name, shell) for name in COMMANDS)])
+
+
+def _asking(program: str, shell: str) -> str:
+    """click's own: the program is asked as somebody types."""
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.ClickException(f"there is no completion for {shell}")
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    return found(click.Command(program), {}, program, variable).source() + "\n"
+
+
+def _words(module: str, shell: str) -> str:
+    """Options of a command that starts faster than it could be asked."""
+    program = module.replace("_", "-")
+    options = sorted(words_of(module))
+    if shell == "bash":
+        return f"complete -o default -W '{' '.join(options)}' {program}\n"
+    if shell == "zsh":
+        return f"compdef '_arguments \"*:file:_files\" {' '.join(options)}' {program}\n"
+    return "".join(f"complete -c {program} -l {word[2:]}\n" for word in options if word.startswith("--"))
+
+
+def words_of(module: str) -> set[str]:
+    """The options of one of our commands: those of its help."""
+    found = import_module(f"hpctools.cli.{module}")
+    if hasattr(found, "HELP"):  # hp-submit has no parser: all of sbatch's options are its own
+        return {word for word in _OPTION.findall(found.HELP) if word.startswith("--") and word != "--"}
+    make: Callable[[], argparse.ArgumentParser] = getattr(found, "parser", None) or found._parser
+    return {word for action in make()._actions for word in action.option_strings}

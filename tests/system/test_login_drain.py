@@ -1,0 +1,128 @@
+"""Login nodes behind HAProxy: drained while somebody is there, and taken back; all of it real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpctools.login.haproxy import Server, Timing, configuration
+from hpctools.sandbox import ports
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
+from hpctools.site.login_haproxy import HaProxy
+from tests.system.harness import Cluster, until
+from tests.system.login_rig import ROOT, LoginRig, Service
+
+pytestmark = pytest.mark.timeout(300)
+NODES = ("front-1", "front-2")
+
+
+class EntranceRig(LoginRig):
+    """Login nodes whose agents HAProxy asks."""
+
+    def __init__(self, cluster: Cluster, service: Service) -> None:
+        super().__init__(cluster, service)
+        self.checks = ports.choose(NODES)
+
+    def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
+        super()._settings(node, folder, when_unreachable)
+        path = folder / "agent.yaml"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"check_port": self.checks[node]}))
+
+    def stand_before(self, folder: Path) -> None:
+        """HAProxy, with the configuration that we render, in front of both."""
+        port = ports.choose(["haproxy"])["haproxy"]
+        servers = [Server(node, f"127.0.0.1:{self.ports[f'sshd-{node}']}") for node in NODES]
+        timing = Timing(check=1000, agent=200)
+        text = configuration(HaProxy(port=port), servers, socket=str(folder / "admin.sock"), timing=timing)
+        for node, server in zip(NODES, servers, strict=True):
+            line = f"server {node} {server.address}"
+            text = text.replace(line, f"{line} agent-port {self.checks[node]}")
+        (folder / "haproxy.cfg").write_text(text)
+        with (folder / "haproxy.log").open("wb") as log:
+            argv = ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
+            self.processes.append(subprocess.Popen(argv, stdout=log, stderr=log))
+        self.ports["haproxy"] = port
+        until(lambda: not ports.is_free(port) or None, 20)
+
+    def reached(self, count: int = 3) -> set[str]:
+        """Which nodes people get to who come one after the other."""
+        return {self.ssh("haproxy", "nlp2", "hostname").stdout.strip() for _ in range(count)}
+
+    def login(self, *words: str) -> subprocess.Popen[str]:
+        """Begin `hpctools login`, as an administrator."""
+        told = {
+            "HPCTOOLS_API": f"http://127.0.0.1:{self.service.port}",
+            "HPCTOOLS_API_TOKEN": self.service.admin_token,
+        }
+        argv = [sys.executable, "-m", "hpctools.cli.main", "login", *words]
+        pipe = subprocess.PIPE
+        environment = {**os.environ, **told}
+        return subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.fixture(scope="module")
+def rig(
+    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
+) -> Iterator[EntranceRig]:
+    """Two login nodes, the service, HAProxy."""
+    folder = tmp_path_factory.mktemp("drain")
+    sandbox, service, made = Sandbox(folder / "state"), Service(folder, site_file.read_text()), None
+    try:
+        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
+        service.start()
+        made = EntranceRig(Cluster(sandbox), service)
+        for node in NODES:
+            made.serve_login(node)
+        made.stand_before(folder)
+        yield made
+    finally:
+        if made:
+            made.leave()
+            made.end()
+        if service.process:
+            service.stop()
+        down(sandbox)
+
+
+def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: EntranceRig) -> None:
+    """Who is at a terminal is told why and when; new people get to the other node; then nobody is left."""
+    until(lambda: rig.reached() == set(NODES) or None, 60)
+    session = rig.begin("sshd-front-1", "nlp1", "-tt", "sleep 600")
+    rig.until_known("nlp1", 1)
+    draining = rig.login("drain", "front-1", "--wait", "--deadline", "15s", "--message", "new kernel")
+    until(lambda: rig.reached() == {"front-2"} or None, 60)
+    told, _ = session.communicate(timeout=60)
+    said, seen = draining.communicate(timeout=90)
+    assert session.returncode == 255
+    assert "** Message of front-1 to you:" in told
+    assert "takes no new sessions: new kernel (sessions that are left are ended in a" in " ".join(
+        told.split()
+    )
+    assert draining.returncode == 0, seen
+    assert "1 session left: nlp1" in seen
+    assert said.startswith(
+        "front-1: 1 session at first, 0 left by themselves, 1 ended at the deadline; nobody"
+    )
+    assert rig.reached() == {"front-2"}
+    back = rig.login("undrain", "front-1")
+    assert back.communicate(timeout=60)[0] == "front-1 takes sessions again\n"
+    until(lambda: rig.reached() == set(NODES) or None, 60)
+
+
+def test_who_is_where_is_listed(rig: EntranceRig) -> None:
+    rig.stay("sshd-front-2", "cv1")
+    rig.until_known("cv1", 1)
+    listed = rig.login("sessions", "--user", "cv1").communicate(timeout=60)[0].splitlines()
+    nodes = rig.login("nodes").communicate(timeout=60)[0].splitlines()
+    assert listed[0].split() == ["SESSION", "USER", "NODE", "KIND", "FOR", "FROM"]
+    assert listed[1].split()[1:4] == ["cv1", "front-2", "ssh"]
+    assert listed[1].split()[-1] == "127.0.0.1"
+    assert [line.split()[:2] for line in nodes[1:]] == [["front-1", "up"], ["front-2", "up"]]
