@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -36,6 +37,10 @@ FIELDS = (
     "Reservation",
 )
 
+LABELS = ("JobID", "Comment")
+"""What jobs are called. A user can fill the comment freely: it is asked for behind a mark that nobody
+can guess, and only the name of an elastic run is kept of it."""
+
 _SIZES: dict[str, Decimal] = {
     "": Decimal(1),
     "K": Decimal(1) / 1024,
@@ -46,6 +51,8 @@ _SIZES: dict[str, Decimal] = {
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_NAME = re.compile(r"\d{1,10}[_+]\d{1,10}")
+_RUN = re.compile(r"hp-run:([A-Za-z0-9._-]{1,64})")
 _UNKNOWN = frozenset({"", "None", "Unknown", "None assigned"})
 _AWAY = re.compile(r"Connection refused|problem talking to the database|Unable to connect|persist", re.I)
 
@@ -62,6 +69,9 @@ class JobRecord:
         state: Slurm's long form without the `by <uid>` of cancelled jobs.
         cpus, memory_mb, gpus, shards: what it was given in all (AllocTRES, never ReqTRES).
         nodes: a folded host list; empty when it never had any.
+        name: as users know it, of a task of an array (`123_4`) or a part of a heterogeneous job (`123+1`);
+            else empty.
+        run: the elastic run that it belongs to; its user said so, who may say anything.
     """
 
     cluster: str
@@ -82,11 +92,13 @@ class JobRecord:
     shards: int
     nodes: str
     reservation: str
+    name: str = ""
+    run: str = ""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What sacct answered about some UTC days; `end` is exclusive."""
+    """What sacct answered about some UTC days, as `parse` reads it; `end` is exclusive."""
 
     first: date
     end: date
@@ -187,7 +199,7 @@ def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:
 
 
 def parse(text: str) -> tuple[JobRecord, ...]:
-    """Job records out of sacct's output, in its order.
+    """Job records out of sacct's output, in its order: `FIELDS`, and after them a job's name and run, or not.
 
     Raises:
         BudgetError: a line does not have the fields that were asked for; says which.
@@ -232,7 +244,29 @@ def tres(text: str) -> dict[str, int]:
 
 
 def _query(first: date, end: date, sacct: Path | str, timeout: float) -> str:
-    return _answer(arguments(first, end, sacct), timeout)
+    mark = f"<{secrets.token_hex(16)}>"
+    words = [*arguments(first, end, sacct)[:-1], f"--format={','.join((*FIELDS, *LABELS))}"]
+    return without_mark(_answer([*words, f"--delimiter={mark}"], timeout), mark)
+
+
+def without_mark(text: str, mark: str) -> str:
+    """Lines that `parse` reads out of lines whose fields a mark divides, `LABELS` the last.
+
+    What follows a line break in a comment has no mark and is left out, whatever it looks like. An answer
+    without any mark is of a sacct that did not take it, and has no comments.
+    """
+    if mark not in text:
+        return text
+    return "".join(_plain(line, mark) for line in text.split("\n") if mark in line)
+
+
+def _plain(line: str, mark: str) -> str:
+    values = line.split(mark)
+    if len(values) != len(FIELDS) + len(LABELS):
+        return f"{'|'.join(values)}\n"
+    name, run = _NAME.fullmatch(values[-2]), _RUN.fullmatch(values[-1])
+    labels = (name[0] if name else "", run[1] if run else "")
+    return f"{'|'.join((*values[: len(FIELDS)], *labels))}\n"
 
 
 def _answer(argv: list[str], timeout: float) -> str:
@@ -250,9 +284,11 @@ def _answer(argv: list[str], timeout: float) -> str:
 
 def _record(number: int, line: str) -> JobRecord:
     values = line.split("|")
-    if len(values) != len(FIELDS):
+    if len(values) == len(FIELDS):
+        values += [""] * len(LABELS)
+    if len(values) != len(FIELDS) + len(LABELS):
         raise _malformed(number, f"{len(values)} fields instead of {len(FIELDS)}", line)
-    fields = dict(zip(FIELDS, values, strict=True))
+    fields = dict(zip((*FIELDS, *LABELS), values, strict=True))
     try:
         return _from_fields(fields)
     except ValueError as error:
@@ -280,6 +316,8 @@ def _from_fields(fields: Mapping[str, str]) -> JobRecord:
         shards=_gres(resources, "shard"),
         nodes="" if fields["NodeList"] in _UNKNOWN else fields["NodeList"],
         reservation=fields["Reservation"],
+        name=fields["JobID"],
+        run=fields["Comment"],
     )
 
 

@@ -10,9 +10,9 @@ from dataclasses import astuple
 
 import polars as pl
 
-from hpctools.slurm.accounting import FIELDS, JobRecord, duration, parse, tres
+from hpctools.slurm.accounting import FIELDS, LABELS, JobRecord, duration, parse, tres
 
-TEXTS = ("cluster", "user", "account", "partition", "qos", "state", "nodes", "reservation")
+TEXTS = ("cluster", "user", "account", "partition", "qos", "state", "nodes", "reservation", "name", "run")
 COLUMNS = tuple(JobRecord.__dataclass_fields__)
 
 _UNKNOWN = ("", "None", "Unknown", "None assigned")
@@ -56,17 +56,20 @@ def read(text: str) -> pl.DataFrame:
 
 def _raw(text: str) -> pl.DataFrame:
     """The lines cut into their fields, as text."""
+    labelled = text.partition("\n")[0].count("|") >= len(FIELDS)
+    names = (*FIELDS, *LABELS) if labelled else FIELDS
     raw = pl.read_csv(
         text.encode(),
         has_header=False,
         separator="|",
         quote_char=None,
-        schema=dict.fromkeys(FIELDS, pl.String()),
+        schema=dict.fromkeys(names, pl.String()),
     )
     lines = text.count("\n") + (not text.endswith("\n"))
-    if raw.height != lines or text.count("|") != lines * (len(FIELDS) - 1) or "\r" in text:
+    if raw.height != lines or text.count("|") != lines * (len(names) - 1) or "\r" in text:
         raise _OddError
-    return raw.fill_null("")
+    missing = [] if labelled else [pl.lit("").alias(name) for name in LABELS]
+    return raw.fill_null("").with_columns(missing)
 
 
 def _converted(raw: pl.DataFrame) -> pl.DataFrame:
@@ -92,6 +95,8 @@ def _converted(raw: pl.DataFrame) -> pl.DataFrame:
         shards=_gres(found, "shard"),
         nodes=pl.when(pl.col("NodeList").is_in(_UNKNOWN)).then(pl.lit("")).otherwise("NodeList"),
         reservation="Reservation",
+        name="JobID",
+        run="Comment",
     )
     return table.cast(dict(schema()))  # type: ignore[arg-type]
 

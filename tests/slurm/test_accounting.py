@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from hpctools.errors import BudgetError, CommandError, UnreachableError
-from hpctools.slurm.accounting import FIELDS, JobRecord, arguments, duration, expand, parse, read_jobs, tres
+from hpctools.slurm.accounting import (
+    FIELDS,
+    JobRecord,
+    arguments,
+    duration,
+    expand,
+    parse,
+    read_jobs,
+    tres,
+    without_mark,
+)
+from hpctools.slurm.accounting_table import read, to_records
 
 RECORDED = Path(__file__).parents[1] / "recorded/22.05.8"
 LINE = (
@@ -218,3 +230,52 @@ def test_a_recorded_day_of_22_05_8_is_read_whole() -> None:
         (2, 7600, 0, 2),
         (0, 0, 0, 0),
     ]
+
+
+MARK = "<0123456789abcdef>"
+
+
+def marked(*labels: str, values: str = LINE) -> str:
+    """A line as sacct prints it with a delimiter of ours."""
+    return MARK.join((*values.split("|"), *labels)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "run"),
+    [
+        (("17", ""), "", ""),
+        (("9_4", "hp-run:train-1a2b3c"), "9_4", "train-1a2b3c"),
+        (("9+1", "hp-run:"), "9+1", ""),
+        (("9_[1-3]", "a comment | with hp-run:x"), "", ""),
+    ],
+)
+def test_names_and_runs_are_kept_and_nothing_else_that_a_user_may_write(
+    labels: tuple[str, str], name: str, run: str
+) -> None:
+    text = without_mark(marked(*labels), MARK)
+    assert text == f"{LINE}|{name}|{run}\n"
+    assert parse(text) == (replace(RECORD, name=name, run=run),)
+    assert to_records(read(text)) == [replace(RECORD, name=name, run=run)]
+
+
+def test_a_comment_forges_no_job() -> None:
+    """It has line breaks, and a line that looks like another account's job."""
+    forged = LINE.replace("nlp-lab-a", "cv-lab-a").replace("|4|", "|5|", 1)
+    text = marked("17", f"x\n{forged}\n{forged}|5|hp-run:y") + marked("17", "hp-run:z")
+    assert parse(without_mark(text, MARK)) == (RECORD, replace(RECORD, run="z"))
+
+
+def test_each_question_has_a_mark_of_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = f"""for word; do
+case $word in --delimiter=*) mark=${{word#*=}} ;; --format=*) echo "$word" >>{log} ;; esac
+done
+echo "$mark" >>{log}
+echo '{LINE}|9_4|hp-run:r' | sed "s/|/$mark/g" """
+    sacct = fake_sacct(tmp_path, script)
+    found = list(read_jobs(date(2026, 11, 20), date(2026, 11, 22), sacct=sacct))
+    assert found == [replace(RECORD, name="9_4", run="r")]
+    first, one, second, other = log.read_text().splitlines()
+    assert first == second == f"--format={','.join(FIELDS)},JobID,Comment"
+    assert one != other
+    assert len(one) > 30

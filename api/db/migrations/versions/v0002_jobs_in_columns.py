@@ -23,6 +23,9 @@ down_revision = "v0001"
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 EXACT = sa.Numeric().with_variant(sa.Text(), "sqlite")
 APPEND_ONLY = ("job_batch", "job_pull", "attributed_day", "clearing_entry")
+_LATER = ("name", "run")
+"""Columns of jobs that the first release did not have."""
+_OF_FIRST = tuple(name for name in COLUMNS if name not in _LATER)
 _AT_ONCE = 10_000
 
 
@@ -126,11 +129,13 @@ def _amounts(table: str, names: Sequence[str]) -> sa.TableClause:
 
 
 def _jobs_into_batches() -> None:
-    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in COLUMNS]
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _OF_FIRST]
     jobs = sa.table("job_version", *columns, sa.column("seen_at"), sa.column("version"))
     query = sa.select(*columns, jobs.c.seen_at).select_from(jobs).order_by(jobs.c.version)
     rows = [tuple(row) for row in op.get_bind().execute(query)]
-    table = pl.DataFrame(rows, schema=schema() | {"seen_at": pl.Int64()}, orient="row")
+    kinds = {name: kind for name, kind in schema().items() if name in _OF_FIRST}
+    table = pl.DataFrame(rows, schema=kinds | {"seen_at": pl.Int64()}, orient="row")
+    table = table.with_columns(pl.lit("").alias(name) for name in _LATER)
     known = table.unique(["cluster", "dbindex"], keep="last")
     batches = [
         batch(part.drop("seen_at", "day"), int(str(day)), int(str(seen)))
@@ -145,9 +150,9 @@ def _batches_into_jobs() -> None:
     stored_as = _batches()
     content = sa.select(stored_as.c.content, stored_as.c.seen_at).order_by(sa.column("id"))
     stored = [(bytes(data), seen) for data, seen in op.get_bind().execute(content)]
-    known = newest(stored).rename({"seen": "seen_at"})
+    known = newest(stored).rename({"seen": "seen_at"}).drop(_LATER)
     rows = [row | {"version": 1, "digest": ""} for row in known.iter_rows(named=True)]
-    names = [*COLUMNS, "seen_at", "version", "digest"]
+    names = [*_OF_FIRST, "seen_at", "version", "digest"]
     _fill(sa.table("job_version", *(sa.column(name) for name in names)), rows)
 
 
