@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from api.db.budget_models import AlertAttempt, AlertMessage, BudgetAlert
 from api.db.engine import reading, writing
 from api.services.budgets import in_effect, record_site, versions
-from api.services.spending import Outlook, read_outlook
+from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.allowance import Notify
 from hpctools.budget.money import to_places
 from hpctools.budget.month import day_of, moment
@@ -51,10 +51,8 @@ def raise_alerts(engine: Engine, site: BudgetSite, now: int) -> int:
 
     An alert belongs to a budget as it was set: a changed budget tells its thresholds anew.
     """
-    outlooks = [read_outlook(engine, site, account, now) for account in site.accounts]
-    reached = [
-        outlook for outlook in outlooks if outlook and any(due(outlook.version.spec, outlook.position))
-    ]
+    outlooks = read_outlooks(engine, site, now)
+    reached = [each for each in outlooks if any(due(each.version.spec, each.position))]
     if not reached:
         return 0
     with writing(engine) as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -92,13 +93,32 @@ def versions(session: Session, account: Account, today: date) -> list[Stored]:
     beginning if it is the first.
     """
     query = select(BudgetVersion).where(BudgetVersion.account == account.name).order_by(BudgetVersion.id)
-    rows = [_stored(row) for row in session.scalars(query)]
+    return _with_site([_stored(row) for row in session.scalars(query)], account, today)
+
+
+def versions_of_all(session: Session, site: BudgetSite, today: date) -> dict[str, list[Stored]]:
+    """The same for every account of a site, in one query."""
+    rows: defaultdict[str, list[Stored]] = defaultdict(list)
+    for row in session.scalars(select(BudgetVersion).order_by(BudgetVersion.id)):
+        rows[row.account].append(_stored(row))
+    return {account.name: _with_site(rows[account.name], account, today) for account in site.accounts}
+
+
+def _with_site(rows: list[Stored], account: Account, today: date) -> list[Stored]:
     said = [row.spec for row in rows if row.from_site]
     if account.spec is not None and said[-1:] != [account.spec]:
         rows.append(Stored(today if rows else BEGINNING, account.spec, from_site=True))
     if account.spec is None and rows and rows[-1].from_site:
         return []
     return sorted(rows, key=lambda row: row.effective)
+
+
+def approvals_of_all(session: Session) -> dict[str, list[Approval]]:
+    """What was granted beyond each account's budget, ever."""
+    found: defaultdict[str, list[Approval]] = defaultdict(list)
+    for row in session.scalars(select(BudgetApproval).order_by(BudgetApproval.id)):
+        found[row.account].append(Approval(row.granted, row.amount, row.until))
+    return found
 
 
 def approvals(session: Session, account: str) -> list[Approval]:

@@ -15,7 +15,7 @@ from api.db.engine import reading, writing
 from api.services import audit
 from api.services.alerts import raise_alerts
 from api.services.budgets import Change
-from api.services.spending import Outlook, read_outlook
+from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.enforcement import Kind, Live, Ours, Step, Wish, plan, undo
 from hpctools.budget.thresholds import reaches
 from hpctools.budget.tree import BudgetSite
@@ -76,7 +76,7 @@ def make_plan(
         CommandError: Slurm does not answer.
         UnreachableError: the database does not answer.
     """
-    outlooks = [found for each in site.accounts if (found := read_outlook(engine, site, each, now))]
+    outlooks = read_outlooks(engine, site, now)
     with reading(engine) as session:
         ends = {found.account.name: _grace_ends(session, found, now) for found in outlooks}
         ours = _ours(session)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import cache, partial
+from typing import Protocol
 
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
@@ -13,9 +16,10 @@ from sqlalchemy.orm import Session
 from api.db.budget_models import BurnReading
 from api.db.engine import reading
 from api.db.models import AttributionRun
-from api.services.budgets import Stored, approvals, in_effect, versions
+from api.services.budgets import Stored, approvals, approvals_of_all, in_effect, versions, versions_of_all
+from api.services.month_days import MonthDays, read_month_days
 from api.services.statements import read_statement
-from hpctools.budget.allowance import Period, Spendable, period_of, spendable
+from hpctools.budget.allowance import Approval, Period, Spendable, period_of, spendable
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import MOST_DAYS, Forecast, forecast
 from hpctools.budget.money import ZERO, difference, percent, total
@@ -80,11 +84,44 @@ class Outlook:
         return self.as_of is None or now - self.as_of > after
 
 
+class KnownMonth(Protocol):
+    """What of a month matters for an outlook: statements have it, and `MonthDays` for all at once."""
+
+    @property
+    def days(self) -> Sequence[SpentDay]:
+        """From the first day to the last that is billed; a day without cost is 0."""
+        ...
+
+    @property
+    def as_of(self) -> int | None:
+        """When it was reconciled last, Unix seconds."""
+        ...
+
+    @property
+    def billed_through(self) -> date | None:
+        """The last day that the bill has."""
+        ...
+
+
+class SpentDay(Protocol):
+    """What was spent on a day."""
+
+    @property
+    def day(self) -> date:
+        """The day."""
+        ...
+
+    @property
+    def amount(self) -> Decimal:
+        """In the account's currency."""
+        ...
+
+
 @dataclass(frozen=True)
 class Spending:
     """What the ledger has of an account, a month at a time."""
 
-    read: Callable[[Month], Statement]
+    read: Callable[[Month], KnownMonth]
 
     def days(self, first: date, end: date) -> Iterator[tuple[date, Decimal]]:
         """Every day that is known, in order; a day without cost is 0."""
@@ -108,23 +145,69 @@ def read_outlook(engine: Engine, site: BudgetSite, account: Account, now: int) -
     """
     today = day_of(now)
     with reading(engine) as session:
-        known = versions(session, account, today)
-        version = in_effect(known, today)
-        granted = approvals(session, account.name)
-        burning = last_burn(session, site, account)
-        since = first_known(session)
+        held = _Held(
+            account,
+            versions(session, account, today),
+            approvals(session, account.name),
+            last_burn(session, site, account),
+            first_known(session),
+        )
+    return _outlook(held, spending_of(engine, site, account), today)
+
+
+def read_outlooks(engine: Engine, site: BudgetSite, now: int) -> list[Outlook]:
+    """Where every account is today that has a budget: the same as one by one, in one pass.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    today = day_of(now)
+    with reading(engine) as session:
+        known, granted = versions_of_all(session, site, today), approvals_of_all(session)
+        burning, since = burn_of_all(session, site), first_known(session)
+        of_month = cache(lambda month: read_month_days(engine, session, site, month))
+        found = [
+            _outlook(
+                _Held(account, known[account.name], granted[account.name], burning.get(account.name), since),
+                Spending(partial(_of, of_month, site, account)),
+                today,
+            )
+            for account in site.accounts
+            if known[account.name]
+        ]
+    return [outlook for outlook in found if outlook is not None]
+
+
+def _of(
+    of_month: Callable[[Month], MonthDays], site: BudgetSite, account: Account, month: Month
+) -> KnownMonth:
+    return of_month(month).of(account, site)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the store has of an account beside its spending."""
+
+    account: Account
+    versions: list[Stored]
+    approvals: list[Approval]
+    burning: tuple[int, Burn] | None
+    since: date | None
+
+
+def _outlook(held: _Held, spending: Spending, today: date) -> Outlook | None:
+    version = in_effect(held.versions, today)
     period = period_of(version.spec.calendar, today) if version else None
     if version is None or period is None:
         return None
-    spending = spending_of(engine, site, account)
-    may = spendable(known, period, spending.of, granted, since=since, today=today)
+    may = spendable(held.versions, period, spending.of, held.approvals, since=held.since, today=today)
     state = _newest(spending, today)
     return Outlook(
-        account=account,
+        account=held.account,
         version=version,
         spendable=may,
         billed=spending.of(period),
-        burn=unbilled(burning, state.as_of),
+        burn=unbilled(held.burning, state.as_of),
         forecast=_forecast(spending, period, today, state),
         as_of=state.as_of,
         billed_through=state.billed_through,
@@ -143,7 +226,7 @@ def read_forecast(
     return _forecast(spending, period, today, _newest(spending, today))
 
 
-def _newest(spending: Spending, today: date) -> Statement:
+def _newest(spending: Spending, today: date) -> KnownMonth:
     """The present month; the one before where it has not been reconciled yet."""
     state = spending.read(Month.of(today))
     return state if state.as_of is not None else spending.read(Month.of(today).previous)
@@ -156,11 +239,26 @@ def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int
         return None
     mine = site.subtree(account.name)
     rows = session.scalars(select(BurnReading).where(BurnReading.at == at))
-    found = [row for row in rows if row.account in mine]
-    return at, Burn(
-        total(row.per_hour for row in found),
-        total(row.unbilled for row in found),
-        sum(row.jobs for row in found),
+    return at, _together([row for row in rows if row.account in mine])
+
+
+def burn_of_all(session: Session, site: BudgetSite) -> dict[str, tuple[int, Burn]]:
+    """The last reading of every account with those below it; accounts that run nothing have one, too."""
+    at = session.scalar(select(func.max(BurnReading.at)))
+    if at is None:
+        return {}
+    found: defaultdict[str, list[BurnReading]] = defaultdict(list)
+    for row in session.scalars(select(BurnReading).where(BurnReading.at == at)):
+        for name in site.lineage(row.account):
+            found[name].append(row)
+    return {name: (at, _together(found[name])) for name in site.by_name}
+
+
+def _together(rows: Sequence[BurnReading]) -> Burn:
+    return Burn(
+        total(row.per_hour for row in rows),
+        total(row.unbilled for row in rows),
+        sum(row.jobs for row in rows),
     )
 
 
@@ -192,7 +290,7 @@ def unbilled(burning: tuple[int, Burn] | None, as_of: int | None) -> Burn:
     return burn if as_of is None or at >= as_of else Burn(burn.per_hour, ZERO, burn.jobs)
 
 
-def _forecast(spending: Spending, period: Period, today: date, state: Statement) -> Forecast | None:
+def _forecast(spending: Spending, period: Period, today: date, state: KnownMonth) -> Forecast | None:
     """From the last complete days, those of the periods before too."""
     known = _complete(spending, today, state)
     if not known:
@@ -203,7 +301,7 @@ def _forecast(spending: Spending, period: Period, today: date, state: Statement)
     return forecast([known[day] for day in sorted(known)], spent, Decimal(rest))
 
 
-def _complete(spending: Spending, today: date, state: Statement) -> Mapping[date, Decimal]:
+def _complete(spending: Spending, today: date, state: KnownMonth) -> Mapping[date, Decimal]:
     """The last days whose bill is whole: the bill of the day on which it was read is not."""
     read_on = day_of(state.as_of) if state.as_of is not None else today
     first = read_on - timedelta(days=MOST_DAYS)

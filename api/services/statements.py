@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.db.engine import reading
 from api.db.ledger import charges, corrected, knowledge, last_run
+from api.db.models import AttributionRun
 from api.services.kept import Kept, KeptByStore
 from hpctools.budget.charges_table import charges_for
 from hpctools.budget.month import Month
@@ -40,17 +41,17 @@ def read_statement(
         if run is None:
             return statement(site, account, month, (), None)
         kept = _kept.of(engine)
-        key = (site.metric, str(month), run.id, run.as_of)
-        whole = kept.months.get(key, lambda: _whole(session, site, month, run.id, run.as_of))
+        whole = site_month(engine, session, site, month, run)
 
         def made() -> Statement:
             return _statement(session, site, account, month, whole, run.id)
 
-        return kept.statements.get((*key, kept.shape(site), account), made)
+        key = (site.metric, str(month), run.id, run.as_of, kept.shape(site), account)
+        return kept.statements.get(key, made)
 
 
 @dataclass(frozen=True)
-class _Whole:
+class SiteMonth:
     """A site's month as a run told it."""
 
     table: pl.DataFrame
@@ -58,13 +59,25 @@ class _Whole:
     knowledge: Knowledge | None
 
 
-def _whole(session: Session, site: BudgetSite, month: Month, run: int, as_of: int) -> _Whole:
-    table, places = charges(session, month, site.metric, run)
-    return _Whole(table, places, knowledge(session, month, site.metric, as_of))
+def site_month(
+    engine: Engine, session: Session, site: BudgetSite, month: Month, run: AttributionRun
+) -> SiteMonth:
+    """A site's month as a run told it; read once."""
+
+    def made() -> SiteMonth:
+        table, places = charges(session, month, site.metric, run.id)
+        return SiteMonth(table, places, knowledge(session, month, site.metric, run.as_of))
+
+    return _kept.of(engine).months.get((site.metric, str(month), run.id, run.as_of), made)
+
+
+def shape_of(engine: Engine, site: BudgetSite) -> int:
+    """A number for a site's tree of accounts, by which what depends on it can be kept."""
+    return _kept.of(engine).shape(site)
 
 
 def _statement(
-    session: Session, site: BudgetSite, account: Account, month: Month, whole: _Whole, run: int
+    session: Session, site: BudgetSite, account: Account, month: Month, whole: SiteMonth, run: int
 ) -> Statement:
     mine: Sequence[str] | None = None
     if account.name != SITE_ACCOUNT:
@@ -78,7 +91,7 @@ class _KeptOfStore:
     """What is kept of one store."""
 
     def __init__(self) -> None:
-        self.months: Kept[_Whole] = Kept(_MONTHS)
+        self.months: Kept[SiteMonth] = Kept(_MONTHS)
         self.statements: Kept[Statement] = Kept(_STATEMENTS)
         self._numbers = count()
         self._shapes: dict[tuple[object, ...], int] = {}
