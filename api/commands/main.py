@@ -12,6 +12,7 @@ from api.commands.audit import audit
 from api.commands.backup import backup, restore
 from api.commands.store import open_store
 from api.commands.tokens import token
+from api.commands.verify import verify
 from api.commands.watch import check_budgets
 from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
@@ -34,6 +35,7 @@ cli.add_command(audit)
 cli.add_command(backup)
 cli.add_command(restore)
 cli.add_command(check_budgets)
+cli.add_command(verify)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -67,10 +67,15 @@ class NewDay:
     @property
     def costs_digest(self) -> str:
         """Equal when each job's part is."""
-        digest = hashlib.sha256(f"{self.costs.places} {self.costs.provisional}".encode())
-        for table in (self.costs.charges, self.costs.jobs, self.costs.use):
-            digest.update(table.write_csv().encode())
-        return digest.hexdigest()
+        return costs_digest(self.costs)
+
+
+def costs_digest(costs: DayCosts) -> str:
+    """Equal when each job's part is."""
+    digest = hashlib.sha256(f"{costs.places} {costs.provisional}".encode())
+    for table in (costs.charges, costs.jobs, costs.use):
+        digest.update(table.write_csv().encode())
+    return digest.hexdigest()
 
 
 def known_days(session: Session, month: Month, metric: str, run: int | None = None) -> dict[date, KnownDay]:
@@ -101,6 +106,13 @@ def append_days(session: Session, run: int, metric: str, days: Mapping[date, New
     rows = [_row(run, metric, day, new) for day, new in sorted(days.items())]
     if rows:
         session.execute(insert(AttributedDay), rows)
+
+
+def stored_costs(session: Session, id: int) -> DayCosts:
+    """A stored day with its tables."""
+    day = session.get_one(AttributedDay, id)
+    charges, jobs, use = (unpack(content) for content in (day.charges, day.jobs, day.use))
+    return DayCosts(day.places, charges, jobs, use, day.provisional)
 
 
 def coverage(session: Session, ids: Collection[int]) -> dict[str, Coverage]:

@@ -21,7 +21,7 @@ from api.db.day_store import Inputs, NewDay, append_days, charges_of, coverage, 
 from api.db.exact import exact_sum
 from api.db.models import AttributionRun, ClearingEntry, LedgerEntry, RunCoverage
 from hpctools.budget.attribution import Coverage
-from hpctools.budget.attribution_table import amount
+from hpctools.budget.attribution_table import DayCosts, amount
 from hpctools.budget.attribution_table import units as whole_units
 from hpctools.budget.money import ZERO, difference, total
 from hpctools.budget.month import Month
@@ -155,8 +155,8 @@ def post(
     Posts a run without entries where only jobs' parts, or what is known about the month, changed.
     """
     known = known_days(session, month, metric)
-    old = _sums(session, metric, list(days))
-    new = {key: money for day, each in days.items() for key, money in _lines(day, each).items()}
+    old = posted(session, metric, list(days))
+    new = {key: money for day, each in days.items() for key, money in lines(day, each.costs).items()}
     changes = {
         key: difference(new.get(key, ZERO), old.get(key, ZERO))
         for key in sorted({*old, *new})
@@ -182,7 +182,7 @@ def _tells_more(before: Knowledge | None, now: Knowledge, month: Month) -> bool:
     return not same or before.is_over(month) != now.is_over(month)
 
 
-def _sums(session: Session, metric: str, days: Collection[date]) -> dict[EntryKey, Decimal]:
+def posted(session: Session, metric: str, days: Collection[date]) -> dict[EntryKey, Decimal]:
     """What is posted of some days."""
     query = (
         select(*_KEY, exact_sum(LedgerEntry.amount))
@@ -193,10 +193,11 @@ def _sums(session: Session, metric: str, days: Collection[date]) -> dict[EntryKe
     return {EntryKey(*row[:-1]): row[-1] for row in session.execute(query) if row[-1]}
 
 
-def _lines(day: date, new: NewDay) -> dict[EntryKey, Decimal]:
+def lines(day: date, costs: DayCosts) -> dict[EntryKey, Decimal]:
+    """What the entries of a day that was divided sum to."""
     keys = ["node_group", "kind", "account", "capacity", "currency"]
-    sums = new.costs.charges.group_by(keys).agg(pl.col("units").sum()).filter(pl.col("units") != 0)
-    return {EntryKey(day, *row[:-1]): amount(row[-1], new.costs.places) for row in sums.iter_rows()}
+    sums = costs.charges.group_by(keys).agg(pl.col("units").sum()).filter(pl.col("units") != 0)
+    return {EntryKey(day, *row[:-1]): amount(row[-1], costs.places) for row in sums.iter_rows()}
 
 
 def _old_coverage(session: Session, run: int) -> dict[str, Coverage]:
