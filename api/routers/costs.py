@@ -10,10 +10,21 @@ from api.deps import Ctx, Site, get_account
 from api.paging import Page, Paged
 from api.periods import Days, KnownOn
 from api.routers import problems
-from api.schemas.cost import EntriesOut, EntryOut, JobCostOut, JobCostsOut, PeriodOut, QualityOut
+from api.schemas.cost import (
+    EntriesOut,
+    EntryOut,
+    JobCostOut,
+    JobCostsOut,
+    PeriodOut,
+    QualityOut,
+    RunCostOut,
+    RunCostsOut,
+    SumOut,
+)
 from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Sort, Wanted, job_costs
+from api.services.run_costs import run_costs
 from hpctools.budget.attribution import Kind
 from hpctools.budget.tree import Account
 
@@ -32,10 +43,11 @@ def get_wanted(
         Word, Query(description="Only what they cost on nodes paid for so.", examples=["spot"])
     ] = "",
     node_group: Annotated[Word, Query(description="Only what they cost there.", examples=["reserved"])] = "",
+    run: Annotated[Word, Query(description="Jobs of this elastic run.", examples=["train-1a2b3c"])] = "",
     sort: Annotated[Sort, Query(description="`-cost`: the dearest first.")] = "-cost",
 ) -> Wanted:
     """Which jobs, and in which order."""
-    return Wanted(user, state, partition, capacity, node_group, sort)
+    return Wanted(user, state, partition, capacity, node_group, run, sort)
 
 
 @router.get("/{name}/jobs", responses=problems(401, 404, 422))
@@ -63,7 +75,37 @@ def list_jobs(
         period=PeriodOut.of(period),
         quality=QualityOut.of(found.quality),
         total=found.total,
+        sums=[SumOut(amount=f"{money:f}", currency=code) for code, money in found.sums.items()],
         jobs=[JobCostOut.of(job) for _, job in jobs],
+        next=following,
+    )
+
+
+@router.get("/{name}/runs", responses=problems(401, 404, 422))
+def list_runs(
+    context: Ctx,
+    site: Site,
+    account: Seen,
+    period: Days,
+    known_on: KnownOn,
+    page: Paged,
+    request: Request,
+) -> RunCostsOut:
+    """What each elastic run of an account, and of those below it, cost in some days, the dearest first.
+
+    `jobs` with `run` has the jobs of one. All pages are of the moment of the first one.
+    """
+    listing = _listing(request, period)
+    through, offset = _begin(page, listing)
+    at = Moment(known_on, through)
+    found = run_costs(context.engine, site, account, period, at, limit=page.limit + 1, offset=offset)
+    numbered = list(enumerate(found.runs, offset + 1))
+    runs, following = page.next(listing, numbered, lambda each: (found.through, each[0]))
+    return RunCostsOut(
+        period=PeriodOut.of(period),
+        quality=QualityOut.of(found.quality),
+        total=found.total,
+        runs=[RunCostOut.of(run) for _, run in runs],
         next=following,
     )
 

@@ -21,13 +21,20 @@ router = APIRouter(prefix="/v1/jobs", tags=["costs"])
 MONTHS = 3
 
 
-@router.get("/{number}", responses=problems(401, 404, 422))
+@router.get("/{job_id}", responses=problems(401, 404, 422))
 def get_jobs(
     context: Ctx,
     site: Site,
     principal: Bearer,
     known_on: KnownOn,
-    number: Annotated[int, Path(ge=1, lt=2**32, examples=[48211])],
+    job_id: Annotated[
+        str,
+        Path(
+            pattern=r"^[1-9][0-9]{0,9}([_+][0-9]{1,10})?$",
+            description="As users know it: 48211, 48211_4, 48211+1.",
+            examples=["48211"],
+        ),
+    ],
     month: Annotated[
         MonthText | None,
         Query(
@@ -44,7 +51,7 @@ def get_jobs(
     def sees(account: str) -> bool:
         return principal.may_see(site, account)
 
-    found = read_jobs(context.engine, site, number, within, sees, known_on)
+    found = read_jobs(context.engine, site, job_id, within, sees, known_on)
     if not found:
         raise not_found("job with this id, with a bill, in these months")
     return JobsOut(jobs=[JobOut.of_known(job) for job in found])

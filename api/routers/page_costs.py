@@ -142,7 +142,7 @@ def show_job(
     rest = Link(f"Job {number}", "")
     trail = trail_to(site, visitor, account, period, rest) if account else (rest,)
     around = frame(site, visitor, "", trail, period)
-    return HTMLResponse(job_page(around, number, found))
+    return HTMLResponse(job_page(around, site, number, found))
 
 
 def _below(

@@ -13,6 +13,7 @@ from api.schemas.account import Amount, Currency
 from api.services.books import Quality
 from api.services.entries import Entry
 from api.services.job_costs import JobCost
+from api.services.run_costs import RunCost
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
 from hpctools.budget.month import moment
@@ -57,7 +58,8 @@ class PeriodOut(BaseModel):
 class JobCostOut(BaseModel):
     """What one job cost in the period. A job that was requeued is one for each time it ran."""
 
-    job_id: str = Field(description="As users know it.", examples=["48211"])
+    job_id: str = Field(description="As users know it: 48211, 48211_4, 48211+1.", examples=["48211_4"])
+    run: str | None = Field(description="The elastic run that it belongs to.", examples=["train-1a2b3c"])
     cluster: str = Field(examples=["uni-gpu"])
     dbindex: int = Field(
         description="With `cluster` the job's name for ever; job ids recycle.", examples=[98231]
@@ -78,7 +80,8 @@ class JobCostOut(BaseModel):
     def of(cls, job: JobCost) -> JobCostOut:
         """A job as it goes over the wire."""
         return cls(
-            job_id=str(job.job_id),
+            job_id=job.called,
+            run=job.run or None,
             cluster=job.cluster,
             dbindex=job.dbindex,
             account=job.account,
@@ -95,13 +98,60 @@ class JobCostOut(BaseModel):
         )
 
 
+class SumOut(BaseModel):
+    """An amount in one currency."""
+
+    amount: Amount
+    currency: Currency
+
+
 class JobCostsOut(BaseModel):
     """A page of jobs."""
 
     period: PeriodOut
     quality: QualityOut
     total: int = Field(description="Jobs on all pages.", examples=[1342])
+    sums: list[SumOut] = Field(description="What the jobs on all pages cost, by currency.")
     jobs: list[JobCostOut]
+    next: Next
+
+
+class RunCostOut(BaseModel):
+    """What the jobs of an elastic run cost in the period, those that were replaced among them."""
+
+    run: str = Field(examples=["train-1a2b3c"])
+    account: str = Field(examples=["nlp-lab-a"])
+    user: str = Field(examples=["nlp1"])
+    jobs: int = Field(examples=[7])
+    start: datetime | None
+    end: datetime | None = Field(description="null while one of its jobs runs.")
+    node_hours: Amount = Field(examples=["96.125"])
+    amount: Amount
+    currency: Currency
+
+    @classmethod
+    def of(cls, run: RunCost) -> RunCostOut:
+        """A run as it goes over the wire."""
+        return cls(
+            run=run.run,
+            account=run.account,
+            user=run.user,
+            jobs=run.jobs,
+            start=moment_or_none(run.start),
+            end=moment_or_none(run.end),
+            node_hours=hours(run.node_seconds),
+            amount=f"{run.amount:f}",
+            currency=run.currency,
+        )
+
+
+class RunCostsOut(BaseModel):
+    """A page of elastic runs, the dearest first."""
+
+    period: PeriodOut
+    quality: QualityOut
+    total: int = Field(description="Runs on all pages.", examples=[12])
+    runs: list[RunCostOut]
     next: Next
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -25,7 +26,7 @@ from hpctools.budget.usage import NANO
 Sort = Literal["-cost", "cost", "-start", "start"]
 
 _BY = ["cluster", "dbindex", "job_id", "account", "user", "currency"]
-_TOLD = ["partition", "qos", "state", "submitted", "start", "end"]
+_TOLD = ["name", "run", "partition", "qos", "state", "submitted", "start", "end"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Wanted:
         state: as Slurm says it, for example `FAILED`.
         capacity: how nodes were paid for; only what jobs cost on such nodes is counted.
         node_group: only what jobs cost there is counted.
+        run: jobs of this elastic run.
         sort: `-cost` is the dearest first.
     """
 
@@ -44,6 +46,7 @@ class Wanted:
     partition: str = ""
     capacity: str = ""
     node_group: str = ""
+    run: str = ""
     sort: Sort = "-cost"
 
 
@@ -63,6 +66,7 @@ class JobCost:
 
     Attributes:
         node_seconds: of whole nodes, in its share of them.
+        name, run: see `hpctools.slurm.accounting.JobRecord`.
         submitted, start, end: Unix seconds of the job itself; `end` is None when it ran.
         parts: sorted by day.
     """
@@ -81,7 +85,14 @@ class JobCost:
     submitted: int
     start: int | None
     end: int | None
+    name: str = ""
+    run: str = ""
     parts: tuple[JobPart, ...] = ()
+
+    @property
+    def called(self) -> str:
+        """As users know it."""
+        return self.name or str(self.job_id)
 
 
 @dataclass(frozen=True)
@@ -91,10 +102,12 @@ class JobCosts:
     Attributes:
         through: the last run that counts, for the pages that follow.
         total: how many jobs there are.
+        sums: what all of them cost, by currency.
     """
 
     through: int
     total: int
+    sums: Mapping[str, Decimal]
     quality: Quality
     jobs: tuple[JobCost, ...]
 
@@ -123,7 +136,9 @@ def job_costs(
         page = _sorted(told, wanted.sort).slice(offset, limit)
         parts = table.join(page.select(_BY), on=_BY, how="semi").sort("day", "node_group", "capacity")
         sure = quality(session, books, site, account)
-    return JobCosts(books.through, told.height, sure, as_jobs(page, parts, places))
+    by_currency = told.group_by("currency").agg(pl.col("units").sum()).sort("currency")
+    sums = {currency: amount(units, places) for currency, units in by_currency.iter_rows()}
+    return JobCosts(books.through, told.height, sums, sure, as_jobs(page, parts, places))
 
 
 def of_account(site: BudgetSite, account: Account) -> pl.Expr:
@@ -165,10 +180,11 @@ def as_jobs(costs: pl.DataFrame, parts: pl.DataFrame, places: int) -> tuple[JobC
 
 
 def _job(row: dict[str, Any], places: int, parts: tuple[JobPart, ...]) -> JobCost:
-    words = {name: row[name] or "" for name in ("partition", "qos", "state")}
+    known: dict[str, Any] = {name: row[name] for name in _BY}
+    # Of a job whose documents are gone its cost is known, and nothing else.
+    known |= {name: row[name] or "" for name in ("partition", "qos", "state", "name", "run")}
     return JobCost(
-        **{name: row[name] for name in _BY},
-        **words,
+        **known,
         amount=amount(row["units"], places),
         node_seconds=Decimal(row["used"]) / NANO,
         submitted=row["submitted"] or 0,
@@ -187,7 +203,7 @@ def _chosen(site: BudgetSite, account: Account, wanted: Wanted) -> pl.Expr:
 
 
 def _like(wanted: Wanted) -> pl.Expr:
-    words = [(name, getattr(wanted, name)) for name in ("state", "partition")]
+    words = [(name, getattr(wanted, name)) for name in ("state", "partition", "run")]
     return pl.all_horizontal(pl.lit(True), *(pl.col(name) == word for name, word in words if word))
 
 

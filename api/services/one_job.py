@@ -59,16 +59,17 @@ class KnownJob:
 def read_jobs(
     engine: Engine,
     site: BudgetSite,
-    job_id: int,
+    called: str,
     within: Period,
     sees: Callable[[str], bool],
     known_on: int | None = None,
 ) -> list[KnownJob]:
-    """Jobs with an id that ran on some days, the last submitted first, each with all that it ever cost.
+    """Jobs of a name that ran on some days, the last submitted first, each with all that it ever cost.
 
     Ids recycle, and a job that was requeued keeps its id: there may be several.
 
     Args:
+        called: an id, or as users know it: `123`, `123_4`, `123+1`.
         sees: whether jobs of an account may be told.
         known_on: Unix seconds; as it was known then.
 
@@ -77,7 +78,7 @@ def read_jobs(
     """
     with reading(engine) as session:
         books = open_books(session, site.metric, within, Moment(known_on))
-        found = _lives(session, books, job_id)
+        found = _lives(session, books, called)
         return [
             known
             for life, keys in found
@@ -86,13 +87,14 @@ def read_jobs(
         ]
 
 
-def _lives(session: Session, books: Books, job_id: int) -> list[tuple[Period, tuple[str, int]]]:
+def _lives(session: Session, books: Books, called: str) -> list[tuple[Period, tuple[str, int]]]:
     """The days on which each of the jobs ran, and what makes it unique."""
     seen = books.as_of
     if seen is None:
         return []
     begin, end = day_start(books.period.first), day_start(books.period.end)
-    jobs = jobs_known(session, begin, end, seen, pl.col("job_id") == job_id)
+    is_it = pl.col("job_id") == int(called) if called.isdecimal() else pl.col("name") == called
+    jobs = jobs_known(session, begin, end, seen, is_it)
     rows = jobs.sort("submitted", "dbindex", descending=True).select("cluster", "dbindex", "start", "end")
     return [
         (

@@ -11,6 +11,7 @@ import click
 from hpctools.budget.service import Service, find_service
 from hpctools.cli import budget_text
 from hpctools.cli.budget_enforce import enforce
+from hpctools.cli.budget_jobs import job, jobs, runs
 from hpctools.cli.output import show
 from hpctools.errors import UsageError
 
@@ -27,7 +28,8 @@ def budget() -> None:
     """
 
 
-budget.add_command(enforce)
+for command in (enforce, jobs, runs, job):
+    budget.add_command(command)
 
 
 def service() -> Service:

@@ -49,6 +49,66 @@ def forecast(account: str, found: Words) -> str:
     )
 
 
+def jobs(answer: Words) -> str:
+    """A line for each job, and what all of them cost."""
+    head = ("job", "user", "account", "state", "start", "node hours", "cost")
+    lines = [
+        (each["job_id"], each["user"], each["account"], each["state"], _minute(each["start"]), *_cost(each))
+        for each in answer["jobs"]
+    ]
+    return _listed([head, *lines], answer, "jobs") + "".join(
+        f"{_money(each['amount'])} {each['currency']} in all\n" for each in answer["sums"]
+    )
+
+
+def runs(answer: Words) -> str:
+    """A line for each elastic run."""
+    head = ("run", "user", "account", "jobs", "start", "node hours", "cost")
+    lines = [
+        (each["run"], each["user"], each["account"], str(each["jobs"]), _minute(each["start"]), *_cost(each))
+        for each in answer["runs"]
+    ]
+    return _listed([head, *lines], answer, "runs")
+
+
+def job(found: Words) -> str:
+    """A job, its days, and how they became known."""
+    when = f"{_minute(found['start'])} to {_minute(found['end']) if found['end'] else 'now'}"
+    cost = f"{_money(found['amount'])} {found['currency']} ({found['quality']['status']})"
+    about = (
+        f"job {found['job_id']} of {found['user']} in {found['account']}, {found['state']}, {when}: {cost}\n"
+    )
+    days = [
+        (each["day"], each["node_group"], each["capacity"], _money(each["amount"])) for each in found["days"]
+    ]
+    told = [
+        (_minute(each["as_of"]), each["day"], each["node_group"], each["reason"], _money(each["amount"]))
+        for each in found["entries"]
+    ]
+    return (
+        about
+        + _table([("day", "node group", "capacity", "cost"), *days])
+        + "how it became known:\n"
+        + _table([("known on", "day", "node group", "reason", "change"), *told])
+    )
+
+
+def _listed(rows: Sequence[tuple[str, ...]], answer: Words, what: str) -> str:
+    shown = len(rows) - 1
+    if not shown:
+        return f"no {what} with a bill\n"
+    more = answer["total"] - shown
+    return _table(rows) + (f"... and {more} more {what}\n" if more else "")
+
+
+def _cost(found: Words) -> tuple[str, str]:
+    return f"{Decimal(found['node_hours']):.1f}", f"{_money(found['amount'])} {found['currency']}"
+
+
+def _minute(moment: str | None) -> str:
+    return moment[:16].replace("T", " ") if moment else "-"
+
+
 def enforcement(answer: Words) -> str:
     """What is done, what waits, and why nothing is done."""
     frozen = f"frozen: {answer['frozen']}\n" if answer["frozen"] else ""

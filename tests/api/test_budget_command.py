@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,27 @@ def test_what_was_spent_and_where_it_leads(call_in_november: Call) -> None:
     assert call("status", "nlp").exit_code == 0
     assert call("set", "nlp", "--amount", "1.00", "--over-commit", "--why", "x").exit_code == 0
     assert call("status", "nlp").exit_code == 1
+
+
+def test_what_is_behind_the_figures(call_in_november: Call) -> None:
+    call = call_in_november
+    listed = json.loads(call("jobs", "nlp", "--json", "--limit", "2", account="nlp").stdout)
+    dearest = listed["jobs"][0]
+    text = call("jobs", "nlp", "--limit", "2", account="nlp").stdout.splitlines()
+    assert text[0].split() == ["job", "user", "account", "state", "start", "node", "hours", "cost"]
+    assert text[1].split()[:4] == [dearest[key] for key in ("job_id", "user", "account", "state")]
+    total = f"{Decimal(listed['sums'][0]['amount']):.2f}"
+    assert text[3:] == [f"... and {listed['total'] - 2} more jobs", f"{total} USD in all"]
+    failed = call("jobs", "nlp", "--state", "FAILED", "--sort", "start", "--month", "2026-11").stdout
+    assert {line.split()[3] for line in failed.splitlines()[1:-2]} == {"FAILED"}
+    assert call("jobs", "nlp", "--user", "nobody").stdout == "no jobs with a bill\n"
+    assert call("runs", "nlp").stdout == "no runs with a bill\n"
+    one = call("job", dearest["job_id"], account="nlp").stdout.splitlines()
+    assert one[0].startswith(f"job {dearest['job_id']} of {dearest['user']} in {dearest['account']}")
+    assert one[0].endswith(f": {Decimal(dearest['amount']):.2f} USD (estimated)")
+    assert one[-1].split()[-2] == "first"
+    assert isinstance(call("job", dearest["job_id"], account="cv").exception, BudgetError)
+    assert "to" in str(call("jobs", "nlp", "--from", "2026-11-02").exception)
 
 
 def test_enforcement_is_for_those_who_may(call: Call) -> None:

@@ -12,6 +12,7 @@ from api.services.reconcile import reconcile
 from hpctools.budget.money import total
 
 LATER = 3600
+NOVEMBER_BEGINS = 1_793_491_200
 
 
 def every(client: Any, path: str, name: str, **query: Any) -> list[dict[str, Any]]:
@@ -138,13 +139,15 @@ def test_entries_add_up_to_the_statement(november_service: Any) -> None:
         capacity=one["capacity"],
         **{"from": one["day"], "to": one["day"]},
     )
-    assert money(behind) == Decimal(one["amount"])
+    own = [job for job in behind if job["account"] == one["account"]]
+    assert money(own) == Decimal(one["amount"])
 
 
 def test_a_job_tells_its_days_and_how_they_became_known(
     november_service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
 ) -> None:
-    running = next(job for job in jobs.records if job.end is None and job.account.startswith("nlp"))
+    begun = [job for job in jobs.records if job.end is None and job.start < now]
+    running = next(job for job in begun if job.account.startswith("nlp"))
     client = november_service.client("nlp")
     (before,) = client.get(f"/v1/jobs/{running.job_id}").json()["jobs"]
     assert (before["state"], before["end"]) == ("RUNNING", None)
@@ -167,10 +170,15 @@ def test_a_job_tells_its_days_and_how_they_became_known(
     assert of_list == {name: job[name] for name in of_list}
 
 
+def billed(jobs: Any) -> list[Any]:
+    """Jobs that have ended, and ran in a month that has a bill."""
+    return [job for job in jobs.records if job.end is not None and job.start > NOVEMBER_BEGINS]
+
+
 def test_an_id_that_was_used_twice_is_two_jobs_and_others_jobs_are_none(
     sqlite_service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
 ) -> None:
-    first, second, foreign = [job for job in jobs.records if job.end is not None][:3]
+    first, second, foreign = billed(jobs)[:3]
     jobs.records = [
         replace(first, job_id=7, account="nlp-lab-a", user="nlp1"),
         replace(second, job_id=7, account="nlp-lab-b", user="nlp3"),
@@ -185,6 +193,37 @@ def test_an_id_that_was_used_twice_is_two_jobs_and_others_jobs_are_none(
     assert sorted(seen("nlp", 7)) == ["nlp1", "nlp3"]
     assert seen("nlp-lab-b", 7) == ["nlp3"]
     assert (seen("cv", 7), seen("nlp", 8), seen("cv", 8), seen(None, 8)) == (None, None, ["cv1"], ["cv1"])
+
+
+def test_runs_and_tasks_by_the_names_that_users_know(
+    sqlite_service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
+) -> None:
+    """A run of three jobs; another user's job that says it belongs to it; two tasks of an array."""
+    ended = billed(jobs)[:7]
+    mine = {"account": "nlp-lab-a", "user": "nlp1"}
+    run = [replace(job, run="train-1", **mine) for job in ended[:3]]
+    claims = replace(ended[3], run="train-1", account="nlp-lab-b", user="nlp3")
+    tasks = [replace(job, name=f"900_{n}", **mine) for n, job in enumerate(ended[4:6])]
+    jobs.records = [*run, claims, *tasks, replace(ended[6], **mine)]
+    reconcile(sqlite_service.engine, site, november, bills, jobs, now)
+    client = sqlite_service.client("nlp")
+    runs = every(client, "/v1/accounts/nlp/runs", "runs", limit=1)
+    assert sorted((each["run"], each["user"], each["jobs"]) for each in runs) == [
+        ("train-1", "nlp1", 3),
+        ("train-1", "nlp3", 1),
+    ]
+    own = next(each for each in runs if each["user"] == "nlp1")
+    behind = client.get("/v1/accounts/nlp/jobs", params={"run": "train-1", "user": "nlp1", "limit": 1}).json()
+    assert behind["total"] == 3
+    assert behind["sums"] == [{"amount": own["amount"], "currency": "USD"}]
+    every_job = every(client, "/v1/accounts/nlp/jobs", "jobs")
+    assert money(runs) == money([job for job in every_job if job["run"]])
+    assert {"900_0", "900_1", str(ended[6].job_id)} <= {job["job_id"] for job in every_job}
+    (task,) = client.get("/v1/jobs/900_1").json()["jobs"]
+    assert (task["job_id"], task["dbindex"]) == ("900_1", ended[5].dbindex)
+    assert every(sqlite_service.client("nlp-lab-b"), "/v1/accounts/nlp-lab-b/runs", "runs") == [
+        next(each for each in runs if each["user"] == "nlp3")
+    ]
 
 
 @pytest.mark.parametrize(

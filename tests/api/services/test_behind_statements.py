@@ -55,7 +55,7 @@ def test_jobs_cost_what_one_by_one_says_and_pages_have_each_once(
     assert first.total == rest.total == len(first.jobs) + len(rest.jobs) == len(got)
     assert got == {dbindex: total(parts) for dbindex, parts in expected.items()}
     for job in first.jobs:
-        assert total(part[-1] for part in job.parts) == job.amount
+        assert total(part.amount for part in job.parts) == job.amount
     one = job_costs(engine, site, nlp, whole, wanted=Wanted(user="nlp3"), limit=10_000)
     assert {job.user for job in one.jobs} == {"nlp3"}
     assert (
