@@ -1,6 +1,6 @@
 """Login nodes: what a day of many people does to them, and how fast a place is found.
 
-python -m bench.login [--only simulation|placement] [--quick] [--check]
+python -m bench.login [--only simulation|placement|submit] [--quick] [--check]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from bench.login_placement import placements
+from bench.login_submit import PARAMIKO_MORE, start_seconds, submissions
 from bench.report import Goal, report
 from hpctools.login.placement import Policy
 from hpctools.login.simulation import (
@@ -80,7 +81,21 @@ def placement(quick: bool) -> Part:
     return Part(rows, tuple(Goal(f"{e.name}, p99", e.p99_ms, "ms", "<=", PLACEMENT_MS) for e in found))
 
 
-PARTS: dict[str, Callable[[bool], Part]] = {"simulation": simulation, "placement": placement}
+def submit(quick: bool) -> Part:
+    """Submissions from a laptop, beside ssh."""
+    found = submissions(quick)
+    goals = [
+        Goal(f"more than ssh sbatch, {e.round_trip_ms} ms", e.more_s, "s", "<=", e.allowed_s) for e in found
+    ]
+    started = Goal("start beyond paramiko's (CPU)", start_seconds(), "s", "<=", PARAMIKO_MORE)
+    return Part([asdict(each) for each in found], (*goals, started))
+
+
+PARTS: dict[str, Callable[[bool], Part]] = {
+    "simulation": simulation,
+    "placement": placement,
+    "submit": submit,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hpctools.cli import hp_submit
 from tests.remote.cut import cutter
 from tests.remote.rig import Rig, keygen
+from tests.remote.token_agent import token_agent
 
 WORDS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
@@ -269,6 +270,24 @@ def test_a_key_of_the_agent_and_one_with_a_passphrase(
         finally:
             os.kill(int(parts["SSH_AGENT_PID"]), 15)
     finally:
+        (ssh / "elsewhere").rename(ssh / "key")
+
+
+def test_a_token_of_the_agent_lets_in(
+    here: Here, cluster: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A FIDO key: the token signs in the agent, a real sshd checks it."""
+    ssh, admitted = cluster.home / ".ssh", cluster.folder / "etc/authorized_keys"
+    before = admitted.read_text()
+    (ssh / "key").rename(ssh / "elsewhere")
+    try:
+        with token_agent(tmp_path / "agent") as agent:
+            admitted.write_text(agent.public_line)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+            code, _, err = here("--cluster", "uni", "job.sh")
+        assert (code, agent.touched) == (0, 1), err
+    finally:
+        admitted.write_text(before)
         (ssh / "elsewhere").rename(ssh / "key")
 
 
