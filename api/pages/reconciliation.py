@@ -200,7 +200,7 @@ def _months(months: Sequence[MonthState]) -> Table:
         *(Column("Month"), Column("State"), Column("Last success"), Column("Took", "number")),
         *(Column("Bill through"), Column("Coverage", "number"), Column("Untagged", "number")),
     )
-    return Table("The last months", columns, tuple(map(_month, months)))
+    return Table("Books, month by month", columns, tuple(map(_month, months)))
 
 
 def _month(each: MonthState) -> Row:
@@ -242,7 +242,7 @@ def _sources(health: ReconciliationHealth) -> Table:
         )
         for source in health.sources
     )
-    return Table("Where the bill comes from", columns, rows, empty="The site file names no source of bills.")
+    return Table("Sources of the bill", columns, rows, empty="The site file names no source of bills.")
 
 
 def _jobs(jobs: JobsState) -> Table:
@@ -276,7 +276,9 @@ def _restatements(found: Sequence[Restatement]) -> Table:
         )
         for each in found
     )
-    return Table("What changed afterwards", columns, rows, empty="Nothing that was posted was changed since.")
+    return Table(
+        "Changes of what had been posted", columns, rows, empty="Nothing that was posted was changed since."
+    )
 
 
 def _reason(reason: str) -> str:

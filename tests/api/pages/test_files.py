@@ -26,7 +26,7 @@ def test_jobs_and_entries_add_up_to_the_statement(november_service: Any) -> None
     jobs = browser.get("/accounts/nlp/jobs.csv?period=2026-11")
     assert jobs.headers["content-disposition"] == 'attachment; filename="nlp-jobs-2026-11.csv"'
     assert tuple(rows(jobs)[0]) == JOB_COLUMNS
-    assert total(Decimal(row["amount"]) for row in rows(jobs)) == Decimal(statement["jobs"])
+    assert total(Decimal(row["amount"]) for row in rows(jobs)) == Decimal(statement["spent_on_jobs"])
     entries = browser.get("/accounts/nlp/entries.csv?period=2026-11")
     assert entries.headers["content-disposition"] == 'attachment; filename="nlp-entries-2026-11.csv"'
     assert tuple(rows(entries)[0]) == ENTRY_COLUMNS
