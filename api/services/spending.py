@@ -291,14 +291,13 @@ def unbilled(burning: tuple[int, Burn] | None, as_of: int | None) -> Burn:
 
 
 def _forecast(spending: Spending, period: Period, today: date, state: KnownMonth) -> Forecast | None:
-    """From the last complete days, those of the periods before too."""
+    """From the last complete days, those of the periods before too; a period may be longer than they are."""
     known = _complete(spending, today, state)
     if not known:
         return None
-    last = max(known)
-    spent = total(amount for day, amount in known.items() if day in period)
-    rest = (period.end - max(last + timedelta(days=1), period.first)).days
-    return forecast([known[day] for day in sorted(known)], spent, Decimal(rest))
+    after = max(max(known) + timedelta(days=1), period.first)
+    spent = spending.of(Period(period.first, after))
+    return forecast([known[day] for day in sorted(known)], spent, Decimal((period.end - after).days))
 
 
 def _complete(spending: Spending, today: date, state: KnownMonth) -> Mapping[date, Decimal]:
