@@ -152,12 +152,19 @@ def capacities(site: BudgetSite, report: Report) -> list[tuple[str, str, Decimal
 
 def capacity_of(site: BudgetSite, each: Slice) -> str:
     """How the nodes of a slice are paid for: as the bill tells it, else as the site declares the nodes."""
-    if each.node_group not in site.groups:
+    return paid_as(site, each.node_group, each.capacity)
+
+
+def paid_as(site: BudgetSite, node_group: str, capacity: str) -> str:
+    """How a node group's nodes are paid for, as people say it.
+
+    Args:
+        capacity: as the bill tells it; empty where it does not.
+    """
+    group = site.groups.get(node_group)
+    if group is None:
         return "No node"
-    group = site.groups[each.node_group]
-    if group.role == "shared":
-        return "Shared"
-    return _CAPACITIES[each.capacity or group.capacity]
+    return "Shared" if group.role == "shared" else _CAPACITIES[capacity or group.capacity]
 
 
 def ended_table(report: Report, ended: tuple[Ended, ...], period: str) -> Table:

@@ -165,8 +165,7 @@ def _ticks(period: Period, most: int) -> Iterator[tuple[int, str]]:
     firsts = [day for day in _days(period) if day.day == 1]
     step = -(-len(firsts) // most)
     for day in firsts[::step]:
-        name = _MONTHS[day.month - 1]
-        yield (day - period.first).days, f"{name}\n{day.year}" if day.month == 1 and step == 1 else name
+        yield (day - period.first).days, str(day.year) if day.month == 1 else _MONTHS[day.month - 1]
 
 
 def _days(period: Period) -> Iterator[date]:

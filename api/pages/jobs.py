@@ -7,7 +7,7 @@ from decimal import Decimal
 from urllib.parse import quote, urlencode
 
 from api.pages.account import Quality, quality_words
-from api.pages.breakdown import LOST, capacity_name, reason_words, state_name
+from api.pages.breakdown import LOST, paid_as, reason_words, state_name
 from api.pages.frame import Frame, Link
 from api.pages.render import render
 from api.pages.tables import Column, Row, Table, text
@@ -46,13 +46,13 @@ def jobs_page(
     )
 
 
-def job_page(frame: Frame, number: str, found: Sequence[KnownJob]) -> str:
+def job_page(frame: Frame, site: BudgetSite, number: str, found: Sequence[KnownJob]) -> str:
     """What one job cost; several where its id was used again, or it was requeued."""
     return render(
         "job.html",
         frame=frame,
         title=f"Job {number}",
-        jobs=[_told(frame, known) for known in found],
+        jobs=[_told(frame, site, known) for known in found],
     )
 
 
@@ -90,7 +90,7 @@ def _ran(job: JobCost) -> str:
     return f"for {duration(job.end - job.start)}" if job.end is not None else "and runs"
 
 
-def _told(frame: Frame, known: KnownJob) -> dict[str, object]:
+def _told(frame: Frame, site: BudgetSite, known: KnownJob) -> dict[str, object]:
     job = known.cost
     node_hours = job.node_seconds / _HOUR
     facts = [
@@ -111,17 +111,17 @@ def _told(frame: Frame, known: KnownJob) -> dict[str, object]:
         "facts": facts,
         "quality": Quality(known.quality.status, known.quality.corrected, quality_words(known.quality)),
         "account": Link(job.account, f"/accounts/{job.account}{frame.period}"),
-        "parts": _parts_table(job),
+        "parts": _parts_table(site, job),
         "entries": _entries_table(known),
     }
 
 
-def _parts_table(job: JobCost) -> Table:
+def _parts_table(site: BudgetSite, job: JobCost) -> Table:
     rows = tuple(
         (
             text(str(part.day)),
             text(part.node_group),
-            text(capacity_name(part.capacity)),
+            text(paid_as(site, part.node_group, part.capacity)),
             text(money(part.amount, job.currency)),
         )
         for part in job.parts

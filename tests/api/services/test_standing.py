@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from api.services.spending import read_forecast
+from api.services.standing import read_allowed
+from hpctools.budget.allowance import Period
+from hpctools.budget.month import Month, day_start
+from hpctools.budget.statement import DayPoint
+from hpctools.budget.tree import BudgetSite
+
+QUARTER = Period(date(2026, 10, 1), date(2027, 1, 1))
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A month in which every day until a day cost ten."""
+
+    month: Month
+    until: date
+
+    @property
+    def days(self) -> tuple[DayPoint, ...]:
+        begun = [day for day in self.month.days if day <= self.until]
+        return tuple(DayPoint(day, Decimal(10), Decimal(10 * day.day), None) for day in begun)
+
+    @property
+    def as_of(self) -> int:
+        return day_start(self.until + timedelta(days=1))
+
+    @property
+    def billed_through(self) -> date:
+        return self.until
+
+
+@pytest.mark.parametrize("until", [date(2026, 10, 20), date(2026, 11, 20), date(2026, 12, 30)])
+def test_what_was_spent_before_the_days_that_make_the_pace_counts_too(
+    sqlite_service: Any, site: BudgetSite, monkeypatch: pytest.MonkeyPatch, until: date
+) -> None:
+    read: Callable[..., Steady] = lambda engine, site, account, month: Steady(month, until)  # noqa: E731
+    monkeypatch.setattr("api.services.spending.read_statement", read)
+    now = day_start(until + timedelta(days=1))
+    found = read_forecast(sqlite_service.engine, site, site.by_name["nlp"], QUARTER, now)
+    assert found is not None
+    assert (found.expected, found.low, found.high) == (Decimal(920), Decimal(920), Decimal(920))
+
+
+def test_a_budget_is_compared_with_whole_periods_of_it(
+    sqlite_service: Any, site: BudgetSite, now: int
+) -> None:
+    def allowed(account: str, first: date, end: date) -> Decimal | None:
+        found = read_allowed(sqlite_service.engine, site, site.by_name[account], Period(first, end), now)
+        return found.total if found else None
+
+    november, december = date(2026, 11, 1), date(2026, 12, 1)
+    assert allowed("nlp", november, december) == Decimal(25000)
+    assert allowed("nlp", QUARTER.first, QUARTER.end) == Decimal(75000)
+    assert allowed("root", november, december) == Decimal(25000 + 18000 + 12000)
+    assert allowed("nlp", date(2026, 11, 2), december) is None
+    assert allowed("nlp-lab-a", november, december) is None
