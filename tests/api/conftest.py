@@ -340,7 +340,9 @@ class QuietSlurm:
 
 @contextmanager
 def _service(url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
-    app = create_app(Settings(database_url=url, site=site_path, reconcile_every=0), clock=lambda: NOW)
+    app = create_app(
+        Settings(database_url=url, site=site_path, reconcile_every=0, watch_every=0), clock=lambda: NOW
+    )
     app.dependency_overrides[get_slurm] = QuietSlurm
     yield Service(app, engine)
     app.state.context.engine.dispose()
