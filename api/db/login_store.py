@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, event
 from api.db.base import Base
 from api.db.engine import connect, reachable
 from api.db.login_models import LEASES, NODES
-from hpctools.errors import UnreachableError
+from api.db.turns import Turns
 
 _LOCK = 0x68706377
 _WAIT_MS = 5000
@@ -57,7 +57,7 @@ class LoginStore:
         self._books = engine
         self._server = engine.dialect.name == "postgresql"
         self._making = Lock()
-        self._turn = Lock()
+        self._turns = Turns()
         self._made: Engine | None = None
 
     @contextmanager
@@ -68,7 +68,13 @@ class LoginStore:
             UnreachableError: the database does not answer.
         """
         engine = self._engine().execution_options(writes=True)
-        with self._alone(), reachable(), engine.connect() as connection, connection.begin():
+        # Those of one process queue up here: SQLite would have them sleep and try again.
+        with (
+            self._turns.one(_WAIT_MS / 1000),
+            reachable(),
+            engine.connect() as connection,
+            connection.begin(),
+        ):
             ahead = _lock(connection) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
 
@@ -82,16 +88,6 @@ class LoginStore:
         with reachable(), self._engine().connect() as connection, connection.begin():
             ahead = _ahead(connection) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Those of one process queue up here: SQLite would have them sleep and try again."""
-        if not self._turn.acquire(timeout=_WAIT_MS / 1000):
-            raise UnreachableError("the leases of sessions are in use", "try again")
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     def _engine(self) -> Engine:
         with self._making:
