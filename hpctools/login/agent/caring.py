@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from hpctools.errors import HpctoolsError
 from hpctools.login.agent.processes import Process
@@ -26,10 +28,19 @@ class Carer:
     Args:
         tell: tells a user something, wherever they are.
         exempt: whether this user is left alone.
+        memory: a file that says who is limited, for the next agent should this one be killed; none when None.
     """
 
-    def __init__(self, care: Care, slices: Slices, tell: Tell, exempt: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        care: Care,
+        slices: Slices,
+        tell: Tell,
+        exempt: Callable[[str], bool],
+        memory: Path | None = None,
+    ) -> None:
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
+        self._memory = memory
         self._standings: dict[int, Standing] = {}
         self._told: dict[int, Limits] = {}
         self.penalties = 0
@@ -73,13 +84,40 @@ class Carer:
             _log.error("the limits of %s cannot be set: %s", user_name(uid), error)
             return False
         self._told[uid] = wanted
+        self._remember()
         return True
+
+    def release(self) -> None:
+        """Lift all limits, also those that an agent before this one left; for its beginning and end."""
+        for uid in sorted({*self._told, *self._remembered()}):
+            try:
+                self._slices.limit(uid, Limits(), ())
+            except (HpctoolsError, OSError) as error:
+                _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
+            self._told.pop(uid, None)
+        self._remember()
+
+    def _remembered(self) -> Iterable[int]:
+        try:
+            found = json.loads(self._memory.read_text()) if self._memory is not None else []
+        except (OSError, ValueError):
+            return []
+        return [uid for uid in found if isinstance(uid, int)] if isinstance(found, list) else []
+
+    def _remember(self) -> None:
+        limited = sorted(uid for uid, limit in self._told.items() if limit != Limits())
+        if self._memory is not None and sorted(self._remembered()) != limited:
+            self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._memory.write_text(json.dumps(limited) + "\n")
 
     def _forget(self, processes: Iterable[Process]) -> None:
         """systemd forgets the slice of who has left; they get their limits anew when they come back."""
         here = {process.uid for process in processes}
-        for uid in [uid for uid in self._told if uid not in here]:
+        gone = [uid for uid in self._told if uid not in here]
+        for uid in gone:
             del self._told[uid]
+        if gone:
+            self._remember()
 
     @property
     def standings(self) -> Mapping[str, Standing]:

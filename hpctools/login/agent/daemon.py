@@ -69,7 +69,8 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         settings.idle,
     )
     if settings.care is not None:
-        agent.carer = Carer(settings.care, find_slices(), agent.tell_user, administrators)
+        limited = Path(settings.state) / "limited.json"
+        agent.carer = Carer(settings.care, find_slices(), agent.tell_user, administrators, limited)
     return agent
 
 
@@ -82,13 +83,25 @@ def serve(settings: Settings, service: Service | None) -> None:
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
     agent.look()
-    with _listening(settings, agent, service):
+    with _listening(settings, agent, service), _limits_lifted(agent):
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
             agent.wake.wait(settings.every)
             agent.wake.clear()
             if not stopping:
                 _look(agent)
+
+
+@contextmanager
+def _limits_lifted(agent: Agent) -> Iterator[None]:
+    """Nobody stays limited by an agent that no longer runs."""
+    if agent.carer is not None:
+        agent.carer.release()
+    try:
+        yield
+    finally:
+        if agent.carer is not None:
+            agent.carer.release()
 
 
 def _look(agent: Agent) -> None:

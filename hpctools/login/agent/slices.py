@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from hpctools.login.agent.processes import Process
+from hpctools.login.agent.processes import PROC, Process
 from hpctools.login.care import Limits
 from hpctools.slurm.run import run
 
@@ -114,9 +114,17 @@ def _bytes(size: int | None, unlimited: str) -> str:
 
 
 def _move(folder: Path, processes: Iterable[Process]) -> None:
-    """Put processes there; children of theirs are born there."""
+    """Put processes there; children of theirs are born there. What is in a job of Slurm's stays in it."""
     present = set((folder / "cgroup.procs").read_text().split())
     for process in processes:
-        if str(process.pid) not in present:
+        if str(process.pid) not in present and not in_job(process.pid):
             with suppress(OSError):  # it has ended
                 (folder / "cgroup.procs").write_text(str(process.pid))
+
+
+def in_job(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process belongs to a job, whose cgroups are Slurm's."""
+    try:
+        return "/job_" in (proc / str(pid) / "cgroup").read_text()
+    except OSError:
+        return False

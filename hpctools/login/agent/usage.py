@@ -9,6 +9,8 @@ from hpctools.login.agent.processes import TICKS, Process
 
 FIRST_PERSON = 1000
 """Accounts with smaller numbers are the system's."""
+MACHINES = range(61_184, 65_536)
+"""Accounts that systemd makes for services, and nobody."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def usage(
 
 
 def _counts(process: Process, ignored: Collection[str]) -> bool:
-    return process.uid >= FIRST_PERSON and process.name not in ignored
+    person = process.uid >= FIRST_PERSON and process.uid not in MACHINES
+    return person and process.name not in ignored
 
 
 def _memory(grown: Iterable[tuple[int, Process]]) -> int:

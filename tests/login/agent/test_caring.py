@@ -14,7 +14,7 @@ import pytest
 from hpctools.errors import CommandError
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import TICKS, Process, read_processes
-from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices
+from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, in_job
 from hpctools.login.care import GIB, Limits
 from hpctools.site.login_care import Care
 from tests.login.node_processes import process, sample
@@ -84,6 +84,36 @@ def test_a_cap_counts_for_everybody_from_the_start() -> None:
     capped = CARE.model_copy(update={"most_cpus": 3.0})
     work(Carer(capped, slices, lambda user, words: None, lambda user: False), 0.1, 3)
     assert slices.told == [(54321, Limits(3.0))]
+
+
+def test_nobody_stays_limited_by_an_agent_that_is_gone(tmp_path: Path) -> None:
+    """Killed, it leaves its limits and a note; the next one lifts them, and its own when it ends."""
+    slices, memory = FakeSlices(), tmp_path / "state/limited.json"
+    killed = Carer(CARE, slices, lambda user, words: None, lambda user: False, memory)
+    work(killed, 3.0, 4)
+    assert memory.read_text() == "[54321]\n"
+    following = Carer(CARE, slices, lambda user, words: None, lambda user: False, memory)
+    following.release()
+    assert slices.told[1:] == [(54321, Limits())]
+    assert memory.read_text() == "[]\n"
+    work(following, 3.0, 4)
+    following.release()
+    assert slices.told[-1] == (54321, Limits())
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[true, null]", "7"])
+def test_a_damaged_note_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "limited.json").write_text(text.replace("true", '"x"'))
+    slices = FakeSlices()
+    Carer(CARE, slices, lambda u, w: None, lambda u: False, tmp_path / "limited.json").release()
+    assert slices.told == []
+
+
+def test_what_is_in_a_job_stays_there(tmp_path: Path) -> None:
+    for pid, line in ((7, "4:memory:/slurm/uid_1001/job_42/step_0/task_0"), (8, "4:memory:/user.slice")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"1:cpu:/\n{line}\n")
+    assert (in_job(7, tmp_path), in_job(8, tmp_path), in_job(9, tmp_path)) == (True, False, False)
 
 
 def test_systemd_is_asked_where_it_is_in_charge(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ def test_processors_and_memory_of_each_person() -> None:
     before = [process(1, uid=0, ticks=0), process(2, ticks=100), process(3, uid=1002, name="rsync")]
     after = [
         process(1, uid=0, ticks=900),
+        process(5, uid=65534, ticks=900),
         process(2, ticks=100 + 5 * TICKS, memory=7),
         process(4, ticks=10 * TICKS, memory=5, name="julia"),
         process(3, uid=1002, ticks=999, name="rsync"),
