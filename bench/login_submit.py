@@ -6,6 +6,7 @@ Both submit the same script to a Slurm of shell scripts, so that what differs is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import subprocess
 import sys
@@ -108,8 +109,17 @@ def delayed(target: int, seconds: float) -> Iterator[int]:
     try:
         yield ready[0]
     finally:
+        asyncio.run_coroutine_threadsafe(_end_all(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+        loop.close()
+
+
+async def _end_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _pass_on(
@@ -127,6 +137,7 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, secon
     def later(action: Callable[[], object]) -> None:
         loop.call_later(seconds, action)
 
-    while data := await source.read(65536):
-        later(lambda data=data: None if sink.is_closing() else sink.write(data))  # type: ignore[misc]
+    with contextlib.suppress(OSError):  # who hangs up first, does
+        while data := await source.read(65536):
+            later(lambda data=data: None if sink.is_closing() else sink.write(data))  # type: ignore[misc]
     later(sink.close)

@@ -1,4 +1,4 @@
-"""An ssh-agent that holds the key of a FIDO token: one of software, whose signatures sshd checks as any token's."""
+"""An ssh-agent with the key of a FIDO token: one of software, whose signatures sshd checks as any token's."""
 
 from __future__ import annotations
 
