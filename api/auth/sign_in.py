@@ -91,7 +91,7 @@ class SignIn:
             RefusedError: it is another browser, another sign-in, or the provider says no.
             UnreachableError: the provider does not answer.
         """
-        if not secret or not hmac.compare_digest(answer.get("state", ""), _derived(secret, "state")):
+        if not secret or not _same(answer.get("state"), _derived(secret, "state")):
             raise RefusedError("this sign-in was begun in another browser, or too long ago")
         if answer.get("iss", self._issuer) != self._issuer:
             raise RefusedError("another provider answered")

@@ -131,6 +131,8 @@ def _delivery(each: Delivery) -> str:
     where = f"{each.channel} {each.target}"
     if each.state == "sent":
         return f"{where}: arrived {moment_name(moment(each.at))}"
+    if not each.attempts:
+        return f"{where}: not tried yet"
     tried = f"tried {each.attempts} times" if each.attempts != 1 else "tried once"
     again = f"again at {moment_name(moment(each.next_at))}" if each.next_at is not None else "given up"
     return f"{where}: {tried}, {again}" + (f" ({each.problem})" if each.problem else "")

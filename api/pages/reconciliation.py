@@ -107,26 +107,26 @@ def runs_csv(runs: Sequence[Run]) -> str:
 
 
 def _of_runs(present: MonthState, settings: Settings, now: int) -> Iterator[Finding]:
-    last, done = present.last, present.done
+    last, done_at = present.last, present.done_at
     if last is not None and last.state in ("failed", "lost"):
         yield Finding(
             "bad",
             f"The last run ended {_moment(last.ended_at)} without success: {last.error or 'unknown'}.",
             "Mend what it names and reconcile again below; nothing was half posted.",
         )
-    if done is None or done.ended_at is None:
+    if done_at is None:
         yield Finding("bad", f"{month_name(present.month.start)} was never reconciled.", _START)
-    elif settings.every and now - done.ended_at > 3 * settings.every:
+    elif settings.every and now - done_at > 3 * settings.every:
         yield Finding(
             "bad",
-            f"The last success is from {_moment(done.ended_at)}: nothing is brought up to date since.",
+            f"The last success is from {_moment(done_at)}: nothing is brought up to date since.",
             "See the service's log, and whether another replica holds the lock: journalctl -u hpctools-api.",
         )
     if not settings.every:
         yield Finding(
             "warn",
             "The service begins no runs by itself (HPCTOOLS_API_RECONCILE_EVERY=0).",
-            "Run `hpctools-api reconcile` by a timer, or set the variable.",
+            "Run hpctools-api reconcile by a timer, or set the variable.",
         )
 
 
@@ -163,7 +163,7 @@ def _of_jobs(jobs: JobsState) -> Iterator[Finding]:
         yield Finding(
             "bad",
             f"slurmdbd was not asked for {len(jobs.missing)} days ({days}): their node time counts as idle.",
-            "Check `sacct` as the service's account and slurmdbd; then reconcile the month below.",
+            "Check sacct as the service's account and slurmdbd; then reconcile the month below.",
         )
 
 
@@ -191,7 +191,7 @@ def _of_closing(month: MonthState, now: int) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"{month_name(month.month.start)} is still estimated.",
-            "Its invoice is not out, or a job of it still runs: see the sources below, and `squeue`.",
+            "Its invoice is not out, or a job of it still runs: see the sources below, and squeue.",
         )
 
 
@@ -215,7 +215,7 @@ def _month(each: MonthState) -> Row:
             status + (", corrected" if statement.corrected else ""),
             tone="good" if status == "final" else "",
         ),
-        text(_moment(done.ended_at if done else None) or "never"),
+        text(_moment(each.done_at) or "never"),
         text("" if took is None else f"{took:,} s"),
         text(day_name(through) if through else "none"),
         text("" if each.coverage is None else _ratio(each.coverage)),

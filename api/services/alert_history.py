@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from api.db.budget_models import AlertAttempt, AlertMessage, BudgetAlert
 from api.db.engine import reading
 from api.services.delivery import LEASE_SECONDS, MOST_ATTEMPTS, wait_after
-from api.services.spending import Outlook, read_outlook
+from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.money import ZERO
 from hpctools.budget.thresholds import Kind
 from hpctools.budget.tree import Account, BudgetSite
@@ -116,7 +116,8 @@ def undelivered(engine: Engine) -> int:
 
 def standings(engine: Engine, site: BudgetSite, accounts: Iterable[Account], now: int) -> list[Standing]:
     """The thresholds of every account that has a budget today."""
-    found = [outlook for account in accounts if (outlook := read_outlook(engine, site, account, now))]
+    names = {account.name for account in accounts}
+    found = [each for each in read_outlooks(engine, site, now) if each.account.name in names]
     with reading(engine) as session:
         told = _told(session, found)
     return [_standing(outlook, told) for outlook in found]

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from api.db.budget_models import BudgetAlert, EnforcementAct
 from api.db.engine import reading
 from api.services.enforcement import STALE_SECONDS
-from api.services.spending import Outlook, read_outlook
+from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.thresholds import reaches
 from hpctools.budget.tree import Account, BudgetSite
 
@@ -40,7 +40,8 @@ class Kept:
 
 def kept_accounts(engine: Engine, site: BudgetSite, accounts: Iterable[Account], now: int) -> list[Kept]:
     """Every account whose budget has a policy today, or for whose budget something is taken."""
-    outlooks = [found for each in accounts if (found := read_outlook(engine, site, each, now))]
+    names = {account.name for account in accounts}
+    outlooks = [each for each in read_outlooks(engine, site, now) if each.account.name in names]
     with reading(engine) as session:
         taken = _taken(session)
         graces = {each.account.name: _grace_ends(session, each) for each in outlooks}

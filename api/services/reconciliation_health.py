@@ -45,6 +45,11 @@ class MonthState:
     statement: Statement
     coverage: float | None
 
+    @property
+    def done_at(self) -> int | None:
+        """When it was last reconciled, Unix seconds; what was done by hand beside the service has no run."""
+        return self.done.ended_at if self.done else self.statement.as_of
+
 
 @dataclass(frozen=True)
 class SourceState:

@@ -216,6 +216,15 @@ def test_another_browser_cannot_end_what_one_has_begun(make_app: Callable[..., A
     assert attacker.get(back).status_code == 403
 
 
+@pytest.mark.parametrize(
+    "query", ["", "code=x", "state=%C3%A9&code=x", "state=&error=%C3%A9", "state=x&state=y"]
+)
+def test_answers_that_no_provider_gives(browser: TestClient, campus: Any, query: str) -> None:
+    to_provider(browser)
+    assert browser.get(f"/login/oidc/callback?{query}").status_code == 403
+    assert campus.posted == []
+
+
 def test_a_code_of_another_sign_in_is_not_taken(browser: TestClient, campus: Any) -> None:
     """PKCE: who has a code and not the browser's secret has nothing."""
     stolen = dict(parse_qsl(urlsplit(campus.authorize(urlsplit(to_provider(browser)).query)).query))["code"]

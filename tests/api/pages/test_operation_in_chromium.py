@@ -73,9 +73,12 @@ def test_pages_print_without_what_is_for_the_screen(
     address = signed_in(None)
     tab.go(f"{address}/accounts/nlp/budget")
     tab.call("Emulation.setEmulatedMedia", media="print")
-    seen = "[...document.querySelectorAll('form, nav')].filter(each => each.checkVisibility()).length"
+    wanted = "input:not([type=hidden]), button, select, nav"
+    seen = f"[...document.querySelectorAll('{wanted}')].filter(each => each.checkVisibility()).length"
     assert tab.evaluate(seen) == 0
-    assert "May be spent" in tab.evaluate("document.body.innerText")
+    shown = tab.evaluate("document.body.innerText")
+    assert "May be spent" in shown
+    assert "Language modelling (USD)\nnone of its own" in shown
     printed = base64.b64decode(tab.call("Page.printToPDF", printBackground=True)["data"])
     assert printed.startswith(b"%PDF-")
     if pictures is not None:

@@ -90,7 +90,11 @@ def unhealthy(
             now,
             HOURLY,
         ),
-        "November 2026 was never reconciled.": (of(last=None, done=None), now, HOURLY),
+        "November 2026 was never reconciled.": (
+            of(last=None, done=None, statement=replace(statement, as_of=None)),
+            now,
+            HOURLY,
+        ),
         "The last success is from 21 November 2026, 12:00 UTC: nothing is brought up to date since.": (
             health,
             now + 9 + 3 * 3600 + 1,
