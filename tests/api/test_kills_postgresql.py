@@ -86,12 +86,13 @@ def test_a_restart_in_the_middle(
                 own_postgres.start()
                 ask(engine, november, now)
             assert scheduler.tick() == 1
+            statements_of_it = count()
             assert statements(service, site, november) == expected
             with reading(engine) as session:
                 found, _ = runs.listed(session, Page(10), None, None)
             assert [run.state for run in found] == (["done", "lost"] if part else ["done"])
         engine.dispose()
-        return count()
+        return statements_of_it
 
     most = disturbed("quiet", 0, 0)
     for number, part in enumerate((0.2, 0.6, 0.95)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from functools import cache
 from itertools import product
@@ -18,7 +19,7 @@ import pytest
 
 from api.db.day_store import Inputs, NewDay
 from hpctools.budget.attribution import attribute
-from hpctools.budget.attribution_table import DayBill, DayCosts, amount, day_bills, divide_day
+from hpctools.budget.attribution_table import DayBill, DayCosts, amount, day_bills, divide_day, used_on
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import digest, frame_of
 from hpctools.budget.money import EXACT, total
@@ -140,7 +141,9 @@ def job(dice: random.Random, index: int) -> JobRecord:
 
 def divided(it: Case) -> tuple[DayBill, DayCosts]:
     bill = day_bills(frame_of(it.rows)).get(DAY, DayBill({}, {}))
-    return bill, divide_day(bill, from_records(it.jobs), it.layout, DAY, it.as_of)
+    jobs = from_records(it.jobs)
+    before = used_on(jobs, it.layout, DAY - timedelta(days=1), it.as_of) if it.layout.site.burst else None
+    return bill, divide_day(bill, jobs, it.layout, DAY, it.as_of, before)
 
 
 def lines(costs: DayCosts) -> dict[tuple[object, ...], Decimal]:
