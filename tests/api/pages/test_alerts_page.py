@@ -49,9 +49,7 @@ def test_what_comes_next_before_anything_was_told(november_service: Any) -> None
 
 def test_what_was_told_and_whether_it_arrived(told: Any) -> None:
     page = words(told.browser("nlp").get("/alerts").text)
-    assert re.search(
-        r"Natural Language Processing nlp 142\.7 % 50 %, policy at 100 % expected 1000 %", page
-    ), page
+    assert "Natural Language Processing nlp 406.1 % 50 %, policy at 100 % expected 1000 % $20,178.11" in page
     assert (
         "Natural Language Processing: 50 % spent, period from 1 November 2026 21 November 2026 12:00 UTC"
         in page
