@@ -21,7 +21,7 @@ from hpctools.site.login_haproxy import HaProxy
 from tests.system.harness import Cluster, until
 from tests.system.login_rig import ROOT, LoginRig, Service
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 NODES = ("front-1", "front-2")
 
 

@@ -1,0 +1,158 @@
+"""`hpctools login`: what is asked of the service, and what people read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hpctools.cli import login, login_drain, login_nlb
+from hpctools.errors import HpctoolsError, UnreachableError, UsageError
+from hpctools.login.nlb import Steps
+from tests.login.agent.made_agent import FakeService
+
+SITE = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
+NODE = {
+    "name": "login-1", "address": "login-1", "state": "up", "heard_seconds_ago": 4, "sessions": 12,
+    "placed": 1, "users": 9, "cpus": 16, "cpu": 0.25, "memory": 0.5, "unlimited": False, "why": "",
+}  # fmt: skip
+DRAINED = {**NODE, "name": "login-2", "state": "draining", "why": "new kernel", "heard_seconds_ago": None}
+
+
+def session(number: int, user: str, **words: Any) -> dict[str, Any]:
+    since = datetime.fromtimestamp(time.time() - 3700, timezone.utc).isoformat().replace("+00:00", "Z")
+    fixed = {"node": "login-1", "kind": "ssh", "origin": "192.0.2.7", "since": since, "ending": False}
+    return {"id": number, "user": user, **fixed, **words}
+
+
+def call(monkeypatch: pytest.MonkeyPatch, service: FakeService, *words: str) -> tuple[str, int]:
+    """What a command prints, and its exit code; our errors come through."""
+    for module in (login, login_drain, login_nlb):
+        monkeypatch.setattr(module, "find_service", lambda environment: service)
+    done = CliRunner().invoke(login.login, list(words))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output, done.exit_code
+
+
+def test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, FakeService({"nodes": [NODE, DRAINED]}), "nodes") == (
+        "NODE     STATE     SESSIONS  USERS  CPU  MEMORY  HEARD    WHY\n"
+        "login-1  up        12        9      25%  50%     4 s ago\n"
+        "login-2  draining  12        9      25%  50%     never    new kernel\n",
+        0,
+    )
+    assert call(monkeypatch, FakeService({"nodes": [DRAINED]}), "nodes")[1] == 1
+    told, code = call(monkeypatch, FakeService({"nodes": [NODE]}), "nodes", "--json")
+    assert (json.loads(told), code) == ({"nodes": [NODE]}, 0)
+    assert "does hp-login-agent run there?" in call(monkeypatch, FakeService({"nodes": []}), "nodes")[0]
+
+
+def test_sessions_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {"sessions": [session(7, "nlp1")], "next": "a+b"}
+    second = {"sessions": [session(8, "nlp1", ending=True, kind="ssm", origin="")], "next": None}
+    service = FakeService(first, second)
+    told, _ = call(monkeypatch, service, "sessions", "--user", "nlp1")
+    assert [line.split() for line in told.splitlines()] == [
+        ["SESSION", "USER", "NODE", "KIND", "FOR", "FROM"],
+        ["7", "nlp1", "login-1", "ssh", "1", "h", "1", "min", "192.0.2.7"],
+        ["8", "nlp1", "login-1", "ssm", "1", "h", "1", "min", "ending"],
+    ]
+    assert [path for _, path, _ in service.asked] == [
+        "/v1/login/sessions?user=nlp1&limit=1000",
+        "/v1/login/sessions?user=nlp1&cursor=a%2Bb&limit=1000",
+    ]
+
+
+def test_sessions_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService(session(7, "nlp1"))
+    assert call(monkeypatch, service, "end", "7") == ("session 7 of nlp1 on login-1 will end\n", 0)
+    assert service.asked == [("DELETE", "/v1/login/sessions/7", None)]
+
+
+def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService({})
+    told = call(monkeypatch, service, "drain", "login-1", "--message", "new\x1bkernel")
+    assert told == ("login-1 takes no new sessions\n", 0)
+    body = {"draining": True, "why": "newkernel"}
+    assert service.asked == [("PUT", "/v1/login/nodes/login-1/drain", body)]
+    assert call(monkeypatch, service, "undrain", "login-1") == ("login-1 takes sessions again\n", 0)
+    assert service.asked[1][2] == {"draining": False, "why": ""}
+
+
+def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tmux that nobody looks at does not count."""
+    monkeypatch.setattr(login_drain.time, "sleep", lambda seconds: None)
+    tmux = session(9, "nlp2", kind="tmux")
+    pages = [{"sessions": each, "next": None} for each in ([session(7, "nlp1"), tmux], [tmux])]
+    told, code = call(monkeypatch, FakeService({}, *pages), "drain", "login-1", "--wait", "--json")
+    found = json.loads(told)
+    assert code == 0
+    assert {**found, "seconds": 0} == {
+        "node": "login-1", "at_first": 1, "left_by_themselves": 1, "ended": 0, "left": 0, "seconds": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("drain",), "which node"),
+        (("drain", "login-1", "--deadline", "2h"), "are for --wait"),
+        (("drain", "login-1", "--wait", "--deadline", "soon"), "no time"),
+        (("drain", "--here", "--wait"), "not for --here"),
+        (("undrain",), "which node"),
+        (("nlb", "--target-group", "arn:aws:nothing"), "no ARN of a target group"),
+    ],
+)
+def test_words_that_make_no_sense(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(monkeypatch, FakeService({}), *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400)]
+)
+def test_times(text: str, seconds: float) -> None:
+    assert login_drain.seconds_of(text) == seconds
+
+
+def test_the_agent_of_this_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnreachableError, match="no agent answers"):
+        login_drain.ask_agent(tmp_path / "nothing", {"ask": "status"})
+
+    def refuse(path: Path, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"error": "only root may ask this"}
+
+    monkeypatch.setattr("hpctools.login.agent.listening.ask_door", refuse)
+    with pytest.raises(HpctoolsError, match="only root may ask this; ask as root"):
+        login_drain.ask_agent(tmp_path, {"ask": "drain"})
+
+
+def test_files_of_a_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        SITE.read_text().replace("\nlogin:\n", "\nlogin:\n  haproxy: {port: 2222}\n  care: {cpus: 2}\n")
+    )
+    out = tmp_path / "out"
+    told, code = call(monkeypatch, FakeService({}), "render", str(site), "--out", str(out))
+    assert (told, code) == (f"{out}/haproxy.cfg\n{out}/login-agent.yaml\n", 0)
+    assert "    server login-2 login-2:22\n" in (out / "haproxy.cfg").read_text()
+    assert "care:\n  cpus: 2" in (out / "login-agent.yaml").read_text()
+
+
+def test_what_a_balancer_step_says() -> None:
+    steps = Steps((("login-1", "10.0.0.1"),), (("login-2", "10.0.0.2"),), kept="login-3")
+    assert login_nlb.text(steps, dry_run=True) == (
+        "login-1 (10.0.0.1) would be registered\n"
+        "login-2 (10.0.0.2) would be deregistered: its sessions stay for a while\n"
+        "login-3 stays although it is drained: nobody could log in without it\n"
+    )
+    assert login_nlb.text(Steps(), dry_run=False) == "all is in step\n"
