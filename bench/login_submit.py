@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.remote.rig import Rig, rig
+from tests.remote.rig import Rig, rig  # type: ignore[import-untyped]
 
 DELAYS_MS = (0, 50, 150)
 """Round trips."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -58,12 +57,18 @@ def session(cluster: Cluster, program: str) -> Iterator[Session]:
     from hpctools.remote.placement import login_nodes
     from hpctools.remote.session import Session
 
-    nodes = login_nodes(cluster, cluster.user or getpass.getuser(), os.environ)
+    nodes = login_nodes(cluster, lambda: _user(cluster, way.config), os.environ)
     found = Session(cluster, nodes, way, tell(program))
     try:
         yield found
     finally:
         found.close()
+
+
+def _user(cluster: Cluster, config: Path | None) -> str:
+    from hpctools.remote.ssh_config import settings
+
+    return cluster.user or settings(cluster.login_nodes[0], "", config).user
 
 
 def tell(program: str) -> Callable[[str], None]:

@@ -1,4 +1,7 @@
-"""hp-submit itself, run in the run folder, and its jobs found again."""
+"""hp-submit itself, run in the run folder, and its jobs found again.
+
+What a submission that goes well does not need is imported late: somebody waits.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.folder import runs_root
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
-from hpctools.slurm import scripts
-from hpctools.slurm.choose import choose
-from hpctools.submit.plan import run_comment
 
 RUN_SUFFIX = "HPCTOOLS_RUN_SUFFIX"
 Program = Callable[[Sequence[str]], int]
@@ -87,6 +86,8 @@ class HereSlurm:
         folders = _run_folders(record)
         if folders:
             return _job_of_runs(folders)
+        from hpctools.slurm import scripts
+
         found = scripts.jobs_from(self.submission.folder, _user())
         return Job(found[0]) if found else None
 
@@ -97,6 +98,8 @@ class HereSlurm:
             return
         jobs = [job for job in map(_jobs_by_comment().get, map(_comment, folders)) if job]
         if jobs:
+            from hpctools.slurm.choose import choose
+
             choose("auto").client.cancel(jobs)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
@@ -122,6 +125,8 @@ def _job(text: str) -> Job | None:
 
 def _run_folders(record: Record) -> list[Path]:
     """Folders of elastic runs that the submission made: one, or one for each index of an array."""
+    from hpctools.elastic.folder import runs_root
+
     root = runs_root()
     if not record.suffix or not root.is_dir():
         return []
@@ -138,8 +143,12 @@ def _job_of_runs(folders: Sequence[Path]) -> Job | None:
 
 
 def _comment(folder: Path) -> str:
+    from hpctools.submit.plan import run_comment
+
     return run_comment(folder.name)
 
 
 def _jobs_by_comment() -> dict[str, int]:
+    from hpctools.slurm.choose import choose
+
     return {job.comment: job.id for job in choose("auto").client.jobs(user=_user())}

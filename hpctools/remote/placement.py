@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 from hpctools.remote.clusters import Cluster
@@ -17,14 +16,16 @@ SECONDS = 0.5
 _LARGEST = 1 << 16
 
 
-def login_nodes(cluster: Cluster, user: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+def login_nodes(cluster: Cluster, user: Callable[[], str], environment: Mapping[str, str]) -> tuple[str, ...]:
     """Login nodes, the best first. An API that is silent keeps nobody from working.
 
-    A name that the API says and the list does not have comes before the list's all the same: it may be new.
+    Args:
+        user: says who logs in there; asked only where there is an API.
     """
+    # A name that the list does not have comes before the list's all the same: the node may be new.
     stated = cluster.login_nodes
     source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
-    answer = _ask(replace(source, cache=source.cache), user) if source else None
+    answer = _ask(source, user()) if source else None
     said = [str(answer.get("address") or answer.get("node")), *answer.get("others", [])] if answer else []
     named = [_in_list(str(each), stated) for each in said]
     return tuple(dict.fromkeys([*(each for each in named if is_host(each)), *stated]))

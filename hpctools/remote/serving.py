@@ -1,4 +1,7 @@
-"""The cluster's side of `--cluster`: one request on standard input, answers on standard output."""
+"""The cluster's side of `--cluster`: one request on standard input, answers on standard output.
+
+What a submission does not need is imported late.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from typing import Any
 
 import hpctools
 from hpctools.errors import HpctoolsError, RemoteError, UsageError
-from hpctools.remote import job_output, overview, results, submissions
+from hpctools.remote import submissions
 from hpctools.remote.local_submit import HereSlurm, Program, listen
 from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
 from hpctools.remote.once import Once, Refused, command_words
@@ -165,6 +168,8 @@ def _try(once: Once, slurm: HereSlurm, reception: Reception) -> Mapping[str, Any
 
 def _status(request: Message, program: Program) -> Mapping[str, Any]:
     """Plain jobs of submissions by us, elastic runs by hp-status; without a name a list, then the runs."""
+    from hpctools.remote import overview
+
     words = _words(request, "words")
     named = [word for word in words if not word.startswith("-")]
     as_text = "--json" not in words
@@ -228,6 +233,8 @@ def _found(request: Message) -> tuple[Submission, Record]:
 
 
 def _logs(request: Message, wire: Wire) -> Mapping[str, Any]:
+    from hpctools.remote import job_output, overview
+
     submission, record = _found(request)
     follow, task = bool(request.get("follow")), request.get("task")
     paths = _of_task(job_output.output_files(submission, record, errors=bool(request.get("errors"))), task)
@@ -259,12 +266,16 @@ def _of_task(paths: list[Any], task: object) -> list[Any]:
 
 
 def _files(request: Message) -> Mapping[str, Any]:
+    from hpctools.remote import results
+
     submission, _ = _found(request)
     found = results.results(submission.folder, _words(request, "patterns"))
     return {"folder": str(submission.folder), "files": [asdict(each) for each in found]}
 
 
 def _fetch(request: Message, wire: Wire) -> Mapping[str, Any]:
+    from hpctools.remote import results
+
     submission, _ = _found(request)
     digest = ""
     for each in request.get("files", []):

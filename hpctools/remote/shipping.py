@@ -169,17 +169,16 @@ def pack(
     _refuse_what_stays_here(intent)
     script, options, command = _script(intent, invocation)
     files = _files(wish, intent, script, cwd)
+    shown = ["--dry-run"] if "dry-run" in invocation.flags else []
     request = {
         "op": "submit",
-        "options": _with_policy(options, intent),
+        "options": [*shown, *_with_policy(options, intent)],
         "script": script.path if script else "",
         "arguments": list(intent.arguments),
         "command": command,
         "files": [each.offer() for each in files],
-        "trial": bool(invocation.flags & {"dry-run"}) or intent.effective("test-only") is not None,
+        "trial": bool(shown) or intent.effective("test-only") is not None,
     }
-    if request["trial"] and "dry-run" in invocation.flags:
-        request["options"] = ["--dry-run", *request["options"]]
     name = wish.submission or new_id(intent.effective("job-name") or _name(intent, script))
     return Shipment(name, {**request, "id": name}, tuple(files))
 

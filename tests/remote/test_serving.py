@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.remote import once, serving
-from hpctools.remote.local_submit import scripts
 from hpctools.remote.serving import Programs
 from hpctools.remote.shipping import LocalFile
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
+from hpctools.slurm import scripts
 
 NAME = "train-0123456789ab"
 FILES = (

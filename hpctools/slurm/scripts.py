@@ -1,0 +1,114 @@
+"""Batch jobs by the file that they were submitted from: what finds a job whose id nobody could note down."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hpctools.errors import CommandError, CommandTimeout, UnreachableError
+from hpctools.slurm import run
+from hpctools.slurm.cli import told
+from hpctools.slurm.environment import asking
+
+_SECONDS = 15.0
+_LIVING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
+_LIVING += (
+    "SIGNALING",
+    "STAGE_OUT",
+    "RESIZING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
+    "REQUEUE_FED",
+)
+
+
+def jobs_from(folder: Path, user: str) -> list[int]:
+    """Ids of a user's jobs whose batch script lies in a folder: of the queue, or else of the accounting.
+
+    An array, and a heterogeneous job, is one.
+
+    Raises:
+        UnreachableError: the controller does not answer.
+        CommandError: squeue failed otherwise.
+    """
+    words = ["--noheader", "--states=all", f"--user={user}", "--format=%F %o"]
+    found = _ids(_ask(["squeue", *words]), str(folder))
+    return found or _accounted(folder, user)
+
+
+def _accounted(folder: Path, user: str) -> list[int]:
+    """Jobs that the controller has forgotten; none where no accounting answers."""
+    words = ["--noheader", "--parsable2", "--allocations", f"--user={user}", "--starttime=now-2days"]
+    try:
+        said = _ask(["sacct", *words, "--format=JobIDRaw,SubmitLine"])
+    except (UnreachableError, CommandError):
+        return []
+    lines = [line.partition("|") for line in said.splitlines()]
+    return sorted({int(job) for job, _, command in lines if job.isdecimal() and f"{folder}/" in command})
+
+
+def _ids(said: str, folder: str) -> list[int]:
+    # A script's name may have line breaks: what follows one does not begin with an id and the folder.
+    found = re.findall(rf"^(\d+) {re.escape(folder)}/", said, re.MULTILINE)
+    return sorted({int(each) for each in found})
+
+
+def states(job_id: int) -> list[str]:
+    """States of a job and of an array's tasks, without repetition; none when the controller has forgotten it.
+
+    Raises:
+        UnreachableError, CommandError: as `jobs_from`.
+    """
+    try:
+        said = _ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_id}"])
+    except CommandError as error:
+        if "Invalid job id" in error.stderr_tail:
+            return []
+        raise
+    return list(dict.fromkeys(said.split()))
+
+
+def is_living(state: str) -> bool:
+    """Whether a job in that state waits or runs."""
+    return state in _LIVING
+
+
+def details(job_id: int) -> list[dict[str, str]]:
+    """What `scontrol show job` says, a task or component each; none when it is forgotten.
+
+    Raises:
+        UnreachableError, CommandError: as `jobs_from`.
+    """
+    try:
+        said = _ask(["scontrol", "--details", "show", "job", str(job_id)])
+    except CommandError as error:
+        if "Invalid job id" in error.stderr_tail:
+            return []
+        raise
+    return [_fields(block) for block in said.split("\n\n") if block.strip()]
+
+
+def _fields(block: str) -> dict[str, str]:
+    """Fields that have a line of their own may hold spaces; of the others the first word counts."""
+    found: dict[str, str] = {}
+    for line in block.splitlines():
+        key, _, value = line.strip().partition("=")
+        if key in ("StdOut", "StdErr", "StdIn", "WorkDir", "Command", "Comment"):
+            found[key] = value
+        else:
+            found.update(re.findall(r"([\w/:]+)=(\S*)", line))
+    return found
+
+
+def _ask(argv: list[str]) -> str:
+    try:
+        return run.run(argv, timeout=_SECONDS, env=asking()).stdout
+    except CommandTimeout:
+        raise UnreachableError(
+            f"Slurm does not answer ({argv[0]}: nothing within {_SECONDS:g} s)",
+            "check it with `scontrol ping`, and try again when it is up",
+        ) from None
+    except CommandError as error:
+        raise told(error) from None

@@ -1,0 +1,118 @@
+"""Which login node comes first: what the API says, in the words of the person's list."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.errors import UsageError
+from hpctools.remote.clusters import Cluster, load
+from hpctools.remote.placement import login_nodes
+
+NODES = ("login1.uni.edu", "login2.uni.edu")
+
+
+class Api:
+    """Answers one thing, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.status, self.answer = 200, b"{}"
+        self.asked: list[tuple[str, str, Any]] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                api.asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+                self.send_response(api.status)
+                self.send_header("Content-Length", str(len(api.answer)))
+                self.end_headers()
+                self.wfile.write(api.answer)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    made = Api()
+    yield made
+    made.server.shutdown()
+    made.thread.join(10)
+    made.server.server_close()
+
+
+def order(api: Api, folder: Path, url: str = "") -> tuple[str, ...]:
+    (folder / "token").write_text("secret\n")
+    environment = {"HPCTOOLS_API_TOKEN_FILE": str(folder / "token"), "HOME": str(folder)}
+    cluster = Cluster("uni", NODES, api=url or f"http://127.0.0.1:{api.server.server_port}")
+    return login_nodes(cluster, lambda: "nlp1", environment)
+
+
+def test_the_best_one_comes_first_and_then_the_list(api: Api, tmp_path: Path) -> None:
+    api.answer = json.dumps({"node": "login2", "address": "login2", "others": ["login3.uni.edu"]}).encode()
+    assert order(api, tmp_path) == ("login2.uni.edu", "login3.uni.edu", "login1.uni.edu")
+    assert api.asked == [("/v1/login/sessions", "Bearer secret", {"user": "nlp1"})]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (503, b"{}"),
+        (200, b"nonsense"),
+        (200, b"[]"),
+        (200, b'{"node": "-oProxyCommand=x", "others": ["a b"]}'),
+    ],
+)
+def test_an_api_that_makes_no_sense_keeps_nobody_from_working(
+    api: Api, tmp_path: Path, status: int, answer: bytes
+) -> None:
+    api.status, api.answer = status, answer
+    assert order(api, tmp_path) == NODES
+
+
+def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
+    assert order(api, tmp_path, "http://api.uni.example") == NODES
+    assert api.asked == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("clusters: [", "is no YAML"),
+        ("clusters: {uni: {login_nodes: []}}", "login_nodes is a list of hosts"),
+        ("clusters: {uni: {login_nodes: [-oProxyCommand=x]}}", "login_nodes is a list of hosts"),
+        ("clusters: {uni: {login_nodes: [a], password: x}}", "clusters.uni may have"),
+        ("clusters: {uni: a}\ndefault: other", "is none of its clusters"),
+        ("clusters: {uni: {login_nodes: a, user: -x}}", "clusters.uni.user is no plain text"),
+        ("hosts: {}", "its keys are"),
+    ],
+)
+def test_a_wrong_file_is_told(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "clusters.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        load(path)
+
+
+def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.yaml"
+    assert load(path).find("login9") == Cluster("login9", ("login9",))
+    path.write_text(
+        "clusters:\n  uni: [a, b]\n  other: {login_nodes: c, user: me, command: /opt/hp-submit}\ndefault: uni\n"
+    )
+    found = load(path)
+    assert (found.find("uni"), found.usual) == (Cluster("uni", ("a", "b")), "uni")
+    assert found.find("other") == Cluster("other", ("c",), "me", "/opt/hp-submit")
+    with pytest.raises(UsageError, match="neither in clusters.yaml nor a host"):
+        found.find("-oProxyCommand=x")
