@@ -76,7 +76,9 @@ class Agent:
             self._close_idle(self.idle, self.sample)
 
     def _obey(self, heard: Heard, sample: Sample) -> None:
-        self._hear(service=Word(heard.draining, heard.why))
+        # A node that is drained by a word of its own hears that back: nothing is known of the service's then.
+        if not (heard.draining and not heard.why and self.drain_file.now.here.draining):
+            self._hear(service=Word(heard.draining, heard.why))
         for session in sample.sessions:
             if session.key in heard.end and self.hands.end(session):
                 self.ended += 1

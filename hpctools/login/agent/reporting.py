@@ -86,6 +86,8 @@ class Reporter:
         if self.silent_since is not None:
             _log.info("the service answers again")
         self.silent_since = None
+        if not answer["taken"]:  # it knows a newer report, and says nothing of this one
+            return None
         return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]))
 
     def _silent(self, error: HpctoolsError) -> None:

@@ -77,6 +77,24 @@ def test_a_drain_holds_while_the_service_is_away(tmp_path: Path) -> None:
     assert again.check() == "drain\n"
 
 
+def test_a_word_of_the_nodes_own_is_not_taken_for_the_services(tmp_path: Path) -> None:
+    """The service says back that the node is drained; when the node takes its word back it takes sessions."""
+    service = FakeService(FINE, {**FINE, "draining": True}, FINE)
+    agent = made_agent(tmp_path, service=service)
+    agent.drain(draining=True, why="disk")
+    agent.look()
+    assert service.asked[1][2] is not None
+    assert service.asked[1][2]["draining"] is True
+    agent.drain(draining=False, why="")
+    assert not agent.status()["draining"]
+
+
+def test_a_report_that_was_not_taken_tells_nothing(tmp_path: Path) -> None:
+    agent = made_agent(tmp_path, service=FakeService(DRAIN, {**FINE, "taken": False}))
+    agent.look()
+    assert agent.check() == "drain\n"
+
+
 def test_what_the_service_wants_ended_is_ended(tmp_path: Path) -> None:
     service = FakeService({**FINE, "end": ["100-10000", "7-7"]})
     agent = made_agent(
