@@ -17,7 +17,7 @@ def render(template: str, **values: Any) -> str:
 @lru_cache(maxsize=8)
 def source(name: str) -> str:
     """A file beside the templates, as it is."""
-    return files("api.pages").joinpath("templates", name).read_text()
+    return (files("api.pages") / "templates" / name).read_text()
 
 
 @lru_cache(maxsize=1)

@@ -78,7 +78,7 @@ def bill_lines(
         total=lines.height,
         amounts={code: _sum(amounts) for code, amounts in money.iter_rows()},
         lines=tuple(
-            BillLine(*by, amount=_sum(amounts), node_hours=_sum(hours), rows=count)
+            BillLine(*(*by, _sum(amounts), _sum(hours), count))
             for *by, amounts, hours, count in lines.slice(offset, limit).iter_rows()
         ),
     )
