@@ -80,12 +80,12 @@ Who = Annotated[People, Depends(get_people)]
 Store = Annotated[LoginStore, Depends(get_store)]
 
 
-@router.post("/sessions", status_code=HTTPStatus.CREATED, responses=problems(401, 403, 409, 413, 422, 503))
+@router.post("/sessions", status_code=HTTPStatus.CREATED, responses=problems(401, 403, 409, 413, 422))
 def place_session(store: Store, rules: Rule, people: Who, body: PlacementIn) -> PlacementOut:
     """Ask where somebody is to log in; the place is held for them for a moment.
 
     Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
-    they may have no more, 503 why no node takes any.
+    they may have no more, or why no node takes any.
     """
     if not people.may_place(body.user):
         raise forbidden_for(body.user)
@@ -93,7 +93,7 @@ def place_session(store: Store, rules: Rule, people: Who, body: PlacementIn) -> 
     if isinstance(way.found, Refused):
         raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
     if isinstance(way.found, Nowhere):
-        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, f"There is no node to log in: {way.found.why}.")
+        raise ProblemError(HTTPStatus.CONFLICT, f"There is no node to log in: {way.found.why}.")
     found = way.found
     return PlacementOut(
         node=found.node,

@@ -102,7 +102,7 @@ PROGRAMS = {
     ("DELETE", "/v1/tokens/{name}"): Row("/v1/tokens/nothing", only_admin(404)),
     # There is no login node, which only those hear who may ask for this person.
     ("POST", "/v1/login/sessions"): Row(
-        "/v1/login/sessions", (503, 403, 503, 403, 503, 503, 503), {"user": "nlp1"}
+        "/v1/login/sessions", (409, 403, 409, 403, 409, 409, 409), {"user": "nlp1"}
     ),
     ("GET", "/v1/login/sessions"): Row("/v1/login/sessions", EVERYBODY),
     ("DELETE", "/v1/login/sessions/{number}"): Row("/v1/login/sessions/1", (404,) * 7),
@@ -119,10 +119,6 @@ PROGRAMS = {
 BROWSERS = {
     ("GET", "/"): ("/", (303, 200, 200, 200, 200)),
     ("GET", "/accounts/{name}"): ("/accounts/nlp", (303, 200, 404, 404, 200)),
-    ("GET", "/accounts/{name}/statement/{month}"): (
-        f"/accounts/nlp/statement/{MONTH}?format=csv",
-        (303, 200, 404, 404, 200),
-    ),
     ("GET", "/accounts"): ("/accounts", (303, 200, 200, 200, 200)),
     ("GET", "/accounts/{name}/trend.svg"): ("/accounts/nlp/trend.svg", (303, 200, 404, 404, 200)),
     ("GET", "/accounts/{name}/jobs"): ("/accounts/nlp/jobs", (303, 200, 404, 404, 200)),
@@ -131,6 +127,10 @@ BROWSERS = {
     ("GET", "/accounts/{name}/bill"): ("/accounts/root/bill?node_group=reserved", (303, 404, 404, 404, 200)),
     # There is no job; tests/api/pages/test_costs.py has some, and who may see them.
     ("GET", "/jobs/{number}"): ("/jobs/101", (303, 404, 404, 404, 404)),
+    ("GET", "/accounts/{name}/statement/{month}"): (
+        f"/accounts/nlp/statement/{MONTH}?format=csv",
+        (303, 200, 404, 404, 200),
+    ),
     ("GET", "/accounts/{name}/jobs.csv"): ("/accounts/nlp/jobs.csv", (303, 200, 404, 404, 200)),
     ("GET", "/accounts/{name}/entries.csv"): ("/accounts/nlp/entries.csv", (303, 200, 404, 404, 200)),
     ("GET", "/accounts/{name}/budget"): ("/accounts/nlp/budget", (303, 200, 404, 404, 200)),
@@ -157,12 +157,12 @@ OPEN = {
     ("GET", "/livez"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
+    ("GET", "/pages.js"),
     ("GET", "/login"),
     ("POST", "/login"),
     ("GET", "/login/oidc"),
     ("GET", "/login/oidc/callback"),
     ("POST", "/logout"),
-    ("GET", "/pages.js"),
     ("GET", "/openapi.json"),
 }
 

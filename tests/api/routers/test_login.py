@@ -149,7 +149,7 @@ def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: 
     }
     answer = admin.post("/v1/login/sessions", json={"user": "nlp1"})
     assert (answer.status_code, answer.json()["detail"]) == (
-        503,
+        409,
         "There is no node to log in: login-1 is being drained, and there is no other login node.",
     )
     assert admin.put("/v1/login/nodes/login-1/drain", json={"draining": False}).status_code == 200
