@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Select, select
 
 from api.db.engine import reading
 from api.db.models import AttributionRun, LedgerEntry
@@ -79,25 +80,28 @@ def entries(
     Raises:
         UnreachableError: the database does not answer.
     """
-    names = ("day", "node_group", "kind", "account", "capacity", "currency", "amount")
-    columns = [getattr(LedgerEntry, name) for name in names]
     with reading(engine) as session:
         books = open_books(session, site.metric, period, moment)
-        query = (
-            select(LedgerEntry.id, LedgerEntry.run_id, AttributionRun.as_of, LedgerEntry.reason, *columns)
-            .join(AttributionRun, AttributionRun.id == LedgerEntry.run_id)
-            .where(LedgerEntry.metric == site.metric, LedgerEntry.id > after)
-            .where(LedgerEntry.month.in_([str(month) for month in months_of(period.first, period.end)]))
-            .where(LedgerEntry.day >= period.first, LedgerEntry.day < period.end)
-            .where(LedgerEntry.run_id <= books.through)
-        )
+        query = _of(site, account, period, wanted).where(LedgerEntry.run_id <= books.through)
         if moment.known_on is not None:
             query = query.where(AttributionRun.as_of <= moment.known_on)
-        if account.name != SITE_ACCOUNT:
-            query = query.where(LedgerEntry.account.in_(sorted(site.subtree(account.name))))
-        if wanted.kind is not None:
-            query = query.where(LedgerEntry.kind == wanted.kind)
-        if wanted.node_group:
-            query = query.where(LedgerEntry.node_group == wanted.node_group)
-        rows = session.execute(query.order_by(LedgerEntry.id).limit(limit))
-        return Entries(books.through, tuple(Entry(*row) for row in rows))
+        page = query.where(LedgerEntry.id > after).order_by(LedgerEntry.id).limit(limit)
+        return Entries(books.through, tuple(Entry(*row) for row in session.execute(page)))
+
+
+def _of(site: BudgetSite, account: Account, period: Period, wanted: EntriesWanted) -> Select[Any]:
+    """Entries with the moments of their runs, whatever was known when."""
+    names = ("day", "node_group", "kind", "account", "capacity", "currency", "amount")
+    columns = [getattr(LedgerEntry, name) for name in names]
+    query = (
+        select(LedgerEntry.id, LedgerEntry.run_id, AttributionRun.as_of, LedgerEntry.reason, *columns)
+        .join(AttributionRun, AttributionRun.id == LedgerEntry.run_id)
+        .where(LedgerEntry.metric == site.metric)
+        .where(LedgerEntry.month.in_([str(month) for month in months_of(period.first, period.end)]))
+        .where(LedgerEntry.day >= period.first, LedgerEntry.day < period.end)
+    )
+    if account.name != SITE_ACCOUNT:
+        query = query.where(LedgerEntry.account.in_(sorted(site.subtree(account.name))))
+    if wanted.kind is not None:
+        query = query.where(LedgerEntry.kind == wanted.kind)
+    return query.where(LedgerEntry.node_group == wanted.node_group) if wanted.node_group else query
