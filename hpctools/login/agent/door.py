@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from hpctools.errors import HpctoolsError, UnreachableError
@@ -33,6 +34,7 @@ class Door:
     ) -> None:
         self._agent, self._service, self._when_unreachable = agent, service, when_unreachable
         self._granted: dict[str, str] = {}
+        self._lock = Lock()  # many people log in at once, each in a thread
 
     def answer(self, question: Mapping[str, Any], uid: int) -> Mapping[str, Any]:
         """Answer one question of somebody's.
@@ -84,7 +86,8 @@ class Door:
             _log.error("the service did not understand a lease of %s, who gets in: %s", user, error)
             return {"granted": True, "message": ""}
         if found["granted"]:
-            self._granted[claim] = user
+            with self._lock:
+                self._granted[claim] = user
         return {"granted": bool(found["granted"]), "message": str(found["message"])}
 
     def _without_service(self, user: str, error: UnreachableError) -> Mapping[str, Any]:
@@ -96,8 +99,9 @@ class Door:
         """The user's other sessions that are here at this moment: those of the last look, and newer ones."""
         sample = self._agent.sample
         seen = {each.key for each in sample.sessions if each.user == user} if sample else set()
-        self._granted = {each: owner for each, owner in self._granted.items() if lives(each)}
-        mine = seen | {each for each, owner in self._granted.items() if owner == user}
+        with self._lock:
+            self._granted = {each: owner for each, owner in self._granted.items() if lives(each)}
+            mine = seen | {each for each, owner in self._granted.items() if owner == user}
         return sorted(each for each in mine if each != claim and lives(each))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,20 @@ def test_a_session_that_was_granted_a_moment_ago_is_living(tmp_path: Path) -> No
     for claim in (own.key, "4711-88", "4712-99"):
         assert door.answer({"ask": "lease", "user": "nlp1", "claim": claim}, 0)["granted"]
     assert [body["living"] for _, _, body in service.asked if body] == [[], [own.key], [own.key]]
+
+
+def test_many_at_once_are_all_answered(tmp_path: Path) -> None:
+    """Two hundred people in eight threads; none is told that the agent failed."""
+    (own,) = [each for each in read_processes() if each.pid == os.getpid()]
+    door = Door(made_agent(tmp_path), FakeService({"granted": True, "message": "", "sessions": []}))
+
+    def ask(number: int) -> bool:
+        claim = own.key if number % 2 else f"99999999-{number}"
+        question = {"ask": "lease", "user": f"u{number}", "claim": claim}
+        return bool(door.answer(question, 0)["granted"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(200)))
 
 
 @pytest.mark.parametrize(("choice", "granted"), [("open", True), ("refuse", False)])
