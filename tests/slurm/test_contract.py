@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.errors import CommandError, NotAllowedError, ReleaseError, UnreachableError, UsageError
+from hpctools.slurm.accounting import JobRecord, read_jobs
 from hpctools.slurm.choose import choose
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.client import SlurmAdministration
@@ -338,3 +339,33 @@ def test_silence_is_told_apart_from_a_refusal(client: SlurmAdministration, clust
     finally:
         cluster.start("slurmdbd", "slurmdbd", "-D")
         cluster.answers("slurmdbd", "sacctmgr", "-n", "show", "cluster")
+
+
+def test_the_budget_reads_names_and_runs_and_no_line_that_a_user_wrote(
+    cluster: PrivateCluster, script: Path
+) -> None:
+    """Two tasks of an array, a job of an elastic run, and one whose comment looks like another's job."""
+    times = "2026-11-21T12:00:00|2026-11-21T12:00:05|Unknown|00:00"
+    record = f"999|contract|77|root|root|all|normal|{times}|RUNNING|||"
+    options = {"array": "--array=0-1", "run": "--comment=hp-run:train-1a", "forged": f"--comment=x\n{record}"}
+    ids = {name: int(submit(cluster, script, option)) for name, option in options.items()}
+    until(lambda: len(kept(lambda job: job.start is not None)) == 4, "four jobs in slurmdbd")
+    cluster.ask("scancel", *map(str, ids.values()))
+    until(lambda: len(kept(lambda job: job.end is not None)) == 4, "the end of four jobs in slurmdbd")
+    jobs = kept(lambda job: True)
+    array = ids["array"]
+    told = sorted((job.name, job.run) for job in jobs)
+    assert told == [("", ""), ("", "train-1a"), (f"{array}_0", ""), (f"{array}_1", "")]
+    assert 999 not in {job.job_id for job in jobs}
+
+
+def kept(wanted: Callable[[JobRecord], bool]) -> list[JobRecord]:
+    """What slurmdbd has of jobs of 10 MB, as the budget reads it."""
+    today = datetime.now(timezone.utc).date()
+    jobs = read_jobs(today - timedelta(days=1), today + timedelta(days=1))
+    return [job for job in jobs if job.memory_mb == 10 and wanted(job)]
+
+
+def submit(cluster: PrivateCluster, script: Path, option: str) -> str:
+    words = ("sbatch", "--parsable", f"--output={os.devnull}", "--mem=10", option, str(script))
+    return cluster.ask(*words).stdout
