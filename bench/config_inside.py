@@ -19,11 +19,11 @@ from statistics import median
 
 from bench.big_site import big_site
 from hpctools import conf
-from hpctools.conf.preflight import resolver
 from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.errors import CommandError
 from hpctools.site import load
 from hpctools.slurm.run import Process, run, start
+from hpctools.slurm.throwaway import resolver
 from hpctools.slurm.versions import parse_release
 
 FOLDER, STATE = Path("/etc/slurm"), Path("/var/spool/slurmctld")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -62,6 +63,7 @@ def hpctools(debug: bool) -> None:
 
 def main() -> None:
     """Entry of the command; ends the process with the error tree's exit codes."""
+    gc.set_threshold(100_000)  # commands are short, and what they build they keep: a tenth of a big plan
     try:
         code = hpctools.main(standalone_mode=False)
     except HpctoolsError as error:

@@ -65,8 +65,8 @@ def preflight(
 
 def _unfinished(jobs: tuple[int, ...]) -> tuple[int, ...]:
     """Those that can be lost: slurmctld remembers jobs for minutes after their end, and ends them again."""
-    from hpctools.conf.preflight.model import UNFINISHED
     from hpctools.slurm.cli import CommandClient
+    from hpctools.slurm.throwaway.seen import UNFINISHED
 
     if not jobs:
         return ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hpctools.conf.preflight.rewriting import Edit, to
 from hpctools.conf.preflight.statements import Statement
-from hpctools.conf.preflight.tres_cache import packed_text
+from hpctools.slurm.throwaway.tres_cache import packed_text
 
 _QOS_KEYS = ("AllowQos", "DenyQos", "QoS")
 _ACCOUNT_KEYS = ("AllowAccounts", "DenyAccounts")

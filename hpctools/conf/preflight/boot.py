@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hpctools.conf.preflight.model import Booted, SeenNode
 from hpctools.conf.preflight.node_gres import NodeTry
-from hpctools.conf.preflight.staging import CONF, Staged
+from hpctools.conf.preflight.staging import Staged
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
 from hpctools.slurm import run
+from hpctools.slurm.throwaway.places import CONF
+from hpctools.slurm.throwaway.seen import Booted, SeenNode
 
 # Whatever becomes of us, and however: what we started ends with us, and with it all in its namespaces.
 _DIE_WITH_US = ("setpriv", "--pdeathsig=KILL", "--")
@@ -57,7 +58,7 @@ def boot(
     began = time.monotonic()
     try:
         done = run.run(
-            [*_DIE_WITH_US, *apart(os.geteuid()), sys.executable, "-m", f"{__package__}.inside"],
+            [*_DIE_WITH_US, *apart(os.geteuid()), sys.executable, "-m", "hpctools.slurm.throwaway.inside"],
             timeout=limit + _SECONDS_AROUND,
             stdin=json.dumps(order),
             env=_environment(path),

@@ -15,12 +15,13 @@ from hpctools.conf.preflight.expected import expected
 from hpctools.conf.preflight.folder import with_outside
 from hpctools.conf.preflight.judge import judge, lost_jobs
 from hpctools.conf.preflight.judge import unasked as unasked_slurmds
-from hpctools.conf.preflight.model import Booted, Problem, Verdict
+from hpctools.conf.preflight.model import Problem, Verdict
 from hpctools.conf.preflight.names import unresolved
 from hpctools.conf.preflight.node_gres import NodeTry, tries
 from hpctools.conf.preflight.staging import Staged, stage
 from hpctools.conf.preflight.statements import statements
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.throwaway.seen import Booted
 
 
 def preflight(

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from hpctools.conf.preflight.expected import Expected, fold
-from hpctools.conf.preflight.model import Booted, Problem, SeenNode
+from hpctools.conf.preflight.model import Problem
 from hpctools.conf.preflight.node_gres import DEVICES
-from hpctools.conf.preflight.staging import CONF, PRIVATE
 from hpctools.conf.preflight.statements import OUTSIDE
-from hpctools.conf.preflight.wording import HOPELESS, lost_job, plain, problem, unknown_node
+from hpctools.conf.preflight.wording import lost_job, plain, problem, unknown_node
+from hpctools.slurm.throwaway.places import CONF, HOPELESS, PRIVATE
+from hpctools.slurm.throwaway.seen import Booted, SeenNode
 
 _SLURMD = re.compile(r"^slurmd(-[^\s:]+)?: ")  # as what it writes begins, with -N its node's name in it
 _OF_GRES = re.compile(r"^fatal: .*(gres|shar(ed|ing)|file)", re.IGNORECASE)

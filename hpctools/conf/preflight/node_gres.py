@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hpctools.conf.preflight.expected import fold, unfold
-from hpctools.conf.preflight.staging import PRIVATE
 from hpctools.conf.preflight.statements import Statement, first, statements
+from hpctools.slurm.throwaway.places import PRIVATE
 
 DEVICES = f"{PRIVATE}/devices"
 """Where files lie that stand in for devices, by their paths."""

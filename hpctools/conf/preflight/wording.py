@@ -37,8 +37,6 @@ OF_THE_PAST = (
     r"getpwuid failed",
     r"Reservation \S+ has ",  # what becomes of it is told by the line about its record
 )
-HOPELESS = "retrying in 1sec up to"
-"""A file is missing that slurmctld waits a minute for, in vain here."""
 # Not marked as an error, and still one: what should have written the file did not.
 _EMPTY = re.compile(r'file "([^"]+)" is empty')
 _UNKNOWN_NODE = re.compile(r'lookup failure for node "?([^"\s]+)"?')

@@ -8,8 +8,8 @@ import pytest
 
 from hpctools.conf.preflight.expected import Expected
 from hpctools.conf.preflight.judge import judge, unasked
-from hpctools.conf.preflight.model import Booted
 from hpctools.conf.preflight.node_gres import DEVICES, MOST, tries
+from hpctools.slurm.throwaway.seen import Booted
 from tests.conf.preflight.deadly import GOOD, changed
 
 MERGE = "fatal: failed to merge SHARED and SHARING configuration"

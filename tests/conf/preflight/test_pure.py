@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpctools.conf.preflight import resolver
 from hpctools.conf.preflight.accounting import Accounting
 from hpctools.conf.preflight.expected import Expected, expected
 from hpctools.conf.preflight.folder import with_outside
 from hpctools.conf.preflight.judge import gres_counts, judge, lost_jobs
-from hpctools.conf.preflight.model import Booted, Problem, SeenNode
+from hpctools.conf.preflight.model import Problem
 from hpctools.conf.preflight.names import unresolved
 from hpctools.conf.preflight.rewriting import edited, to
-from hpctools.conf.preflight.staging import CONF, STATE, stage
+from hpctools.conf.preflight.staging import stage
 from hpctools.conf.preflight.statements import statements
-from hpctools.conf.preflight.tres_cache import Tres, completed, pack_tres, packed_text, unpack_tres
+from hpctools.slurm.throwaway import resolver
+from hpctools.slurm.throwaway.places import CONF, STATE
+from hpctools.slurm.throwaway.seen import Booted, SeenNode
+from hpctools.slurm.throwaway.tres_cache import Tres, completed, pack_tres, packed_text, unpack_tres
 from tests.conf.preflight.deadly import GOOD
 
 LINES = st.lists(

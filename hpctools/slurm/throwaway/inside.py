@@ -21,13 +21,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hpctools.conf.preflight import isolation, resolver, tres_cache
-from hpctools.conf.preflight.model import UNFINISHED, Booted, SeenNode
-from hpctools.conf.preflight.slurmds import Slurmds
-from hpctools.conf.preflight.staging import CONF, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
-from hpctools.conf.preflight.wording import HOPELESS
 from hpctools.errors import CommandError
 from hpctools.slurm import run
+from hpctools.slurm.throwaway import isolation, resolver, tres_cache
+from hpctools.slurm.throwaway.places import CONF, HOPELESS, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
+from hpctools.slurm.throwaway.seen import UNFINISHED, Booted, SeenNode
+from hpctools.slurm.throwaway.slurmds import Slurmds
 
 # What slurmctld reads of its past; batch scripts are not copied, they get stand-ins.
 _MEMORIES = (

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpctools.conf.preflight.resolver import HERE
+from hpctools.slurm.throwaway.resolver import HERE
 
 _MS_BIND, _MS_REC = 4096, 16384
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1

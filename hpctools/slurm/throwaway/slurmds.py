@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpctools.conf.preflight.staging import CONF, KEY_FILE, PRIVATE
 from hpctools.errors import CommandError
 from hpctools.slurm import run
+from hpctools.slurm.throwaway.places import CONF, KEY_FILE, PRIVATE
 from hpctools.slurm.versions import knows_cgroup_disabled, parse_release
 
 _SECONDS = 20.0

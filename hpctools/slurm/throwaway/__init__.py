@@ -1,0 +1,1 @@
+"""What runs inside a preflight's namespaces: little, so that it starts soon (`hpctools.conf.preflight`)."""
