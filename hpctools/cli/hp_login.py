@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import hpctools
 from hpctools.cli.ending import run_command
@@ -93,7 +94,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
             found = [asked.ask("DELETE", f"/v1/login/sessions/{given.end}")]
             show({"sessions": found} if given.json else ending(found))
         else:
-            found = asked.ask("GET", f"/v1/login/sessions?user={user}")["sessions"]
+            found = asked.ask("GET", f"/v1/login/sessions?user={quote(user, safe='')}")["sessions"]
             show({"sessions": found} if given.json else sessions(found, time.time()))
         return 0
     way = find_way(user, service, nodes, listens)

@@ -12,6 +12,7 @@ from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.agent.agent import Agent
 from hpctools.login.agent.processes import PROC, parse
 from hpctools.login.agent.reporting import Service
+from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
 _ROOT = 0
@@ -73,9 +74,9 @@ class Door:
         body = {
             "node": self._agent.name,
             "claim": claim,
-            "user": user,
+            "user": user_of(user),
             "kind": "ssh",
-            "origin": str(question.get("origin", "")),
+            "origin": "".join(char for char in str(question.get("origin", ""))[:255] if " " <= char <= "~"),
             "living": list(self._living(user, claim)),
         }
         try:

@@ -13,6 +13,7 @@ from hpctools.errors import HpctoolsError
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.sessions import OpenSession, detached
+from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
 
@@ -112,7 +113,7 @@ class Reporter:
         for session in sessions:
             yield {
                 "claim": session.key,
-                "user": session.user,
+                "user": user_of(session.user),
                 "kind": session.kind,
                 "origin": "".join(char for char in session.source[:255] if " " <= char <= "~"),
                 "age": max(0.0, now - session.since),
@@ -126,4 +127,4 @@ def _multiplexers(sample: Sample) -> Iterable[dict[str, Any]]:
     for process, user in detached(sample.processes):
         if user not in attached:
             age = max(0.0, sample.now - started_at(process, sample.boot))
-            yield {"claim": process.key, "user": user, "kind": "tmux", "age": age}
+            yield {"claim": process.key, "user": user_of(user), "kind": "tmux", "age": age}

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hpctools.login.agent.processes import Process, below, children, started_at
+from hpctools.login.names import claim_of
 
 Kind = Literal["ssh", "ssm"]
 
@@ -29,7 +30,8 @@ class OpenSession:
     """A session that is open on this node.
 
     Attributes:
-        key: PID-START of sshd's process for the connection, or Session Manager's session id.
+        key: PID-START of sshd's process for the connection, or Session Manager's session id
+            (`hpctools.login.names`).
         pid, started: the process to end, as `Process` has them.
         since: Unix seconds.
         source: where it came from; empty when nobody tells.
@@ -130,7 +132,7 @@ def _manager(
     if person is None:
         return None
     return OpenSession(
-        worker["session"],
+        claim_of(worker["session"]),
         "ssm",
         user_name(person.uid),
         person.uid,

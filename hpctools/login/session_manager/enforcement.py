@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.login.names import claim_of
 
 _log = logging.getLogger("hpctools.login")
 
@@ -111,7 +112,7 @@ class Enforcement:
 
 def _lease(session: Started, node: str, user: str) -> Mapping[str, Any]:
     origin = "".join(char for char in session.origin[:255] if " " <= char <= "~")
-    return {"node": node, "claim": session.id, "user": user, "kind": "ssm", "origin": origin}
+    return {"node": node, "claim": claim_of(session.id), "user": user, "kind": "ssm", "origin": origin}
 
 
 def active_sessions(ssm: Ssm) -> tuple[Started, ...]:
