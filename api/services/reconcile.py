@@ -18,8 +18,9 @@ from api.db.ledger import last_run, post
 from api.services.division import Division, divide, head
 from api.services.sources import BillSource, Combined, names, pull
 from hpctools.budget.jobs import JobWindow
-from hpctools.budget.month import Month, day_of
+from hpctools.budget.month import DAY_SECONDS, Month, day_of
 from hpctools.budget.tree import BudgetSite
+from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import read_windows
 
 _ATTEMPTS = 3
@@ -82,7 +83,7 @@ def reconcile(
 
     Raises:
         UnreachableError: AWS, slurmdbd or the database does not answer.
-        BudgetError: the bill or the jobs cannot be read.
+        BudgetError: the bill or the jobs cannot be read; or a clock is wrong.
     """
     with reading(engine) as session:
         if _is_superseded(session, site, month, now):
@@ -100,7 +101,17 @@ def reconcile(
 
 
 def _is_superseded(session: Session, site: BudgetSite, month: Month, now: int) -> bool:
+    """Whether a run knows more.
+
+    Raises:
+        BudgetError: it says that it is from a day to come, by the clock that was wrong then or is now.
+    """
     last = last_run(session, month, site.metric)
+    if last is not None and last.as_of > now + DAY_SECONDS:
+        raise BudgetError(
+            f"the last reconciliation of {month} is of {day_of(last.as_of)}, which is to come",
+            "correct this machine's clock; if it was wrong then, restore the backup from before",
+        )
     return last is not None and last.as_of > now
 
 
