@@ -59,11 +59,18 @@ class EntranceRig(LoginRig):
 
     def login(self, *words: str) -> subprocess.Popen[str]:
         """Begin `hpctools login`, as an administrator."""
+        return self._begin("-m", "hpctools.cli.main", "login", *words)
+
+    def hp_login(self, *words: str) -> subprocess.Popen[str]:
+        """Begin `hp-login`."""
+        return self._begin("-c", "from hpctools.cli.hp_login import main; raise SystemExit(main())", *words)
+
+    def _begin(self, *words: str) -> subprocess.Popen[str]:
         told = {
             "HPCTOOLS_API": f"http://127.0.0.1:{self.service.port}",
             "HPCTOOLS_API_TOKEN": self.service.admin_token,
         }
-        argv = [sys.executable, "-m", "hpctools.cli.main", "login", *words]
+        argv = [sys.executable, *words]
         pipe = subprocess.PIPE
         environment = {**os.environ, **told}
         return subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
@@ -130,3 +137,16 @@ def test_who_is_where_is_listed(rig: EntranceRig) -> None:
     assert listed[1].split()[1:4] == ["cv1", "front-2", "ssh"]
     assert listed[1].split()[-1] == "127.0.0.1"
     assert [line.split()[:2] for line in nodes[1:]] == [["front-1", "up"], ["front-2", "up"]]
+
+
+def test_hp_login_goes_back_to_where_somebody_is_and_ends_their_session(rig: EntranceRig) -> None:
+    session = rig.stay("sshd-front-2", "cv2")
+    rig.until_known("cv2", 1)
+    way, _ = rig.hp_login("--user", "cv2", "--dry-run").communicate(timeout=60)
+    assert way == "front-2: your session is on front-2.\n"
+    listed = rig.hp_login("--user", "cv2", "--sessions", "--json").communicate(timeout=60)[0]
+    ((number, node),) = [(each["id"], each["node"]) for each in json.loads(listed)["sessions"]]
+    assert node == "front-2"
+    ended = rig.hp_login("--end", str(number)).communicate(timeout=60)[0]
+    assert ended == f"session {number} of cv2 on front-2 will end\n"
+    assert session.wait(30) == 255
