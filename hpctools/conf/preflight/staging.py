@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hpctools.conf.preflight.accounting import Accounting, without_slurmdbd
 from hpctools.conf.preflight.rewriting import Edit, edited, to
 from hpctools.conf.preflight.statements import Folder, cluster_name, first, statements
-from hpctools.slurm.throwaway.places import CONF, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
+from hpctools.slurm.throwaway.places import KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
 
 # Never handed over: slurmctld does not read the first, and the other is a secret; it gets a stand-in.
 _LEFT_OUT = ("slurmdbd.conf", KEY_FILE)
