@@ -22,6 +22,7 @@ from hpctools.errors import CommandError, ElasticError, SubmitError, Unreachable
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits, read_limits
 from hpctools.slurm.types import Partition
+from hpctools.submit import suffix
 from hpctools.submit.budget import ask_budget
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
@@ -32,7 +33,6 @@ from hpctools.submit.runs import find_run
 if TYPE_CHECKING:
     from hpctools.submit.policy_file import PolicyFile
 
-RUN_SUFFIX = "HPCTOOLS_RUN_SUFFIX"
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -82,8 +82,7 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         user=user,
         python=_python(),
         runs_root=_runs_root(),
-        # A submission that may come twice states it: its run is found again.
-        suffix=os.environ.get(RUN_SUFFIX) or secrets.token_hex(3),
+        suffix=suffix.STATED.get() or secrets.token_hex(3),
         created=utc_now(),
         partitions=partitions,
         limits=limits,

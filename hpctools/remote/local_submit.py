@@ -19,8 +19,8 @@ from typing import Any
 
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
+from hpctools.submit import suffix
 
-RUN_SUFFIX = "HPCTOOLS_RUN_SUFFIX"
 Program = Callable[[Sequence[str]], int]
 """A command's main: takes its words, returns its exit code, prints to sys.stdout and sys.stderr."""
 
@@ -71,8 +71,11 @@ class HereSlurm:
     def submit(self, record: Record, lock: int) -> Answer:
         """See `once.Slurm`: sbatch inherits the lock as its standard input, which it does not read."""
         os.dup2(lock, 0)
-        os.environ[RUN_SUFFIX] = record.suffix
-        said = self.run(("--json", "--yes"))
+        stated = suffix.STATED.set(record.suffix)
+        try:
+            said = self.run(("--json", "--yes"))
+        finally:
+            suffix.STATED.reset(stated)
         return Answer(said.code, _job(said.stdout), "", said.stderr)
 
     def run(self, more: Sequence[str]) -> Said:

@@ -51,7 +51,10 @@ shift
 if [ -e "$JOBS/lose" ]; then
   rm "$JOBS/lose"; echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1
 fi
-[ -e "$JOBS/run" ] && bash "$script" "$@" >"slurm-$n.out" 2>&1
+if [ -e "$JOBS/run" ]; then
+  bash "$script" "$@" >"slurm-$n.out" 2>&1
+  echo COMPLETED >"$JOBS/$n/state"
+fi
 echo "$n"
 """
 SQUEUE = """\

@@ -19,6 +19,7 @@ from hpctools.remote.serving import Programs
 from hpctools.remote.shipping import LocalFile
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 from hpctools.slurm import scripts
+from hpctools.submit import suffix
 
 NAME = "train-0123456789ab"
 FILES = (
@@ -72,11 +73,12 @@ class Cluster:
 @pytest.fixture
 def standard_input() -> Iterator[None]:
     """Submitting puts the lock into its place, and goes to the run folder."""
-    kept, cwd = os.dup(0), Path.cwd()
+    kept, cwd, pwd = os.dup(0), Path.cwd(), os.environ.get("PWD", "/")
     yield
     os.dup2(kept, 0)
     os.close(kept)
     os.chdir(cwd)
+    os.environ["PWD"] = pwd
 
 
 @pytest.fixture
@@ -158,6 +160,22 @@ def test_a_request_that_reaches_out_is_refused(cluster: Cluster, more: dict[str,
     (said,) = cluster.answer(request(**more))
     assert why in said["error"]["message"]
     assert cluster.words == []
+
+
+def test_a_job_inherits_nothing_of_the_way_it_came(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But its folder. An elastic run's id ends as the submission's; runs that the job starts do not."""
+    seen: dict[str, str] = {}
+
+    def submit(words: Sequence[str]) -> int:
+        seen.update(os.environ, suffix=suffix.STATED.get())
+        return Cluster.submit(cluster, words)
+
+    monkeypatch.setattr(cluster, "submit", submit)
+    before = dict(os.environ)
+    cluster.answer(WHOLE)
+    changed = {name: value for name, value in seen.items() if before.get(name) != value}
+    assert changed == {"suffix": "0123456789ab", "PWD": str(cluster.home / "hp-runs" / NAME)}
+    assert suffix.STATED.get() == ""
 
 
 def test_what_arrives_changed_is_not_submitted(cluster: Cluster) -> None:
