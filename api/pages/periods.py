@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 
 from api.pages.wording import day_name, month_name
 from hpctools.budget.allowance import Period
@@ -148,6 +149,7 @@ class Picker:
     latest: str
 
 
+@lru_cache(maxsize=512)
 def picker(period: Period, today: date) -> Picker:
     """What a visitor may choose besides a period; nothing that has not begun."""
     earlier, later, value = before(period), after(period), spell_period(period)

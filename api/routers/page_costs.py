@@ -42,10 +42,10 @@ PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 @router.get("/accounts")
 def show_accounts(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
     """Every account that the visitor may see."""
-    around = frame(site, visitor, "/accounts", (), period, day_of(context.clock()))
-    seen = [account for name, account in site.by_name.items() if visitor.may_see(site, name)]
 
     def made() -> str:
+        around = frame(site, visitor, "/accounts", (), period, day_of(context.clock()))
+        seen = [account for name, account in site.by_name.items() if visitor.may_see(site, name)]
         spent = read_spent(context.engine, site, period)
         return accounts_page(
             around,
@@ -60,7 +60,7 @@ def show_accounts(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod
             ],
         )
 
-    return HTMLResponse(kept_page(context, (around, tuple(account.name for account in seen)), made))
+    return HTMLResponse(kept_page(context, ("accounts", visitor, period), made))
 
 
 @router.get("/accounts/{name}/jobs")

@@ -13,7 +13,7 @@ from api.deps import Ctx, Site, Visitor, get_visited, own_account
 from api.pages import account as account_pages
 from api.pages.asked import PagePeriod
 from api.pages.chart import Size, trend_svg
-from api.pages.frame import Frame, frame, trail_to
+from api.pages.frame import frame, trail_to
 from api.pages.kept_pages import kept_page
 from api.pages.render import source
 from api.routers import page_costs
@@ -34,7 +34,7 @@ Visited = Annotated[Account, Depends(get_visited)]
 def overview(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
     """The visitor's own account: the site for an administrator, the department for its head."""
     account = own_account(site, visitor)
-    return _page(context, site, account, period, _frame(context, site, visitor, account, period, "/"))
+    return _page(context, site, visitor, account, period, "/")
 
 
 @router.get("/accounts/{name}")
@@ -43,7 +43,7 @@ def account_page(
 ) -> HTMLResponse:
     """One account."""
     here = "/" if account == own_account(site, visitor) else ""
-    return _page(context, site, account, period, _frame(context, site, visitor, account, period, here))
+    return _page(context, site, visitor, account, period, here)
 
 
 @router.get("/accounts/{name}/trend.svg")
@@ -69,17 +69,12 @@ def script() -> Response:
 
 
 def _page(
-    context: Context, site: BudgetSite, account: Account, period: Period, around: Frame
+    context: Context, site: BudgetSite, visitor: Principal, account: Account, period: Period, here: str
 ) -> HTMLResponse:
     def made() -> str:
         shown = read_overview(context.engine, site, account, period, context.clock())
+        trail = trail_to(site, visitor, account, period)
+        around = frame(site, visitor, here, trail, period, day_of(context.clock()))
         return account_pages.account_page(around, site, shown)
 
-    return HTMLResponse(kept_page(context, (around, account.name), made))
-
-
-def _frame(
-    context: Context, site: BudgetSite, visitor: Principal, account: Account, period: Period, here: str
-) -> Frame:
-    trail = trail_to(site, visitor, account, period)
-    return frame(site, visitor, here, trail, period, day_of(context.clock()))
+    return HTMLResponse(kept_page(context, ("account", visitor, account.name, period, here), made))

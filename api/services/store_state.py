@@ -9,6 +9,7 @@ from api.db.engine import reading
 from api.db.models import AttributionRun
 
 _TABLES = (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
+_NEWEST = select(*(select(func.max(table.id)).scalar_subquery() for table in _TABLES))
 
 
 def money_state(engine: Engine) -> tuple[int | None, ...]:
@@ -17,6 +18,5 @@ def money_state(engine: Engine) -> tuple[int | None, ...]:
     Raises:
         UnreachableError: the database does not answer.
     """
-    newest = [select(func.max(table.id)).scalar_subquery() for table in _TABLES]
     with reading(engine) as session:
-        return tuple(session.execute(select(*newest)).one())
+        return tuple(session.execute(_NEWEST).one())

@@ -157,8 +157,15 @@ class BudgetSite:
 
     def subtree(self, name: str) -> frozenset[str]:
         """An account and all below it."""
-        below = [self.subtree(child.name) for child in self.children(name)]
-        return frozenset({name}).union(*below)
+        if name not in self._subtrees:
+            below = [self.subtree(child.name) for child in self.children(name)]
+            self._subtrees[name] = frozenset({name}).union(*below)
+        return self._subtrees[name]
+
+    @cached_property
+    def _subtrees(self) -> dict[str, frozenset[str]]:
+        """Those that were asked for: each request asks of many accounts whether they lie in one."""
+        return {}
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """An account and all above it, nearest first; empty when the site does not know it."""
