@@ -169,7 +169,7 @@ def pack(
     _refuse_what_stays_here(intent)
     script, options, command = _script(intent, invocation)
     files = _files(wish, intent, script, cwd)
-    shown = ["--dry-run"] if "dry-run" in invocation.flags else []
+    shown = [f"--{each}" for each in ("dry-run", "json") if {"dry-run", each} <= invocation.flags]
     request = {
         "op": "submit",
         "options": [*shown, *_with_policy(options, intent)],

@@ -242,7 +242,8 @@ def test_through_a_jump_host_and_through_a_program(here: Here, cluster: Rig) -> 
     port = cluster.logins[0].port
     cluster.know(port)
     hop = f"Host inner\n  HostName 127.0.0.1\n  Port {port}\n  ProxyJump login1\n"
-    program = f"Host piped\n  HostName 127.0.0.1\n  Port {port}\n  ProxyCommand socat - TCP:%h:%p\n"
+    piped = f"ProxyCommand ssh -F {cluster.home}/.ssh/config -W %h:%p login1"
+    program = f"Host piped\n  HostName 127.0.0.1\n  Port {port}\n  {piped}\n"
     for name in ("inner", "piped"):
         cluster.configure({"login1": port}, more=hop + program)
         config = cluster.home / ".config/hpctools/clusters.yaml"
