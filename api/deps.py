@@ -1,8 +1,11 @@
-"""What a route may ask for: who asks, the site, the store. Permissions are here and nowhere else."""
+"""What a route may ask for: who asks, the site, the store. Permissions are here and nowhere else.
+
+What waits for nothing is `async`: everything else is carried to a thread and back, for each request anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated
 
@@ -22,7 +25,7 @@ COOKIE = "hpctools_token"
 _bearer = HTTPBearer(auto_error=False, description="A token made with `hpctools-api token create`.")
 
 
-def get_context(request: Request) -> Context:
+async def get_context(request: Request) -> Context:
     """The application's context."""
     context: Context = request.app.state.context
     return context
@@ -51,7 +54,7 @@ def get_site(context: Ctx) -> BudgetSite:
     return with_budgets(context.engine, context.site_file.current(), day_of(context.clock()))
 
 
-def require(scope: Scope) -> Callable[[Principal], Principal]:
+def require(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
     """A dependency: who asks by `Authorization: Bearer`, if they have a scope anywhere; else 403.
 
     The principal remembers the scope, and `visible_account` demands it of the account as well.
@@ -59,7 +62,7 @@ def require(scope: Scope) -> Callable[[Principal], Principal]:
     >>> Writer = Annotated[Principal, Depends(require("write"))]
     """
 
-    def get(principal: Annotated[Principal, Depends(get_bearer)]) -> Principal:
+    async def get(principal: Annotated[Principal, Depends(get_bearer)]) -> Principal:
         if not principal.has(scope):
             raise forbidden(scope)
         return principal.acts(scope)
@@ -106,24 +109,24 @@ def own_account(site: BudgetSite, principal: Principal) -> Account:
     )
 
 
-def get_own(site: Site, principal: Bearer) -> Account:
+async def get_own(site: Site, principal: Bearer) -> Account:
     """The topmost account of a program's token."""
     return own_account(site, principal)
 
 
-def get_account(
+async def get_account(
     name: Annotated[str, Path(max_length=128, examples=["nlp"])], site: Site, principal: Bearer
 ) -> Account:
     """The account in a path of /v1."""
     return visible_account(site, principal, name)
 
 
-def get_visited(name: Annotated[str, Path(max_length=128)], site: Site, principal: Visitor) -> Account:
+async def get_visited(name: Annotated[str, Path(max_length=128)], site: Site, principal: Visitor) -> Account:
     """The account in a page's path."""
     return visible_account(site, principal, name)
 
 
-def get_month(
+async def get_month(
     month: Annotated[
         str,
         # For the description only: our own message says more than that of a pattern.
@@ -134,7 +137,7 @@ def get_month(
     return month_of(month)
 
 
-def get_page_month(context: Ctx, month: Annotated[str | None, Query()] = None) -> Month:
+async def get_page_month(context: Ctx, month: Annotated[str | None, Query()] = None) -> Month:
     """The month in a page's query; the present one when there is none."""
     return month_of(month) if month is not None else Month.of(day_of(context.clock()))
 

@@ -9,7 +9,7 @@ from fastapi import Request
 from api.problems import ProblemError
 
 
-def only_known(request: Request) -> None:
+async def only_known(request: Request) -> None:
     """Refuse parameters that the OpenAPI document does not have for this route.
 
     Raises:
