@@ -132,13 +132,31 @@ class _Words:
 
     def __init__(self, service: Service, node: str) -> None:
         self._service, self._node = service, node
+        self._empty_since: float | None = None
 
     def drain(self, why: str) -> None:
         """Have it drained, for this reason; new words are told anew."""
         put_drain(self._service, self._node, draining=True, why=why)
 
-    def sessions(self) -> Mapping[int, str]:
-        """People by the number of their session there; a tmux that nobody looks at does not hold it up."""
+    def sessions(self) -> Mapping[int, str] | None:
+        """People by the number of their session there; a tmux that nobody looks at does not hold it up.
+
+        The service forgets the sessions of a node that is silent: nobody is there only when the node has said
+        so since nobody was first seen there.
+        """
+        found = self._listed()
+        if found:
+            self._empty_since = None
+            return found
+        now = time.monotonic()
+        if self._empty_since is None:
+            self._empty_since = now
+            return None
+        nodes = self._service.ask("GET", "/v1/login/nodes")["nodes"]
+        heard = next((each["heard_seconds_ago"] for each in nodes if each["name"] == self._node), None)
+        return {} if heard is not None and heard + 1 <= now - self._empty_since else None
+
+    def _listed(self) -> Mapping[int, str]:
         from hpctools.cli.login import all_sessions
 
         found = all_sessions(self._service, node=self._node)
@@ -149,7 +167,7 @@ class _Words:
         try:
             self._service.ask("DELETE", f"/v1/login/sessions/{number}")
         except HpctoolsError:
-            if number in self.sessions():
+            if number in self._listed():
                 raise
 
 

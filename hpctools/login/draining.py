@@ -20,8 +20,8 @@ class Drainee(Protocol):
     def drain(self, why: str) -> None:
         """Have it drained, for this reason; new words are told anew to its people."""
 
-    def sessions(self) -> Mapping[int, str]:
-        """Users by the number of each session that is there."""
+    def sessions(self) -> Mapping[int, str] | None:
+        """Users by the number of each session that is there; None while the node says nothing of them."""
 
     def end(self, number: int) -> None:
         """Have a session ended."""
@@ -113,12 +113,13 @@ def follow(
     asked: set[int] = set()
     last: Mapping[int, str] | None = None
     while True:
-        present, passed = node.sessions(), monotonic() - begin
+        told, passed = node.sessions(), monotonic() - begin
+        present = told if told is not None else last or {}
         seen |= set(present)
-        if present != last:
+        if told is not None and present != last:
             tell(Shown(len(present), Counter(present.values())))
             last = present
-        if not present or _is_over(course, passed):
+        if (told is not None and not present) or _is_over(course, passed):
             return _report(seen, asked, set(present), passed)
         if course.deadline is not None and passed >= course.deadline:
             for number in sorted(set(present) - asked):

@@ -25,6 +25,19 @@ NODE = {
 DRAINED = {**NODE, "name": "login-2", "state": "draining", "why": "new kernel", "heard_seconds_ago": None}
 
 
+class FastClock:
+    """Time passes when somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
 def session(number: int, user: str, **words: Any) -> dict[str, Any]:
     since = datetime.fromtimestamp(time.time() - 3700, timezone.utc).isoformat().replace("+00:00", "Z")
     fixed = {"node": "login-1", "kind": "ssh", "origin": "192.0.2.7", "since": since, "ending": False}
@@ -88,15 +101,20 @@ def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tmux that nobody looks at does not count."""
-    monkeypatch.setattr(login_drain.time, "sleep", lambda seconds: None)
+    clock = FastClock()
+    monkeypatch.setattr(login_drain, "time", clock)
     tmux = session(9, "nlp2", kind="tmux")
-    pages = [{"sessions": each, "next": None} for each in ([session(7, "nlp1"), tmux], [tmux])]
-    told, code = call(monkeypatch, FakeService({}, *pages), "drain", "login-1", "--wait", "--json")
+    there, left = ({"sessions": each, "next": None} for each in ([session(7, "nlp1"), tmux], [tmux]))
+    silent, heard = ({"nodes": [{**NODE, "heard_seconds_ago": ago}]} for ago in (60, 2))
+    # Nobody is seen first while the node is silent, and then the node says so itself.
+    service = FakeService({}, there, left, left, silent, left, heard)
+    told, code = call(monkeypatch, service, "drain", "login-1", "--wait", "--json")
     found = json.loads(told)
     assert code == 0
     assert {**found, "seconds": 0} == {
         "node": "login-1", "at_first": 1, "left_by_themselves": 1, "ended": 0, "left": 0, "seconds": 0,
     }  # fmt: skip
+    assert clock.monotonic() == 15.0
 
 
 @pytest.mark.parametrize(

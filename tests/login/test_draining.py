@@ -68,6 +68,20 @@ def test_a_node_that_ends_nothing_is_given_up() -> None:
     assert "1 still there" in str(report)
 
 
+def test_a_node_that_says_nothing_is_not_empty() -> None:
+    """Silent from the start to the deadline and beyond: nobody knows, and it is said that it was given up."""
+
+    class Silent(MadeNode):
+        def sessions(self) -> Mapping[int, str] | None:  # type: ignore[override]
+            return None if 5 <= self.now < 40 else super().sessions()
+
+    report, shown = wait(Silent({1: 20.0}), Course(""))
+    assert report == Report(1, 1, 0, 0, 40.0)
+    assert [each.count for each in shown] == [1, 0]
+    report, _ = wait(Silent({1: 1e9}), Course("", timeout=30.0))
+    assert report == Report(1, 0, 0, 1, 30.0)
+
+
 def test_nobody_waits_beyond_the_timeout() -> None:
     report, _ = wait(MadeNode({1: 1e9}), Course("", timeout=20.0))
     assert report == Report(1, 0, 0, 1, 20.0)
