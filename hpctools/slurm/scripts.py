@@ -11,16 +11,11 @@ from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 
 _SECONDS = 15.0
-_LIVING = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
-_LIVING += (
-    "SIGNALING",
-    "STAGE_OUT",
-    "RESIZING",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "SPECIAL_EXIT",
-    "RESV_DEL_HOLD",
-    "REQUEUE_FED",
+_LIVING = frozenset(
+    """
+    PENDING CONFIGURING RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING REQUEUED REQUEUE_HOLD
+    REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD
+    """.split()
 )
 
 
