@@ -12,10 +12,22 @@ from hpctools.slurm.environment import asking
 
 _SECONDS = 15.0
 _LIVING = frozenset(
-    """
-    PENDING CONFIGURING RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING REQUEUED REQUEUE_HOLD
-    REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD
-    """.split()
+    [
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "COMPLETING",
+        "SUSPENDED",
+        "STOPPED",
+        "SIGNALING",
+        "STAGE_OUT",
+        "RESIZING",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+        "RESV_DEL_HOLD",
+    ]
 )
 
 
