@@ -56,7 +56,7 @@ def test_a_budget_is_compared_with_whole_periods_of_it(
 ) -> None:
     def allowed(account: str, first: date, end: date) -> Decimal | None:
         found = read_allowed(sqlite_service.engine, site, site.by_name[account], Period(first, end), now)
-        return found.total if found else None
+        return found.amount if found else None
 
     november, december = date(2026, 11, 1), date(2026, 12, 1)
     assert allowed("nlp", november, december) == Decimal(25000)
