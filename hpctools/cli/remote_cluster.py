@@ -36,7 +36,10 @@ def road() -> Road:
     Raises:
         CommandError: paramiko is not installed.
     """
+    from hpctools.remote import paramiko_start
+
     try:
+        paramiko_start.load()
         from hpctools.remote.identities import at_terminal
         from hpctools.remote.route import Road
     except ImportError as error:

@@ -102,7 +102,7 @@ def _read(host: str, config: Path | None) -> Stated:
         if path.exists():
             parsed = paramiko.SSHConfig.from_path(str(path))
         found = parsed.lookup(host)
-    except (OSError, paramiko.ssh_exception.SSHException) as error:
+    except (OSError, ImportError, paramiko.ssh_exception.SSHException) as error:
         raise RemoteError(f"cannot read {path}: {error}", "correct it") from None
     texts = {key: [value] if isinstance(value, str) else list(value) for key, value in found.items()}
     return {**_USUAL, **texts}
