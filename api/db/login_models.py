@@ -45,6 +45,7 @@ class LoginLease(Base):
         department: the user's; empty for people of none.
         kind: `ssh`, `ssm`, `tmux` or `placed`.
         opened_at, expires_at: Unix seconds; from `expires_at` on it does not count.
+        seen: a report of its node had it: before, its process may not look like a session yet.
         audited: the audit trail tells of it; only administrators' sessions are told.
         ending: somebody asked to end it.
     """
@@ -67,6 +68,7 @@ class LoginLease(Base):
     opened_at: Mapped[int] = mapped_column(BigInteger)
     expires_at: Mapped[int] = mapped_column(BigInteger)
     administrator: Mapped[bool]
+    seen: Mapped[bool]
     audited: Mapped[bool]
     ending: Mapped[bool]
 

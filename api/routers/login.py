@@ -56,13 +56,16 @@ ClaimName = Annotated[
 LoginNode = Annotated[Principal, Depends(require("login"))]
 
 
-def get_store(request: Request) -> LoginStore:
+# What only looks something up is a coroutine: a thread for each would cost more than all the rest.
+
+
+async def get_store(request: Request) -> LoginStore:
     """Where leases are kept."""
     store: LoginStore = request.app.state.login_store
     return store
 
 
-def get_rules(request: Request) -> Rules:
+async def get_rules(request: Request) -> Rules:
     """What the site says of login nodes, as its file is now."""
     rules: RulesOf = request.app.state.login_rules
     return rules.current()
@@ -71,7 +74,7 @@ def get_rules(request: Request) -> Rules:
 Rule = Annotated[Rules, Depends(get_rules)]
 
 
-def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
+async def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
     """For whom the one who asks may do what."""
     return People(principal, context.site_file.current(), rules)
 

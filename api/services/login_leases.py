@@ -186,6 +186,7 @@ def lease_row(
         "opened_at": opened,
         "expires_at": expires,
         "administrator": administrator,
+        "seen": False,
         "audited": False,
         "ending": False,
     }

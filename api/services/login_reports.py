@@ -21,7 +21,7 @@ from api.services.login_rules import Rules
 
 FORGOTTEN_SECONDS = 3600
 """So long somebody is told that they had a session on a node that is silent."""
-_FLIGHT_SECONDS = 2
+_BEGINNING_SECONDS = 15
 _CHUNK = 500
 
 
@@ -110,11 +110,17 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     here = (LEASES.c.node == report.node, LEASES.c.kind != PLACED)
     known = {row.claim: row for row in moment.rows(select(LEASES).where(*here))}
     told = {session.claim: session for session in report.sessions}
-    # What began since the sessions were looked at cannot be among them; its own process will be in the next.
-    looked = moment.now - report.sample_age - _FLIGHT_SECONDS
-    gone = [row.id for claim, row in known.items() if claim not in told and row.opened_at <= looked]
+    # What has just begun may not be among them: on a busy node it takes seconds to become a session.
+    looked = moment.now - report.sample_age - _BEGINNING_SECONDS
+    gone = [
+        row.id for claim, row in known.items() if claim not in told and (row.seen or row.opened_at <= looked)
+    ]
+    new_here = [row.id for claim, row in known.items() if claim in told and not row.seen]
     for first in range(0, len(gone), _CHUNK):
         moment.execute(delete(LEASES).where(LEASES.c.id.in_(gone[first : first + _CHUNK])))
+    for first in range(0, len(new_here), _CHUNK):
+        chosen = LEASES.c.id.in_(new_here[first : first + _CHUNK])
+        moment.execute(update(LEASES).where(chosen).values(seen=True))
     expires = moment.now + rules.lease_seconds
     moment.execute(update(LEASES).where(*here).values(expires_at=expires))
     new = [session for claim, session in told.items() if claim not in known]
@@ -129,7 +135,8 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
 def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) -> dict[str, Any]:
     asked = Asked(node, session.claim, session.user, session.kind, session.origin)
     administrator = session.administrator or session.user in rules.administrators
-    return lease_row(asked, rules.department(session.user), now - int(session.age), expires, administrator)
+    opened, department = now - int(session.age), rules.department(session.user)
+    return {**lease_row(asked, department, opened, expires, administrator), "seen": True}
 
 
 def _forget_old(moment: Moment) -> None:

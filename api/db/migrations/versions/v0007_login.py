@@ -65,6 +65,7 @@ def _leases() -> None:
         sa.Column("opened_at", sa.BigInteger, nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.Column("administrator", sa.Boolean, nullable=False),
+        sa.Column("seen", sa.Boolean, nullable=False),
         sa.Column("audited", sa.Boolean, nullable=False),
         sa.Column("ending", sa.Boolean, nullable=False),
         sa.UniqueConstraint("node", "claim"),
