@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     reconcile_every: int = Field(default=3600, ge=0, le=7 * 86400)
     """Seconds between two reconciliations that the service begins by itself; 0 for none."""
     watch_every: int = Field(default=300, ge=0, le=86400)
-    """Seconds between two looks at the budgets (what runs, alerts) that the service makes by itself; 0: none."""
+    """Seconds between two looks at the budgets (what runs, alerts) that the service makes itself; 0: none."""
     enforce: bool = False
     """Change Slurm's limits at each look, as the budgets say."""
     most_request_bytes: int = Field(default=1_000_000, ge=1000)

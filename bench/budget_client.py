@@ -101,7 +101,8 @@ async def _answer(reader: asyncio.StreamReader, path: str) -> None:
 def main(questions: str, answer: str) -> None:
     """Ask what one file says, and tell in another."""
     stated: dict[str, Any] = json.loads(Path(questions).read_text())
-    took = ask(Questions(**{name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}))
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
+    took = ask(Questions(**given))
     Path(answer).write_text(json.dumps(asdict(took)))
 
 
