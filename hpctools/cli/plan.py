@@ -16,6 +16,7 @@ from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_option
 if TYPE_CHECKING:
     from hpctools.conf.bundle import Bundle
     from hpctools.conf.plan.model import Plan
+    from hpctools.conf.plan.read import Ask
     from hpctools.slurm.versions import Release
 
 
@@ -50,8 +51,12 @@ def plan(
     \b
     Exit code: 0; with --check 1 when there are changes; 3 when a daemon does not answer (it is said which).
     """
+    from hpctools.conf.plan.ahead import ask_ahead
+
+    usual = folder or Path("/etc/slurm")
+    ahead = ask_ahead(usual)
     target = find_target(site_file, folder, facts_file)
-    made = plan_for(target, prune=prune)
+    made = plan_for(target, prune=prune, ask=ahead if target.folder == usual else None)
     if out is not None:
         save(out, made.to_json(), 0o600)  # it holds the whole configuration
     click.echo(_told(made, diff=diff, everything=everything, as_json=as_json), nl=False)
@@ -60,16 +65,23 @@ def plan(
     return 1 if check and not made.empty else 0
 
 
-def plan_for(target: Target, *, prune: bool = False) -> Plan:
-    """Read what there is and compare the target with it."""
+def plan_for(target: Target, *, prune: bool = False, ask: Ask | None = None) -> Plan:
+    """Read what there is and compare the target with it; see `compared`."""
     from dataclasses import replace
 
-    made = compared(target.bundle, target.folder, STATE_FOLDER, target.facts.slurm_version, prune=prune)
+    release = target.facts.slurm_version
+    made = compared(target.bundle, target.folder, STATE_FOLDER, release, prune=prune, ask=ask)
     return replace(made, warnings=(*target.warnings, *made.warnings))
 
 
 def compared(
-    wanted: Bundle, folder: Path, state: Path, release: Release | None, *, prune: bool = False
+    wanted: Bundle,
+    folder: Path,
+    state: Path,
+    release: Release | None,
+    *,
+    prune: bool = False,
+    ask: Ask | None = None,
 ) -> Plan:
     """Read what there is and compare a configuration with it.
 
@@ -77,6 +89,7 @@ def compared(
         folder: Slurm's configuration folder.
         state: where changes are remembered: what a killed one left is warned of.
         release: the Slurm release when slurmctld does not tell it.
+        ask: runs Slurm's commands; what the folder says when None.
     """
     from dataclasses import replace
 
@@ -84,7 +97,7 @@ def compared(
     from hpctools.conf.plan.read import read_for
     from hpctools.conf.plan.settle import settled_plan
 
-    live = read_for(wanted, folder)
+    live = read_for(wanted, folder, ask)
     made = settled_plan(wanted, live, folder=folder, release=release, prune=prune)
     owed = unfinished_warnings(History(state), Generations(folder))
     return replace(made, warnings=(*made.warnings, *owed))
