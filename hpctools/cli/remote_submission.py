@@ -44,15 +44,9 @@ def submit_remotely(wish: Wish, standard_input: Callable[[], bytes | None]) -> i
 
 def _sent(open_session: Session, shipment: Shipment, wish: Wish) -> Mapping[str, Any]:
     from hpctools.remote.sending import send
-    from hpctools.remote.transport import LostConnection
 
     try:
         return send(open_session, shipment)
-    except LostConnection as error:
-        raise UnreachableError(
-            f"{error.message}; it is not known whether it was submitted",
-            f"give the same line with --submission {shipment.id}: it is submitted once",
-        ) from None
     except KeyboardInterrupt:
         tell("hp-submit")(
             f"interrupted; it may have been submitted: hp-status --cluster {wish.cluster} {shipment.id}"
@@ -76,7 +70,7 @@ def _safe(text: object) -> str:
 
 def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bool) -> None:
     sys.stderr.write(_safe(result["stderr"]))
-    job, run = result["job_id"], shown(str(result["run"]))
+    job, run, name = (shown(str(result[key])) for key in ("job_id", "run", "id"))
     if as_json:
         keys = ("id", "job_id", "run", "cluster", "folder")
         show({"elastic": bool(run), **{key: result[key] for key in keys}})
@@ -84,7 +78,7 @@ def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bo
         print(job)
     elif not quiet:
         print(f"Submitted batch job {job}" + (" (it was there already)" if result["before"] else ""))
-        print(f"Submission {result['id']}, in {shown(str(result['folder']))}; see: hp-logs {result['id']}")
+        print(f"Submission {name}, in {shown(str(result['folder']))}; see: hp-logs {name}")
 
 
 def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:

@@ -12,11 +12,12 @@ import pwd
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpctools.errors import HpctoolsError, RemoteError
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
 from hpctools.submit import suffix
@@ -99,7 +100,14 @@ class HereSlurm:
         folders = _run_folders(record)
         if not folders:
             return
-        jobs = [job for job in map(_jobs_by_comment().get, map(_comment, folders)) if job]
+        in_queue = _jobs_by_comment()
+        for folder in folders:
+            if _comment(folder) not in in_queue and (folder / "status.json").exists():
+                raise RemoteError(
+                    f"run {folder.name} of this submission has run already, and Slurm has forgotten it",
+                    f"nothing was submitted again; see it with: hp-status {folder.name}",
+                )
+        jobs = [job for job in map(in_queue.get, map(_comment, folders)) if job]
         if jobs:
             from hpctools.slurm.choose import choose
 
@@ -139,10 +147,19 @@ def _run_folders(record: Record) -> list[Path]:
 def _job_of_runs(folders: Sequence[Path]) -> Job | None:
     """The first job of runs whose every run has one."""
     jobs = _jobs_by_comment()
-    ids = [job for job in (jobs.get(_comment(folder)) for folder in folders) if job]
+    ids = [job for job in (jobs.get(_comment(folder)) or _noted(folder) for folder in folders) if job]
     if len(ids) < len(folders):
         return None
     return Job(min(ids), re.sub(r"_\d+$", "", folders[0].name))
+
+
+def _noted(folder: Path) -> int | None:
+    """The job that hp-submit noted down in a run's folder: Slurm may have forgotten it."""
+    from hpctools.elastic.folder import RunFolder
+
+    with suppress(HpctoolsError, ValueError):
+        return next((job.job_id for job in RunFolder(folder).jobs() if job.role == "baseline"), None)
+    return None
 
 
 def _comment(folder: Path) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hpctools.errors import RemoteError
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote.receiving import Reception
 from hpctools.remote.submissions import Record, Submission
 
@@ -135,7 +135,7 @@ class Once:
         if answer.code == 0 and answer.job:
             return self._note(record, answer.job)
         sure = answer.code > 0 and answer.code < 128 and not _UNSURE.search(answer.stderr)
-        found = self.slurm.find(record) if sure else self._settled(record)
+        found = self._found(record) if sure else self._settled(record)
         if found:
             return self._note(record, found)
         self.slurm.forget(record)
@@ -146,16 +146,28 @@ class Once:
         """The job, once it is certain that it is there, or will never be."""
         while True:
             old = self.submission.now() - record.marked >= SETTLE_SECONDS
-            found = self.slurm.find(record)
+            found = self._found(record)
             if found or old:
                 return found
             self.waiting()
             self.sleep(_LOOK_SECONDS)
 
+    def _found(self, record: Record) -> Job | None:
+        try:
+            return self.slurm.find(record)
+        except HpctoolsError as error:
+            raise UnreachableError(
+                f"{error.message}; it is not known whether {record.id} was submitted",
+                f"when Slurm answers, give the same line with --submission {record.id}: it is submitted once",
+            ) from None
+
     def _note(self, record: Record, job: Job) -> Record:
-        return self.submission.write(
-            replace(record, state="submitted", job_id=job.job_id, run=job.run, cluster=job.cluster)
-        )
+        done = replace(record, state="submitted", job_id=job.job_id, run=job.run, cluster=job.cluster)
+        try:
+            return self.submission.write(done)
+        except RemoteError as error:
+            # The job is there: that has to be said. The record says `submitting`, and the next one finds it.
+            return replace(done, stderr=f"{done.stderr}hp-submit: warning: {error.message}\n")
 
 
 def command_words(

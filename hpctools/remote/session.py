@@ -48,8 +48,8 @@ class Exchange:
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost(error) from None
         self.wire = Wire(self._receive, self._send)
-        self.put({"version": VERSION, **request})
         self._greeted = False
+        self.put({"version": VERSION, **request})
 
     def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
         """Send a message.
@@ -188,7 +188,8 @@ class Session:
         """Do something that may be done several times, until it gets through.
 
         Raises:
-            UnreachableError: no login node answered from the start, or the connection broke every time.
+            UnreachableError: no login node answered from the start.
+            LostConnection: the connection broke, and since then nothing got through.
         """
         lost = False
         for pause in pauses:
@@ -203,7 +204,8 @@ class Session:
                     raise
                 self.tell(error.message)
                 failure = error
-        raise failure
+        # Whoever answers last, it broke before: what was asked for may have been done.
+        raise LostConnection(failure.message, failure.remedy)
 
     def drop(self) -> None:
         """Hang up; the next request goes to another login node, if there is one."""

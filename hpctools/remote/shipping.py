@@ -67,14 +67,23 @@ class LocalFile:
     data: bytes = b""
 
     def read(self, offset: int = 0) -> Iterable[bytes]:
-        """Its content from an offset on."""
+        """Its content from an offset on.
+
+        Raises:
+            SubmitError: it cannot be read.
+        """
         if self.source is None:
             yield self.data[offset:]
             return
-        with self.source.open("rb") as file:
-            file.seek(offset)
-            while data := file.read(_CHUNK // 4):
-                yield data
+        try:
+            with self.source.open("rb") as file:
+                file.seek(offset)
+                while data := file.read(_CHUNK // 4):
+                    yield data
+        except OSError as error:
+            raise SubmitError(
+                f"cannot read {self.source}: {error.strerror}", "make it readable for you"
+            ) from None
 
     def offer(self) -> dict[str, Any]:
         """What the cluster is told of it.
@@ -83,15 +92,10 @@ class LocalFile:
             SubmitError: it cannot be read.
         """
         digest, size = hashlib.sha256(), 0
-        try:
-            for data in self.read():
-                digest.update(data)
-                size += len(data)
-            runs = self.source is not None and os.access(self.source, os.X_OK)
-        except OSError as error:
-            raise SubmitError(
-                f"cannot read {self.source}: {error.strerror}", "make it readable for you"
-            ) from None
+        for data in self.read():
+            digest.update(data)
+            size += len(data)
+        runs = self.source is not None and os.access(self.source, os.X_OK)
         return {"path": self.path, "size": size, "digest": digest.hexdigest(), "runs": runs}
 
 

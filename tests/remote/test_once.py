@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpctools.errors import RemoteError
+from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote.once import SETTLE_SECONDS, Answer, Job, Once, Refused
 from hpctools.remote.receiving import Reception
 from hpctools.remote.submissions import Record, Submission
@@ -158,3 +158,30 @@ def test_a_record_that_is_torn_stops_everything(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="cannot read"):
         attempt(tmp_path, world)
     assert len(world.jobs) == 1
+
+
+def test_a_slurm_that_does_not_answer_leaves_it_open_and_says_how_to_ask_again(tmp_path: Path) -> None:
+    class Silent(World):
+        def find(self, record: Record) -> Job | None:
+            raise UnreachableError("Slurm does not answer", "check it with `scontrol ping`")
+
+    world = Silent(answer=Answer(1, None, "", "sbatch: error: Socket timed out on send/recv operation"))
+    with pytest.raises(UnreachableError, match=f"not known whether .*--submission {NAME}"):
+        attempt(tmp_path, world)
+
+
+def test_a_job_that_cannot_be_written_down_is_told_all_the_same(tmp_path: Path) -> None:
+    """The quota ends between sbatch's answer and the record."""
+
+    class Full(Submission):
+        def write(self, record: Record) -> Record:
+            if record.state == "submitted":
+                raise RemoteError("cannot write the record: Disk quota exceeded", "free space")
+            return super().write(record)
+
+    world = World()
+    once = Once(Full(tmp_path / NAME), world, lambda _: None, lambda: None, world.sleep)
+    record, before = once.make(Record(NAME, "r"), Reception(once.submission, ()))
+    assert (record.job_id, before, "Disk quota" in record.stderr) == (7, False, True)
+    again, before = attempt(tmp_path, world)
+    assert (again.job_id, before, len(world.jobs)) == (7, True, 1)

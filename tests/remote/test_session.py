@@ -1,0 +1,85 @@
+"""A laptop's side: what is said when lines break, and what is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
+from hpctools.remote.clusters import Cluster
+from hpctools.remote.identities import Person
+from hpctools.remote.route import Road
+from hpctools.remote.sending import Unsure, send
+from hpctools.remote.session import Refusal, Session
+from hpctools.remote.shipping import LocalFile, Shipment
+from hpctools.remote.transport import LostConnection
+from hpctools.remote.wire import Message
+
+NAME = "train-0123456789ab"
+SHIPMENT = Shipment(NAME, {"op": "submit", "files": [{"size": 2}]}, (LocalFile("job.sh", None, b"#!"),))
+DONE = {"job_id": 7, "before": True}
+BROKE = LostConnection("the connection to login1 broke", "is the network there?")
+AWAY = UnreachableError("login1 does not answer", "is the network there?")
+
+
+class Line:
+    """An exchange whose line breaks while files are sent; what was answered before is still to be read."""
+
+    def __init__(self, answer: Mapping[str, Any] | None) -> None:
+        self.answer = answer
+
+    def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
+        raise BROKE
+
+    def get(self) -> Message:
+        return Message({"result": self.result()})
+
+    def result(self) -> Mapping[str, Any]:
+        if self.answer is None:
+            raise BROKE
+        return self.answer
+
+
+class Scripted(Session):
+    """A session that meets one thing after the other, the last for ever."""
+
+    def __init__(self, *things: HpctoolsError | Line) -> None:
+        super().__init__(Cluster("uni", ("login1",)), ("login1",), Road(None, Person(None)), lambda _: None)
+        self.sleep = lambda _: None
+        self.things = list(things)
+
+    @contextlib.contextmanager
+    def exchange(self, request: Mapping[str, Any]) -> Iterator[Any]:
+        thing = self.things.pop(0) if len(self.things) > 1 else self.things[0]
+        if isinstance(thing, HpctoolsError):
+            raise thing
+        yield thing
+
+
+@pytest.mark.parametrize(
+    "then",
+    [AWAY, BROKE, RemoteError("login1 does not let lab1 in", "try `ssh login1`")],
+    ids=["away", "broke", "out"],
+)
+def test_after_a_line_broke_it_is_said_that_the_job_may_be_there(then: HpctoolsError) -> None:
+    with pytest.raises(Unsure, match=f"not known whether .*--submission {NAME}") as unsure:
+        send(Scripted(Line(None), then), SHIPMENT)
+    assert unsure.value.exit_code == then.exit_code
+
+
+def test_who_was_never_there_got_nothing() -> None:
+    with pytest.raises(UnreachableError) as away:
+        send(Scripted(AWAY), SHIPMENT)
+    assert away.value is AWAY
+
+
+def test_a_refusal_after_a_broken_line_is_certain() -> None:
+    with pytest.raises(Refusal):
+        send(Scripted(Line(None), Refusal("sbatch: error: invalid partition", 1)), SHIPMENT)
+
+
+def test_an_answer_that_came_before_everything_was_sent_counts() -> None:
+    assert send(Scripted(Line(DONE)), SHIPMENT) == DONE
