@@ -9,6 +9,7 @@ from pathlib import Path
 from hpctools.errors import RemoteError
 from hpctools.remote import certificates, known_hosts
 from hpctools.remote.known_hosts import KnownHosts, known_name
+from hpctools.remote.names import shown as printable
 from hpctools.remote.ssh_config import HostSettings
 
 _PLAIN = (
@@ -94,6 +95,8 @@ def judge(shown: Shown, settings: HostSettings, known: KnownHosts, now: float, v
     """
     called = names(settings)
     _refuse_revoked(shown.key, settings, known)
+    if shown.certificate:
+        _refuse_revoked_authority(shown, settings, known)
     authorities = known.keys(called, "@cert-authority")
     why = ""
     if shown.certificate and authorities:
@@ -128,26 +131,33 @@ def _why_not(shown: Shown, settings: HostSettings, known: KnownHosts, now: float
         certificate = certificates.read(shown.certificate)
         if certificate.plain_key != shown.key:
             return "it is another key's"
-        if known.is_revoked(certificate.authority, names(settings)):
-            raise WrongHost(f"{settings.alias}'s authority is revoked", "ask the site's administrators")
         trusted = [line.key for line in known.keys(names(settings), "@cert-authority")]
         if certificate.authority not in trusted:
             return f"its authority {known_hosts.fingerprint(certificate.authority)} is not known"
         called = [settings.known_as] if settings.known_as else [settings.host]
         certificates.check(certificate, called, now, verify)
     except certificates.CertificateError as error:
-        return str(error)
+        return printable(str(error))  # the host wrote what it holds for
     return ""
 
 
-def _refuse_revoked(key: bytes, settings: HostSettings, known: KnownHosts) -> None:
+def _refuse_revoked_authority(shown: Shown, settings: HostSettings, known: KnownHosts) -> None:
+    """As ssh does: wherever a key may be revoked, an authority may be."""
+    try:
+        authority = certificates.read(shown.certificate).authority
+    except certificates.CertificateError:
+        return  # it helps nobody
+    _refuse_revoked(authority, settings, known, "a certificate by an authority")
+
+
+def _refuse_revoked(key: bytes, settings: HostSettings, known: KnownHosts, what: str = "a key") -> None:
     line = known.is_revoked(key, names(settings))
     place = line.place if line else ""
     if settings.revoked_keys is not None:
         place = place or _revoked_in(settings.revoked_keys, key)
     if place:
         raise WrongHost(
-            f"{settings.alias} shows a key that is revoked in {place}",
+            f"{settings.alias} shows {what} that is revoked in {place}",
             "nothing was sent to it; ask the site's administrators",
         )
 

@@ -14,6 +14,7 @@ from paramiko.pkey import UnknownKeyType
 from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote import certificates, host_keys
 from hpctools.remote.host_keys import Shown
+from hpctools.remote.names import shown
 from hpctools.remote.ssh_config import HostSettings
 
 CONNECT_SECONDS = 15
@@ -62,11 +63,18 @@ def handshake(sock: Any, settings: HostSettings, wanted: Sequence[str], seconds:
         ) from None
     except (paramiko.SSHException, EOFError, OSError) as error:
         transport.close()
-        raise UnreachableError(
-            f"{settings.alias} ({settings.host}, port {settings.port}) speaks no SSH: {error or 'silence'}",
-            "is that its sshd's port?",
-        ) from None
+        raise _no_ssh(settings, str(error)) from None
+    if not transport.initial_kex_done:  # paramiko just returns when the time is up
+        transport.close()
+        raise _no_ssh(settings, "")
     return transport
+
+
+def _no_ssh(settings: HostSettings, why: str) -> UnreachableError:
+    return UnreachableError(
+        f"{settings.alias} ({settings.host}, port {settings.port}) speaks no SSH: {shown(why) or 'silence'}",
+        "is that its sshd's port?",
+    )
 
 
 def shown_by(transport: CheckedTransport) -> Shown:

@@ -149,3 +149,24 @@ def test_a_file_of_revoked_keys_counts_and_must_be_readable(made: Path, tmp_path
     assert f"is revoked in {revoked}" in verdict(shown, line, settings=there)
     missing = HostSettings("login1", "login1.uni.edu", 22, "me", revoked_keys=tmp_path / "none")
     assert "cannot be read" in verdict(shown, line, settings=missing)
+
+
+@pytest.mark.parametrize("authorities", [("@cert-authority * {ca}",), ("login1.uni.edu {host}",)])
+def test_a_revoked_authority_is_refused_wherever_that_is_written(
+    made: Path, tmp_path: Path, authorities: tuple[str, ...]
+) -> None:
+    """In RevokedHostKeys as with @revoked, and even where the bare key is known."""
+    lines = [each.format(ca=public(made, "ca"), host=public(made, "host")) for each in authorities]
+    shown = signed(made, "-h", "-n", "login1.uni.edu")
+    assert verdict(shown, *lines) == ""
+    assert "authority that is revoked in" in verdict(shown, *lines, f"@revoked * {public(made, 'ca')}")
+    (tmp_path / "revoked").write_text(public(made, "ca"))
+    there = HostSettings("login1", "login1.uni.edu", 22, "me", revoked_keys=tmp_path / "revoked")
+    assert "authority that is revoked in" in verdict(shown, *lines, settings=there)
+
+
+def test_what_a_host_wrote_is_no_command_for_a_terminal(made: Path) -> None:
+    shown = signed(made, "-h", "-n", "\x1b]0;owned\x07")
+    why = verdict(shown, f"@cert-authority * {public(made, 'ca')}")
+    assert "it holds for" in why
+    assert why.isprintable()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
+import paramiko
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
+from hpctools.remote import identities
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.identities import Person
 from hpctools.remote.route import Road
 from hpctools.remote.sending import Unsure, send
 from hpctools.remote.session import Refusal, Session
 from hpctools.remote.shipping import LocalFile, Shipment
-from hpctools.remote.transport import LostConnection
+from hpctools.remote.ssh_config import HostSettings
+from hpctools.remote.transport import LostConnection, handshake
 from hpctools.remote.wire import Message
 
+HOST = HostSettings("login1", "login1.uni.edu", 22, "me")
 NAME = "train-0123456789ab"
 SHIPMENT = Shipment(NAME, {"op": "submit", "files": [{"size": 2}]}, (LocalFile("job.sh", None, b"#!"),))
 DONE = {"job_id": 7, "before": True}
@@ -83,3 +88,36 @@ def test_a_refusal_after_a_broken_line_is_certain() -> None:
 
 def test_an_answer_that_came_before_everything_was_sent_counts() -> None:
     assert send(Scripted(Line(DONE)), SHIPMENT) == DONE
+
+
+class TestSilence:
+    """A host that takes the connection and says nothing more."""
+
+    @pytest.mark.parametrize("banner", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 \x1b[31m\r\n"])
+    def test_in_the_key_exchange(self, banner: bytes) -> None:
+        ours, its = socket.socketpair()
+        its.sendall(banner)
+        with its, pytest.raises(UnreachableError, match="speaks no SSH") as error:
+            handshake(ours, HOST, ("ssh-ed25519",), 0.5)
+        assert error.value.message.isprintable()
+
+    def test_while_we_log_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One wait, not one for each key."""
+
+        class Hung:
+            is_active = is_authenticated = lambda _: True
+
+            def auth_publickey(self, user: str, key: object) -> list[str]:
+                raise paramiko.AuthenticationException("Authentication timeout.")
+
+        asked: list[str] = []
+
+        def offered(*_: object) -> Iterator[tuple[str, None]]:
+            for name in ("one", "two"):
+                asked.append(name)
+                yield name, None
+
+        monkeypatch.setattr(identities, "keys", offered)
+        with pytest.raises(LostConnection, match="Authentication timeout"):
+            identities.authenticate(cast("Any", Hung()), HOST, Person(None))
+        assert asked == ["one"]
