@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.headers import HEADERS, ID, SCOPE_ID
 from api.logs import REQUEST_ID, request_id
 from api.metrics import Metrics
+from api.rooted import ROOT, root_of
 
 # Others are whatever a client writes there, and each would be a series of its own.
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -39,11 +40,12 @@ class Edge:
         begun = time.perf_counter()
         answer = _Answer(send, scope[SCOPE_ID], scope["method"] == "HEAD")
         inner = {**scope, "method": "GET"} if answer.is_head else scope
-        mark = REQUEST_ID.set(scope[SCOPE_ID])
+        mark, root = REQUEST_ID.set(scope[SCOPE_ID]), ROOT.set(root_of(scope))
         try:
             await self._app(inner, receive, answer)
         finally:
             self._tell(scope["method"], inner, answer.status, time.perf_counter() - begun)
+            ROOT.reset(root)
             REQUEST_ID.reset(mark)
 
     def _tell(self, method: str, scope: Scope, status: int, seconds: float) -> None:

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import ProblemError
+from api.rooted import route_of
 
 IfMatch = Annotated[
     str | None,
@@ -63,7 +64,7 @@ class Conditional:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, as ASGI describes it."""
-        if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith("/v1/"):
+        if scope["type"] != "http" or scope["method"] != "GET" or not route_of(scope).startswith("/v1/"):
             await self._app(scope, receive, send)
             return
         await self._app(scope, receive, _Tagging(Headers(scope=scope), send))

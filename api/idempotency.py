@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.principal import Principal
 from api.problems import ProblemError, failure, respond
+from api.rooted import route_of
 from api.services import answers
 from api.services.answers import Answer, Asked
 from hpctools.errors import HpctoolsError
@@ -60,8 +61,7 @@ class Idempotency:
             await failure(Request(scope), error)(scope, receive, send)
 
     def _concerns(self, scope: Scope) -> bool:
-        path: str = scope.get("path", "")
-        return scope["type"] == "http" and scope["method"] == "POST" and path.startswith("/v1/")
+        return scope["type"] == "http" and scope["method"] == "POST" and route_of(scope).startswith("/v1/")
 
     async def _handle(self, request: Request, send: Send) -> None:
         key = request.headers.get(HEADER)
@@ -72,7 +72,7 @@ class Idempotency:
             problem = _unusable(f"An Idempotency-Key has 1 to {LONGEST} printable ASCII characters.")
             await respond(request, problem)(request.scope, request.receive, send)
             return
-        if request.scope["path"] in self._never:
+        if route_of(request.scope) in self._never:
             await self._app(request.scope, request.receive, send)
             return
         body = await request.body()

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Form, Request
 
+from api import rooted
 from api.auth.principal import Principal
 from api.deps import COOKIE, Visitor
 from api.problems import ProblemError
@@ -67,7 +68,7 @@ def local_path(path: str) -> str:
 
 def root_of(request: Request) -> str:
     """The path under which a proxy shows the service; empty for none."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
+    return rooted.root_of(request.scope)
 
 
 def _host(origin: str) -> str | None:

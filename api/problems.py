@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from api.headers import HEADERS, ID, SCOPE_ID
 from api.pages.render import render
+from api.rooted import ROOT, root_of, route_of
 from hpctools.errors import HpctoolsError, UnreachableError
 
 MEDIA_TYPE = "application/problem+json"
@@ -128,6 +129,8 @@ def respond(request: Request, problem: ProblemError) -> Response:
         return JSONResponse(_body(request, problem), problem.status, media_type=MEDIA_TYPE, headers=headers)
     if problem.status == HTTPStatus.UNAUTHORIZED:
         return RedirectResponse(_login(request), HTTPStatus.SEE_OTHER)
+    # Edge has told it to pages; the answer to a bug is made outside of it.
+    ROOT.set(root_of(request.scope))
     page = render("problem.html", title=problem.status.phrase, detail=problem.detail)
     return HTMLResponse(page, problem.status, headers=headers)
 
@@ -145,8 +148,7 @@ def _body(request: Request, problem: ProblemError) -> dict[str, Any]:
 
 def _login(request: Request) -> str:
     """The form that leads back here; what was to be changed is asked for again."""
-    root = str(request.scope.get("root_path", "")).rstrip("/")
-    path = request.url.path.removeprefix(root)
+    root, path = root_of(request.scope), route_of(request.scope, request.url.path)
     if path == "/" or request.method not in ("GET", "HEAD"):
         return f"{root}/login"
     query = f"?{request.url.query}" if request.url.query else ""
@@ -154,4 +156,4 @@ def _login(request: Request) -> str:
 
 
 def _wants_page(request: Request) -> bool:
-    return not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
+    return not route_of(request.scope).startswith("/v1/") and "text/html" in request.headers.get("accept", "")

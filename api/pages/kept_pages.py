@@ -6,29 +6,33 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from api.auth.identify import Context
+from api.rooted import ROOT
 from api.services.kept import Kept, KeptByStore
 from api.services.store_state import money_state
 from hpctools.budget.month import day_of
+from hpctools.budget.tree import BudgetSite
 
 _PAGES = 500
 
 _kept: KeptByStore[Kept[str]] = KeptByStore(lambda: Kept(_PAGES))
 
 
-def kept_page(context: Context, asked: Hashable, make: Callable[[], str]) -> str:
+def kept_page(context: Context, site: BudgetSite, asked: Hashable, make: Callable[[], str]) -> str:
     """A page as it was made before, if nothing has changed since that it could tell.
 
     Args:
+        site: that it is made of; somebody may have changed its budgets since it was read.
         asked: all that it depends on besides: who asks for what.
     """
-    site = _Same(context.site_file.current())
-    key = (asked, site, day_of(context.clock()), money_state(context.engine))
+    budgets = tuple(account.budget for account in site.accounts)
+    today, state = day_of(context.clock()), money_state(context.engine)
+    key = (asked, ROOT.get(), _Same(site.owners), budgets, today, state)
     return _kept.of(context.engine).get(key, make)
 
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """Equal to itself only, and to what is about the same object; a changed site file is another one."""
+    """Equal to itself only, and to what is about the same object; a site file read anew has others."""
 
     of: object
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from api.rooted import ROOT, linked
+
 
 def render(template: str, **values: Any) -> str:
     """A page out of a template; values are escaped."""
@@ -22,10 +24,12 @@ def source(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    return Environment(
+    made = Environment(
         loader=PackageLoader("api.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["linked"], made.globals["root"] = linked, ROOT.get
+    return made

@@ -60,7 +60,7 @@ def show_accounts(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod
             ],
         )
 
-    return HTMLResponse(kept_page(context, ("accounts", visitor, period), made))
+    return HTMLResponse(kept_page(context, site, ("accounts", visitor, period), made))
 
 
 @router.get("/accounts/{name}/jobs")

@@ -56,7 +56,7 @@ def trend(context: Ctx, site: Site, account: Visited, period: PagePeriod, size: 
         return trend_svg(account_pages.trend_of(report, standing), size)
 
     return Response(
-        kept_page(context, ("trend", account.name, period, size), made), media_type="image/svg+xml"
+        kept_page(context, site, ("trend", account.name, period, size), made), media_type="image/svg+xml"
     )
 
 
@@ -77,4 +77,4 @@ def _page(
         around = frame(site, visitor, here, trail, period, day_of(context.clock()))
         return account_pages.account_page(around, site, shown)
 
-    return HTMLResponse(kept_page(context, ("account", visitor, account.name, period, here), made))
+    return HTMLResponse(kept_page(context, site, ("account", visitor, account.name, period, here), made))

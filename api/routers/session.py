@@ -77,8 +77,8 @@ def come_back(request: Request, context: Ctx) -> Response:
     except RefusedError as error:
         _log.warning("sign-in refused: %s", error)
         said = f"You could not be signed in: {error.message}. Try again."
-        return _forget_flow(_form(context, unquote(there), said, HTTPStatus.FORBIDDEN))
-    return _forget_flow(_opened(request, context, person, unquote(there)))
+        return _forget_flow(request, _form(context, unquote(there), said, HTTPStatus.FORBIDDEN))
+    return _forget_flow(request, _opened(request, context, person, unquote(there)))
 
 
 @router.post("/logout", dependencies=[Depends(same_origin)])
@@ -86,7 +86,7 @@ def logout(request: Request, context: Ctx) -> Response:
     """Sign out; a session ends here and now, whoever else has its cookie."""
     sessions.end(context.engine, request.cookies.get(COOKIE, ""))
     answer = RedirectResponse(f"{root_of(request)}/login", HTTPStatus.SEE_OTHER)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    answer.delete_cookie(COOKIE, _path(request), httponly=True, samesite="strict")
     return answer
 
 
@@ -129,9 +129,14 @@ def _form(context: Context, there: str, failed: str = "", status: HTTPStatus = H
 def _keep(answer: Response, request: Request, name: str, value: str, seconds: int, same_site: str) -> None:
     secure = request.url.scheme == "https"
     cookie: dict[str, object] = {"httponly": True, "samesite": same_site, "secure": secure}
-    answer.set_cookie(name, value, max_age=seconds, **cookie)  # type: ignore[arg-type]
+    answer.set_cookie(name, value, max_age=seconds, path=_path(request), **cookie)  # type: ignore[arg-type]
 
 
-def _forget_flow(answer: Response) -> Response:
-    answer.delete_cookie(FLOW, httponly=True, samesite="lax")
+def _path(request: Request) -> str:
+    """Where cookies are sent: what else the host has under other paths gets none of ours."""
+    return root_of(request) or "/"
+
+
+def _forget_flow(request: Request, answer: Response) -> Response:
+    answer.delete_cookie(FLOW, _path(request), httponly=True, samesite="lax")
     return answer
