@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,11 +41,13 @@ class Exchange:
 
     def __init__(self, connection: Connection, cluster: Cluster, request: Mapping[str, Any]) -> None:
         self.node = connection.settings.alias
+        self.transport = connection.transport
         self.cluster = cluster
         try:
             self.channel = connection.transport.open_session(timeout=SILENT_SECONDS)
             self.channel.settimeout(BEGIN_SECONDS)
-            self.channel.exec_command(f"{cluster.command} --stdin-request")
+            with self._limited(BEGIN_SECONDS):
+                self.channel.exec_command(f"{cluster.command} --stdin-request")
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost(error) from None
         self.wire = Wire(self._receive, self._send)
@@ -103,9 +106,21 @@ class Exchange:
 
     def _send(self, data: bytes) -> None:
         try:
-            self.channel.sendall(data)
+            with self._limited(BEGIN_SECONDS):
+                self.channel.sendall(data)
         except (TimeoutError, paramiko.SSHException, OSError, EOFError):
             raise WireClosed("the connection broke") from None
+
+    @contextlib.contextmanager
+    def _limited(self, seconds: float) -> Iterator[None]:
+        """Hang up on a host that takes nothing for so long: paramiko waits for ever there."""
+        watch = threading.Timer(seconds, self.transport.close)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
 
     def _explain(self, error: WireError) -> Any:
         """What it means that no answer came."""

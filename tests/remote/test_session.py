@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -11,12 +12,12 @@ import paramiko
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote import identities
+from hpctools.remote import identities, session
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.identities import Person
-from hpctools.remote.route import Road
+from hpctools.remote.route import Connection, Road
 from hpctools.remote.sending import Unsure, send
-from hpctools.remote.session import Refusal, Session
+from hpctools.remote.session import Exchange, Refusal, Session
 from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import HostSettings
 from hpctools.remote.transport import LostConnection, handshake
@@ -121,3 +122,35 @@ class TestSilence:
         with pytest.raises(LostConnection, match="Authentication timeout"):
             identities.authenticate(cast("Any", Hung()), HOST, Person(None))
         assert asked == ["one"]
+
+    @pytest.mark.parametrize("where", ["exec_command", "sendall"])
+    def test_once_we_are_in(self, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+        """sshd answers no request, or takes no more bytes, and the line stays open."""
+        hung_up = threading.Event()
+
+        class Frozen:
+            def settimeout(self, seconds: float) -> None: ...
+            def exec_command(self, command: str) -> None:
+                self.stand("exec_command")
+
+            def sendall(self, data: bytes) -> None:
+                self.stand("sendall")
+
+            def stand(self, at: str) -> None:
+                if at == where:
+                    assert hung_up.wait(20)
+                    raise paramiko.SSHException("Channel closed.")
+
+            def open_session(self, timeout: float) -> Frozen:
+                return self
+
+            eof_received = closed = False
+            status_event = threading.Event()
+
+            def close(self) -> None:
+                hung_up.set()
+
+        monkeypatch.setattr(session, "BEGIN_SECONDS", 0.2)
+        connection = Connection(cast("Any", Frozen()), HOST)
+        with pytest.raises(LostConnection):
+            Exchange(connection, Cluster("uni", ("login1",)), {"op": "status"})
