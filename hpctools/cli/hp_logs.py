@@ -76,7 +76,7 @@ def follow_to_end(open_session: Session, wanted: Wanted, program: str) -> int:
     states = [shown(str(state)) for state in result.get("job_states", ())]
     if not wanted.follow or not states:
         return 0
-    tell(program)(f"job {result['job_id']} {', '.join(states)}")
+    tell(program)(f"job {shown(str(result['job_id']))} {', '.join(states)}")
     return 0 if set(states) == {"COMPLETED"} else 1
 
 

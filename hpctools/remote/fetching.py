@@ -82,6 +82,10 @@ def _bring(session: Session, name: str, file: _File, folder: Path, done: Fetched
         digest = ""
         while "result" not in (message := exchange.get()).fields:
             digest = message.get("digest") or digest
+            if offset + len(message.data) > file.size:
+                raise RemoteError(
+                    f"the cluster sends more of {shown(file.path)} than it said", "fetch it again"
+                )
             if message.data:
                 _append(part, offset, message.data)
                 offset += len(message.data)
@@ -99,21 +103,23 @@ def _make_folder(top: Path, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RemoteError(f"cannot make {folder}: {error.strerror}", "name another place: --to") from None
+        raise RemoteError(
+            f"cannot make {shown(str(folder))}: {error.strerror}", "name another place: --to"
+        ) from None
     if top.resolve() not in (folder.resolve(), *folder.resolve().parents):
         raise RemoteError(f"{shown(str(folder))} is behind a link that leads elsewhere", "remove the link")
 
 
 def _append(part: Path, offset: int, data: bytes) -> None:
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             file.truncate(offset)
             file.seek(offset)
             file.write(data)
     except OSError as error:
         raise RemoteError(
-            f"cannot write {part}: {error.strerror}", "free space here, and fetch again"
+            f"cannot write {shown(str(part))}: {error.strerror}", "free space here, and fetch again"
         ) from None
 
 
@@ -121,11 +127,15 @@ def _settle(part: Path, target: Path, file: _File) -> None:
     try:
         if not file.size:
             part.touch()
-        part.chmod(0o755 if file.runs else 0o644)
+        if file.runs:
+            mode = part.stat().st_mode
+            part.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says
         os.link(part, target)  # fails where something is, unlike a rename
         part.unlink()
     except OSError as error:
-        raise RemoteError(f"cannot make {target}: {error.strerror}", "nothing was overwritten") from None
+        raise RemoteError(
+            f"cannot make {shown(str(target))}: {error.strerror}", "nothing was overwritten"
+        ) from None
 
 
 def _size(path: Path) -> int:

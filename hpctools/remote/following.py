@@ -56,12 +56,12 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
     reading = _Reading(session, wanted, write)
     failures = 0
     while True:
-        before = reading.offset
+        before = (reading.path, reading.offset)
         try:
             return reading.go_on()
         except UnreachableError as error:
             session.drop()
-            failures = 1 if reading.offset > before else failures + 1
+            failures = 1 if (reading.path, reading.offset) != before else failures + 1
             if not reading.begun or failures > _MOST_FAILURES:
                 raise
             if failures == 1:
@@ -74,11 +74,13 @@ class _Reading:
     session: Session
     wanted: Wanted
     write: Callable[[str, bytes], None]
+    path: str = ""
     offset: int = 0
     begun: bool = False
 
     def go_on(self) -> Mapping[str, Any]:
-        with self.session.exchange({**self.wanted.request, "offset": self.offset}) as exchange:
+        stands = {"path": self.path, "offset": self.offset}
+        with self.session.exchange({**self.wanted.request, **stands}) as exchange:
             self.begun = True
             while "result" not in (message := exchange.get()).fields:
                 self._take(str(message["path"]), int(message["offset"]), message.data)
@@ -87,4 +89,4 @@ class _Reading:
 
     def _take(self, path: str, offset: int, data: bytes) -> None:
         self.write(path, data)
-        self.offset = offset + len(data)
+        self.path, self.offset = path, offset + len(data)

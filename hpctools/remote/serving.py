@@ -178,12 +178,13 @@ def _status(request: Message, program: Program) -> Mapping[str, Any]:
         return _text(overview.one(overview.entry(*found), as_text=as_text))
     if named:
         return asdict(listen(program, [_known_as(word) for word in words]))
-    every = [overview.entry(*each) for each in submissions.every(os.environ)]
+    newest = submissions.every(os.environ)[: _LISTED if as_text else None]  # Slurm is asked for each
+    every = [overview.entry(*each) for each in newest]
     said = listen(program, words)
     if not as_text:
         runs = json.loads(said.stdout) if said.code == 0 else []
         return _text(json.dumps({"submissions": every, "runs": runs}) + "\n", said.stderr)
-    listed = overview.table(every[:_LISTED]) if every else "no submissions\n"
+    listed = overview.table(every) if every else "no submissions\n"
     return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": said.stderr}
 
 
@@ -237,21 +238,29 @@ def _logs(request: Message, wire: Wire) -> Mapping[str, Any]:
 
     submission, record = _found(request)
     follow, task = bool(request.get("follow")), request.get("task")
-    paths = _of_task(job_output.output_files(submission, record, errors=bool(request.get("errors"))), task)
+    errors = bool(request.get("errors"))
+    paths = _of_task(job_output.output_files(submission, record, errors=errors), task)
     if follow:
         while not paths and not job_output.job_is_over(record.job_id or 0):
             _still_there()
             time.sleep(1)  # an array's tasks have no file before they begin
-            paths = _of_task(job_output.output_files(submission, record), task)
+            paths = _of_task(job_output.output_files(submission, record, errors=errors), task)
         if len(paths) > 1:
             raise UsageError("that array writes several files", "follow one of its tasks: --task N")
     offset = int(request.get("offset", 0))
-    for path in paths:
+    for path in _from(paths, request.get("path")):
         over = lambda: job_output.job_is_over(record.job_id or 0)  # noqa: E731
         for piece in job_output.Following(path, over, _still_there).pieces(offset, follow=follow):
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
+        offset = 0  # it is the first one's
     ended = overview.states(record) if follow else []
     return {"paths": [str(path) for path in paths], "job_id": record.job_id, "job_states": ended}
+
+
+def _from(paths: list[Any], begun: object) -> list[Any]:
+    """Files from the one on in which the line broke; those before it have been sent."""
+    texts = [str(path) for path in paths]
+    return paths[texts.index(begun) :] if begun in texts else paths
 
 
 def _still_there() -> None:
