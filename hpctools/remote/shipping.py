@@ -12,6 +12,7 @@ from typing import Any
 
 from hpctools.errors import SubmitError, UsageError
 from hpctools.remote.names import inner_path, is_id, new_id
+from hpctools.remote.names import shown as printable
 from hpctools.remote.receiving import MOST_FILES
 from hpctools.slurm.sbatch_options import read_command_line
 from hpctools.submit import batch
@@ -172,7 +173,7 @@ def pack(
     intent = read_intent(invocation, environment={}, cwd=cwd, standard_input=standard_input)
     _refuse_what_stays_here(intent)
     script, options, command = _script(intent, invocation)
-    files = _files(wish, intent, script, cwd)
+    files = _files(wish, intent, script, cwd, tell)
     shown = [f"--{each}" for each in ("dry-run", "json") if {"dry-run", each} <= invocation.flags]
     request = {
         "op": "submit",
@@ -286,7 +287,9 @@ def _name(intent: Intent, script: LocalFile | None) -> str:
     return script.path if script else "job"
 
 
-def _files(wish: Wish, intent: Intent, script: LocalFile | None, cwd: Path) -> list[LocalFile]:
+def _files(
+    wish: Wish, intent: Intent, script: LocalFile | None, cwd: Path, tell: Callable[[str], None]
+) -> list[LocalFile]:
     found = [script] if script else []
     if policy := intent.settings.get("elastic-policy"):
         found.append(LocalFile(PurePosixPath(policy).name, cwd / policy))
@@ -294,7 +297,8 @@ def _files(wish: Wish, intent: Intent, script: LocalFile | None, cwd: Path) -> l
     if kind == "file" and (cwd / target).is_file() and not Path(target).is_absolute():
         found.append(LocalFile(str(inner_path(os.path.normpath(target))), cwd / target))
     for word in wish.uploads:
-        found += _uploads(word, cwd)
+        found += _uploads(word, cwd, tell)
+    _refuse_lost(found)
     by_path = {each.path: each for each in reversed(found)}
     if len(by_path) > MOST_FILES:
         raise UsageError(
@@ -303,7 +307,21 @@ def _files(wish: Wish, intent: Intent, script: LocalFile | None, cwd: Path) -> l
     return list(reversed(by_path.values()))
 
 
-def _uploads(word: str, cwd: Path) -> list[LocalFile]:
+def _refuse_lost(files: Sequence[LocalFile]) -> None:
+    """Two files cannot have one name there; the same file may be named twice."""
+    first: dict[str, LocalFile] = {}
+    for file in files:
+        other = first.setdefault(file.path, file)
+        if other.source != file.source and other.offer()["digest"] != file.offer()["digest"]:
+            raise UsageError(
+                printable(
+                    f"{other.source or 'the script'} and {file.source} would both be {file.path} there"
+                ),
+                "rename one of them, or name a folder with it in it: --upload FOLDER",
+            )
+
+
+def _uploads(word: str, cwd: Path, tell: Callable[[str], None]) -> list[LocalFile]:
     """A file, or all files of a folder: below the present folder as it lies there, else by its last name."""
     path = cwd / word
     normal = os.path.normpath(word)
@@ -312,6 +330,10 @@ def _uploads(word: str, cwd: Path) -> list[LocalFile]:
         return [LocalFile(str(inner_path(name)), path)]
     if not path.is_dir():
         raise SubmitError(f"there is no file {path}", "check what --upload names")
-    inside = sorted(each for each in path.rglob("*") if each.is_file())
+    everything = sorted(path.rglob("*"))
+    inside = [each for each in everything if each.is_file()]
+    for each in everything:
+        if not each.is_file() and (each.is_symlink() or not each.is_dir()):
+            tell(f"{printable(str(each))} is not sent: it is no file but a link to a folder, or the like")
     stem = "" if name == "." else f"{name}/"
     return [LocalFile(str(inner_path(f"{stem}{each.relative_to(path)}")), each) for each in inside]

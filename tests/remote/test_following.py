@@ -83,7 +83,7 @@ def test_standard_error_that_is_waited_for_is_standard_error(
     monkeypatch.setattr(job_output, "output_files", output_files)
     monkeypatch.setattr(job_output, "job_is_over", lambda _: next(over))
     monkeypatch.setattr(serving, "_still_there", lambda: None)
-    monkeypatch.setattr(serving.time, "sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr("hpctools.remote.overview.states", lambda _: ["COMPLETED"])
     got: list[bytes] = []
     wanted = Wanted(NAME, task=1, errors=True, follow=True)

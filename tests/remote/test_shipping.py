@@ -132,3 +132,22 @@ def test_an_id_is_a_jobs_name_and_chance(here: Path) -> None:
     ids = {packed(here, "-J", "My Job/../x", "job.sh").id for _ in range(5)}
     assert len(ids) == 5
     assert all(each.startswith("my-job-") for each in ids)
+
+
+@pytest.mark.parametrize("name", ["train.py", "job.sh"])
+def test_no_file_is_lost_to_another_of_its_name(here: Path, name: str) -> None:
+    (here / "other").mkdir()
+    (here / "other" / name).write_text((here / name).read_text())
+    words = ("--upload", "train.py", "--upload", str(here / "other" / name), "job.sh")
+    assert sorted(asked(packed(here, *words))["files"]) == ["job.sh", "train.py"]
+    (here / "other" / name).write_text("something else")
+    with pytest.raises(UsageError, match=f"would both be {name}"):
+        packed(here, *words)
+
+
+def test_a_link_to_a_folder_that_stays_here_is_told(here: Path) -> None:
+    (here / "data/big").symlink_to(here / "data/deep")
+    said: list[str] = []
+    shipment = packed(here, "--upload", "data", "job.sh", said=said)
+    assert asked(shipment)["files"] == ["job.sh", "data/a b.csv", "data/deep/c.csv"]
+    assert [line.partition(" is not sent")[0] for line in said] == [str(here / "data/big")]
