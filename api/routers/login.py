@@ -134,9 +134,7 @@ def end_session(context: Ctx, store: Store, people: Who, number: Number) -> Sess
 @router.post("/leases", responses=problems(401, 403, 413, 422))
 def open_lease(store: Store, rules: Rule, principal: LoginNode, body: LeaseIn) -> LeaseOut:
     """A login node asks whether a session may begin. Asked again for the same claim, it may."""
-    living = None if body.living is None else frozenset(body.living)
-    asked = login_leases.Asked(body.node, body.claim, body.user, body.kind, body.origin, living)
-    refused = login_leases.open_lease(store, rules, asked)
+    refused = login_leases.open_lease(store, rules, body.asked())
     if refused is None:
         return LeaseOut(granted=True, message="", sessions=[])
     found = login_leases.sessions(store, {body.user})

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.services.login_leases import Session
+from api.services.login_leases import Asked, Session
 from api.services.login_nodes import KnownNode
 from api.services.login_reports import OpenSession, Report
 from hpctools.budget.month import moment
@@ -86,9 +86,21 @@ class LeaseIn(Strict):
     living: list[Claim] | None = Field(
         default=None,
         max_length=1000,
-        description="The user's other sessions that this node has now; what is not named there is over.",
+        description="The user's other sessions that this node has now; what is not named there is over. Only "
+        "for who asks one question after the other: of those at the same time none knows the others.",
         examples=[["4700-88001"]],
     )
+    gone: list[Claim] = Field(
+        default=[],
+        max_length=1000,
+        description="Sessions of this node that are over, whether they were known or not.",
+        examples=[["4700-88001"]],
+    )
+
+    def asked(self) -> Asked:
+        """The session that is asked for."""
+        living = None if self.living is None else frozenset(self.living)
+        return Asked(self.node, self.claim, self.user, self.kind, self.origin, living, frozenset(self.gone))
 
 
 class SessionOut(BaseModel):
@@ -168,11 +180,18 @@ class ReportIn(Strict):
         examples=[False],
     )
     sessions: list[OpenSessionIn] = Field(max_length=20_000)
+    gone: list[Claim] = Field(
+        default=[],
+        max_length=20_000,
+        description="Sessions that are over, also those that no report has told of.",
+        examples=[["4700-88001"]],
+    )
 
     def report(self, node: str) -> Report:
         """What a node told."""
-        told = {name: getattr(self, name) for name in type(self).model_fields if name != "sessions"}
-        return Report(node=node, sessions=tuple(OpenSession(**vars(each)) for each in self.sessions), **told)
+        told = {name: getattr(self, name) for name in type(self).model_fields}
+        found = tuple(OpenSession(**vars(each)) for each in self.sessions)
+        return Report(node=node, **{**told, "sessions": found, "gone": frozenset(self.gone)})
 
 
 class ReportOut(BaseModel):

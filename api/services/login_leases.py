@@ -38,6 +38,7 @@ class Asked:
 
     Attributes:
         living: the user's other sessions of this kind on the node; what is not named is over. None: unknown.
+        gone: the node's sessions that are over for certain, and never come again.
     """
 
     node: str
@@ -46,6 +47,7 @@ class Asked:
     kind: str = "ssh"
     origin: str = ""
     living: frozenset[str] | None = None
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
     administrator = asked.user in rules.administrators
     department = rules.department(asked.user)
     with store.writing() as moment:
+        _forget(moment, asked.node, asked.gone - {asked.claim})
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)
         own = own_rows(moment, asked.user)
@@ -195,6 +198,13 @@ def lease_row(
 def place_claim(user: str) -> str:
     """The claim of a place that is held; nobody has more than one on a node, however often they ask."""
     return f"{PLACED}:{user}"
+
+
+def _forget(moment: Moment, node: str, claims: Iterable[str]) -> None:
+    wanted = sorted(claims)
+    if wanted:
+        over = and_(LEASES.c.node == node, LEASES.c.claim.in_(wanted))
+        take_places(moment, node, -moment.execute(delete(LEASES).where(over)))
 
 
 def _forget_others(moment: Moment, asked: Asked, living: Iterable[str]) -> None:

@@ -50,6 +50,7 @@ class Report:
         agent, sequence: a later report of the same agent has a larger number.
         sample_age: seconds since the sessions were looked at.
         unlimited: the file that lifts limits is there.
+        gone: what is over for certain, whether a report ever told of it or not.
     """
 
     node: str
@@ -63,6 +64,7 @@ class Report:
     draining: bool
     unlimited: bool
     sessions: tuple[OpenSession, ...]
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     # What has just begun may not be among them: on a busy node it takes seconds to become a session.
     looked = moment.now - report.sample_age - _BEGINNING_SECONDS
     gone = [
-        row.id for claim, row in known.items() if claim not in told and (row.seen or row.opened_at <= looked)
+        row.id
+        for claim, row in known.items()
+        if claim not in told and (row.seen or row.opened_at <= looked or claim in report.gone)
     ]
     new_here = [row.id for claim, row in known.items() if claim in told and not row.seen]
     for first in range(0, len(gone), _CHUNK):

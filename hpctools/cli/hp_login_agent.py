@@ -13,7 +13,7 @@ import hpctools
 from hpctools.cli.ending import run_command
 
 USUAL = Path("/etc/hpctools/login-agent.yaml")
-_SECONDS = 2.5
+_SECONDS = 2.0
 _EXAMPLES = """\
 examples:
   hp-login-agent                          what systemd runs: serve until told to stop
@@ -54,7 +54,7 @@ def _serve(given: argparse.Namespace) -> int:
     from hpctools.login.agent.daemon import serve
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    # PAM waits for three seconds at most, and for us.
+    # PAM waits for three seconds at most, for connecting, for the answer, and for us.
     service = replace(find_service(os.environ), seconds=_SECONDS) if os.environ.get("HPCTOOLS_API") else None
     serve(settings, service)
     return 0

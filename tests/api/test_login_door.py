@@ -5,18 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api.db.login_store import LoginStore
+from api.schemas.login import LeaseIn
+from api.services.login_leases import open_lease, sessions
+from api.services.login_rules import Rules
 from hpctools.errors import BudgetError, UnreachableError
 from hpctools.login.agent import door as doors
 from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.listening import serve_door
+from hpctools.login.agent.processes import parse
 from hpctools.login.agent.settings import Settings
+from hpctools.site import load
 
 LIMIT = Path(__file__).parents[2] / "pam/programs/session-limit"
 USER = "daemon"
@@ -95,3 +104,44 @@ def test_while_the_service_is_away_no_node_has_more_than_its_own_limit(log_in: L
     answers = [log_in(node) for node in ("login-1", "login-2") * 4]
     assert [code for code, _ in answers] == [0] * 6 + [77] * 2
     assert f"{USER}: you have 3 sessions on {os.uname().nodename}, and the limit is 3:" in answers[-1][1]
+
+
+@dataclass
+class Together:
+    """The store, whose questions wait until those of all logins are on their way."""
+
+    store: LoginStore
+    rules: Rules
+    arrived: Barrier
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        assert (method, path) == ("POST", "/v1/login/leases")
+        asked = LeaseIn.model_validate(body).asked()
+        self.arrived.wait(20)
+        refused = open_lease(self.store, self.rules, asked)
+        return {"granted": refused is None, "message": refused.message if refused else ""}
+
+
+def test_twelve_logins_of_one_person_at_the_same_instant(
+    sqlite_service: Any, site_path: Path, tmp_path: Path
+) -> None:
+    """None of a node's questions can name the others that are on their way: two get in all the same."""
+    store = LoginStore(sqlite_service.engine, lambda: 1_000_000)
+    service = Together(store, replace(Rules.of(load(site_path)), per_user=2), Barrier(12))
+    nodes = [f"login-{number}" for number in (1, 2)]
+    agents = [make_agent(Settings(node=node, state=str(tmp_path)), service) for node in nodes]
+    made = [doors.Door(agent, service, "refuse") for agent in agents]
+    with ExitStack() as stack, ThreadPoolExecutor(12) as pool:
+        waiting = [stack.enter_context(subprocess.Popen(["sleep", "60"])) for _ in range(12)]
+        for process in waiting:
+            stack.callback(process.kill)
+
+        def log_in(number: int) -> bool:
+            stat = Path(f"/proc/{waiting[number].pid}/stat").read_text()
+            claim = parse(stat, 0, "").key
+            question = {"ask": "lease", "user": USER, "claim": claim}
+            return bool(made[number % 2].answer(question, os.getuid())["granted"])
+
+        answers = list(pool.map(log_in, range(12)))
+    assert answers.count(True) == 2
+    assert len(sessions(store, {USER})) == 2

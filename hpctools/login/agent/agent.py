@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.check_answer import check_answer
+from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.idle import Act, Watched, warning, watch
 from hpctools.login.agent.reporting import Heard, Reporter
@@ -44,6 +45,7 @@ class Agent:
     Attributes:
         name: the node's.
         exempt: whose sessions are not closed for being idle.
+        claims: sessions that have asked to begin.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Agent:
     sample: Sample | None = None
     ended: int = 0
     wake: Event = field(default_factory=Event)
+    claims: Claims = field(default_factory=Claims)
     _watched: Mapping[str, Watched] = field(default_factory=dict)
     _told: frozenset[str] = frozenset()
 
@@ -65,7 +68,10 @@ class Agent:
         """Look at the node once, tell the service, and do what follows from both."""
         before, self.sample = self.sample, self.sampler.look()
         heard = self.reporter.report(
-            self.sample, draining=self.drain_file.now.here.draining, unlimited=self.hands.lifts_limits()
+            self.sample,
+            draining=self.drain_file.now.here.draining,
+            unlimited=self.hands.lifts_limits(),
+            claims=self.claims,
         )
         if heard is not None:
             self._obey(heard, self.sample)

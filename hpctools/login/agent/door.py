@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from threading import Lock
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.agent.agent import Agent
-from hpctools.login.agent.processes import PROC, parse
-from hpctools.login.agent.reporting import Service
+from hpctools.login.agent.claims import MOST, lives
+from hpctools.login.agent.reporting import Service, printable
 from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
@@ -20,6 +18,10 @@ _TRY_AGAIN = (
     "The service that counts sessions on login nodes does not answer, and this site lets nobody in without "
     "it. Please try again in some minutes."
 )
+_REFUSES = (
+    "The service that counts sessions on login nodes refuses this node's questions, and this site lets "
+    "nobody in without it. Please tell your administrators: the log of hp-login-agent says why."
+)
 
 
 class Door:
@@ -27,15 +29,13 @@ class Door:
 
     Args:
         service: counts sessions over all nodes; None where the site has none.
-        when_unreachable: whether people get in while it does not answer.
+        when_unreachable: whether people get in while it does not answer, or understands no question.
     """
 
     def __init__(
         self, agent: Agent, service: Service | None, when_unreachable: Literal["open", "refuse"] = "open"
     ) -> None:
         self._agent, self._service, self._when_unreachable = agent, service, when_unreachable
-        self._granted: dict[str, str] = {}
-        self._lock = Lock()  # many people log in at once, each in a thread
 
     def answer(self, question: Mapping[str, Any], uid: int) -> Mapping[str, Any]:
         """Answer one question of somebody's.
@@ -71,47 +71,38 @@ class Door:
         user, claim = str(question["user"]), str(question["claim"])
         if self._service is None or self._agent.hands.lifts_limits() or self._agent.exempt(user):
             return {"granted": True, "message": ""}
+        origin = printable(str(question.get("origin", "")))
+        self._agent.claims.ask(claim, user, origin)
         body = {
             "node": self._agent.name,
             "claim": claim,
             "user": user_of(user),
             "kind": "ssh",
-            "origin": "".join(char for char in str(question.get("origin", ""))[:255] if " " <= char <= "~"),
-            "living": list(self._living(user, claim)),
+            "origin": origin,
+            "gone": self._gone(user, claim),
         }
         try:
             found = self._service.ask("POST", "/v1/login/leases", body)
+            answer = {"granted": bool(found["granted"]), "message": str(found["message"])}
         except UnreachableError as error:
-            return self._without_service(user, error)
+            answer = self._without_service(user, error, _TRY_AGAIN)
         except HpctoolsError as error:
-            _log.error("the service did not understand a lease of %s, who gets in: %s", user, error)
-            return {"granted": True, "message": ""}
-        if found["granted"]:
-            with self._lock:
-                self._granted[claim] = user
-        return {"granted": bool(found["granted"]), "message": str(found["message"])}
+            answer = self._without_service(user, error, _REFUSES)
+        if answer["granted"]:
+            self._agent.claims.admit(claim)
+        return answer
 
-    def _without_service(self, user: str, error: UnreachableError) -> Mapping[str, Any]:
+    def _without_service(self, user: str, error: HpctoolsError, remedy: str) -> dict[str, Any]:
         granted = self._when_unreachable == "open"
         _log.warning("%s %s without a lease: %s", user, "gets in" if granted else "is refused", error)
-        return {"granted": granted, "message": "" if granted else _TRY_AGAIN}
+        return {"granted": granted, "message": "" if granted else remedy}
 
-    def _living(self, user: str, claim: str) -> Sequence[str]:
-        """The user's other sessions that are here at this moment: those of the last look, and newer ones."""
+    def _gone(self, user: str, claim: str) -> list[str]:
+        """The user's other sessions that were here and are over, since the last look, too.
+
+        Those that live are not told: of two that ask at the same moment neither could name the other.
+        """
         sample = self._agent.sample
         seen = {each.key for each in sample.sessions if each.user == user} if sample else set()
-        with self._lock:
-            self._granted = {each: owner for each, owner in self._granted.items() if lives(each)}
-            mine = seen | {each for each, owner in self._granted.items() if owner == user}
-        return sorted(each for each in mine if each != claim and lives(each))
-
-
-def lives(claim: str, proc: Path = PROC) -> bool:
-    """Whether the very process that PID-START names is there; Session Manager's names are not looked at."""
-    pid, _, start = claim.rpartition("-")
-    if not pid.isdigit():
-        return True
-    try:
-        return str(parse((proc / pid / "stat").read_text(errors="replace"), 0, "").started) == start
-    except (OSError, ValueError):
-        return False
+        over = {*self._agent.claims.gone(user), *(each for each in seen if not lives(each))}
+        return sorted(over - {claim})[-MOST:]

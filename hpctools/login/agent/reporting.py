@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from hpctools.errors import HpctoolsError
+from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.sessions import OpenSession, detached
@@ -65,17 +66,22 @@ class Reporter:
         self.failures = 0
         self.reports = 0
 
-    def report(self, sample: Sample, *, draining: bool, unlimited: bool) -> Heard | None:
+    def report(
+        self, sample: Sample, *, draining: bool, unlimited: bool, claims: Claims | None = None
+    ) -> Heard | None:
         """Tell it of a sample; what it says, None when it says nothing.
 
         Args:
             draining: drained on the node itself.
             unlimited: the node lifts all limits.
+            claims: sessions that have asked to begin: they count before they look like one.
         """
         if self._service is None:
             return None
         self._sequence += 1
         body = self._body(sample) | {"draining": draining, "unlimited": unlimited}
+        if claims is not None:
+            self._add_claims(body, claims)
         try:
             answer = self._service.ask(
                 "PUT", f"/v1/login/nodes/{quote(self._own.name, safe='')}/report", body
@@ -109,16 +115,31 @@ class Reporter:
             "sessions": [*self._sessions(sample.sessions, sample.now), *_multiplexers(sample)],
         }
 
+    def _add_claims(self, body: dict[str, Any], claims: Claims) -> None:
+        """What begins is counted before it looks like a session; what is over, also when no look saw it."""
+        if over := claims.gone():
+            body["gone"] = over
+        for claim, age in claims.beginning({each["claim"] for each in body["sessions"]}):
+            body["sessions"].append({
+                "claim": claim.key, "user": user_of(claim.user), "kind": "ssh", "origin": claim.origin,
+                "age": age, "administrator": self._own.administrators(claim.user),
+            })  # fmt: skip
+
     def _sessions(self, sessions: Iterable[OpenSession], now: float) -> Iterable[dict[str, Any]]:
         for session in sessions:
             yield {
                 "claim": session.key,
                 "user": user_of(session.user),
                 "kind": session.kind,
-                "origin": "".join(char for char in session.source[:255] if " " <= char <= "~"),
+                "origin": printable(session.source),
                 "age": max(0.0, now - session.since),
                 "administrator": self._own.administrators(session.user),
             }
+
+
+def printable(origin: str) -> str:
+    """Where somebody came from, as the service takes it."""
+    return "".join(char for char in origin[:255] if " " <= char <= "~")
 
 
 def _multiplexers(sample: Sample) -> Iterable[dict[str, Any]]:

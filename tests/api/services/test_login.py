@@ -120,6 +120,19 @@ def test_what_the_node_no_longer_has_does_not_refuse_its_owner(desk: Desk) -> No
     assert desk.claims() == ["2-1", "3-1"]
 
 
+def test_what_is_over_for_certain_is_forgotten_at_once(desk: Desk) -> None:
+    """Also what no report has seen; what asks is not over, whatever is said."""
+    desk.report("login-1")
+    desk.open("login-1", "1-1")
+    desk.open("login-1", "2-1")
+    assert desk.open("login-2", "1-1", gone=frozenset({"2-1"})) is not None
+    assert desk.open("login-1", "3-1", gone=frozenset({"2-1", "3-1", "9-9"})) is None
+    assert desk.claims() == ["1-1", "3-1"]
+    desk.report("login-1", gone=frozenset({"3-1"}))
+    assert desk.claims() == ["1-1"]
+    assert [node.sessions for node in known_nodes(desk.store, desk.rules, {})] == [1]
+
+
 def test_sessions_of_a_node_that_crashed_are_forgotten_after_a_heartbeat(desk: Desk) -> None:
     desk.report("login-1", there("1-1"), there("2-1"))
     desk.clock.now += HEARTBEAT - 1

@@ -14,7 +14,8 @@ import pytest
 
 from hpctools.errors import BudgetError, UnreachableError
 from hpctools.login.agent.agent import Agent
-from hpctools.login.agent.door import Door, lives
+from hpctools.login.agent.claims import lives
+from hpctools.login.agent.door import Door
 from hpctools.login.agent.listening import ask_door, serve_checks, serve_door
 from hpctools.login.agent.processes import read_processes
 from tests.login.agent.made_agent import FakeService, made_agent
@@ -68,7 +69,7 @@ def lease(agent: Agent, service: FakeService | None, user: str = "nlp1", **words
 
 
 def test_a_lease_is_asked_of_the_service(tmp_path: Path) -> None:
-    """With what of the user is here and lives: our own process stands for a session of theirs."""
+    """With what of the user was here and is over: our own process stands for a session that lives."""
     (own,) = [each for each in read_processes() if each.pid == os.getpid()]
     here = process(own.pid, 10, 0, "sshd: nlp1 [priv]", started=own.started)
     child = process(2, own.pid, 1001, "sshd: nlp1@notty")
@@ -76,17 +77,41 @@ def test_a_lease_is_asked_of_the_service(tmp_path: Path) -> None:
     service = FakeService({"granted": False, "message": "two are enough", "sessions": []})
     assert lease(agent, service) == {"granted": False, "message": "two are enough"}
     body = {"node": "login-1", "claim": "4711-88", "user": "nlp1", "kind": "ssh", "origin": "192.0.2.7"}
-    assert service.asked == [("POST", "/v1/login/leases", {**body, "living": [own.key]})]
+    (asked,) = service.asked
+    over = [each.key for each in agent.sample.sessions if each.pid != own.pid] if agent.sample else []
+    assert asked == ("POST", "/v1/login/leases", {**body, "gone": over})
 
 
-def test_a_session_that_was_granted_a_moment_ago_is_living(tmp_path: Path) -> None:
-    """No look has seen it yet."""
+def test_a_session_that_was_granted_a_moment_ago_is_told_until_it_is_over(tmp_path: Path) -> None:
+    """No look has seen it yet; one that has come and gone between two looks is told as gone."""
     (own,) = [each for each in read_processes() if each.pid == os.getpid()]
-    service = FakeService({"granted": True, "message": "", "sessions": []})
-    door = Door(made_agent(tmp_path), service)
-    for claim in (own.key, "4711-88", "4712-99"):
-        assert door.answer({"ask": "lease", "user": "nlp1", "claim": claim}, 0)["granted"]
-    assert [body["living"] for _, _, body in service.asked if body] == [[], [own.key], [own.key]]
+    fine = {"taken": True, "draining": False, "why": "", "end": []}
+    service = FakeService(
+        fine, *[{"granted": granted, "message": ""} for granted in (True, True, False)], fine
+    )
+    agent = made_agent(tmp_path, service=service)
+    door = Door(agent, service)
+    for claim in (own.key, "4711-88", f"{os.getppid()}-1"):
+        door.answer({"ask": "lease", "user": "nlp1", "claim": claim, "origin": "192.0.2.7"}, 0)
+    agent.look()
+    *_, (_, _, body) = service.asked
+    assert body is not None
+    assert [(each["claim"], each["user"], each["origin"]) for each in body["sessions"]] == [
+        (own.key, "nlp1", "192.0.2.7")
+    ]
+    assert body["gone"] == ["4711-88", f"{os.getppid()}-1"]
+
+
+def test_who_was_refused_and_still_lives_is_not_told(tmp_path: Path) -> None:
+    (own,) = [each for each in read_processes() if each.pid == os.getpid()]
+    fine = {"taken": True, "draining": False, "why": "", "end": []}
+    service = FakeService(fine, {"granted": False, "message": "two"}, fine)
+    agent = made_agent(tmp_path, service=service)
+    Door(agent, service).answer({"ask": "lease", "user": "nlp1", "claim": own.key}, 0)
+    agent.look()
+    *_, (_, _, body) = service.asked
+    assert body is not None
+    assert (body["sessions"], body.get("gone")) == ([], None)
 
 
 def test_many_at_once_are_all_answered(tmp_path: Path) -> None:
@@ -110,9 +135,13 @@ def test_without_the_service_the_site_decides(tmp_path: Path, choice: str, grant
     assert ("does not answer" in answer["message"]) is not granted
 
 
-def test_a_service_that_refuses_the_question_locks_nobody_out(tmp_path: Path) -> None:
-    refused = FakeService(BudgetError("token"))
-    assert lease(made_agent(tmp_path), refused, when_unreachable="refuse")["granted"]
+@pytest.mark.parametrize(("choice", "granted"), [("open", True), ("refuse", False)])
+def test_a_service_that_refuses_the_question_is_as_the_site_says(
+    tmp_path: Path, choice: str, granted: bool
+) -> None:
+    answer = lease(made_agent(tmp_path), FakeService(BudgetError("token")), when_unreachable=choice)
+    assert answer["granted"] is granted
+    assert ("tell your administrators" in answer["message"]) is not granted
 
 
 def test_administrators_and_lifted_limits_are_not_asked_about(tmp_path: Path) -> None:
