@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 from sqlalchemy import Engine
@@ -106,7 +107,7 @@ def read_allowed(
         known = versions(session, account, today)
         granted = approvals(session, account.name)
         since = first_known(session)
-    version = in_effect(known, min(max(today, period.first), period.end))
+    version = in_effect(known, min(max(today, period.first), period.end - timedelta(days=1)))
     pieces = _pieces(version.spec.calendar, period) if version else ()
     if not pieces or known[0].effective >= pieces[0].end:
         return None

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from api.services.budgets import Change, set_budget
 from api.services.spending import read_forecast
 from api.services.standing import read_allowed
-from hpctools.budget.allowance import Period
+from hpctools.budget.allowance import Calendar, Period, Spec
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.statement import DayPoint
 from hpctools.budget.tree import BudgetSite
@@ -64,3 +65,15 @@ def test_a_budget_is_compared_with_whole_periods_of_it(
     assert allowed("root", november, december) == Decimal(25000 + 18000 + 12000)
     assert allowed("nlp", date(2026, 11, 2), december) is None
     assert allowed("nlp-lab-a", november, december) is None
+
+
+def test_days_that_are_over_keep_the_periods_that_they_had(sqlite_service: Any, site: BudgetSite) -> None:
+    """A budget is of months until the end of December, and of quarters after it."""
+    engine, nlp = sqlite_service.engine, site.by_name["nlp"]
+    november, december, january = date(2026, 11, 1), date(2026, 12, 1), date(2027, 1, 1)
+    quarterly = Spec(Decimal(90000), "USD", Calendar("quarterly"))
+    set_budget(engine, site, nlp, quarterly, january, Change("nlp-head", day_start(date(2026, 11, 10))))
+    for seen in (date(2026, 11, 20), date(2027, 1, 5), date(2027, 6, 1)):
+        for first, end in ((november, december), (december, january)):
+            found = read_allowed(engine, site, nlp, Period(first, end), day_start(seen))
+            assert (found.amount if found else None) == Decimal(25000), (seen, first)
