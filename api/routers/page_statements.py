@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -12,6 +13,7 @@ from api.formats.answers import csv_file, statement_file
 from api.formats.cost_tables import entries_csv, jobs_csv
 from api.pages.asked import PagePeriod
 from api.pages.periods import spell_period
+from api.problems import ProblemError
 from api.routers.costs import Word, get_wanted
 from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
@@ -52,6 +54,7 @@ def download_jobs(
 ) -> Response:
     """The jobs behind an account's figures."""
     found = job_costs(context.engine, site, account, period, Moment(), wanted, limit=MOST_ROWS)
+    _demand_whole(found.total)
     return csv_file(jobs_csv(found.jobs), f"{account.name}-jobs-{spell_period(period)}.csv")
 
 
@@ -66,5 +69,13 @@ def download_entries(
 ) -> Response:
     """The entries of the ledger behind an account's figures."""
     wanted = EntriesWanted(kind or None, node_group)
-    found = entries(context.engine, site, account, period, Moment(), wanted, limit=MOST_ROWS)
+    found = entries(context.engine, site, account, period, Moment(), wanted, limit=MOST_ROWS + 1)
+    _demand_whole(len(found.entries))
     return csv_file(entries_csv(found.entries), f"{account.name}-entries-{spell_period(period)}.csv")
+
+
+def _demand_whole(rows: int) -> None:
+    """A file that ends too early looks like a whole one, and its sum is too small."""
+    if rows > MOST_ROWS:
+        told = f"A file has at most {MOST_ROWS:,} rows, and there are more. Choose fewer days, or the API."
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, told)

@@ -57,6 +57,20 @@ def test_an_account_page_leads_to_its_files_and_its_budget(november_service: Any
     assert 'href="/accounts/nlp/statement/2026-12?format=pdf"' in quarter
 
 
+@pytest.mark.parametrize("name", ["jobs", "entries"])
+def test_a_file_is_whole_or_it_is_none(
+    november_service: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    browser, address = november_service.browser("nlp"), f"/accounts/nlp/{name}.csv?period=2026-11"
+    count = len(rows(browser.get(address)))
+    monkeypatch.setattr("api.routers.page_statements.MOST_ROWS", count)
+    assert len(rows(browser.get(address))) == count
+    monkeypatch.setattr("api.routers.page_statements.MOST_ROWS", count - 1)
+    refused = browser.get(address)
+    assert refused.status_code == 422
+    assert "Choose fewer days" in refused.text
+
+
 def test_what_a_spreadsheet_would_take_for_a_formula() -> None:
     told = as_table(("a", "b"), [("=cmd()", "-12.50"), ("-x", "@y"), ("+1", 'say "no", please')])
     assert told == 'a,b\r\n\'=cmd(),-12.50\r\n\'-x,\'@y\r\n\'+1,"say ""no"", please"\r\n'
