@@ -143,7 +143,7 @@ def test_signed_tokens_open_what_the_site_file_says(
         ({"uid": "ben\n"}, {}),
         ({"uid": None, "groups": ["lab-b", "unknown", 7, None, {"admins": 1}]}, {"nlp-lab-b": {"read"}}),
         ({"uid": None, "groups": ["chairs", "staff"]}, {"cv": {"read", "write"}, "dl": {"read"}}),
-        ({"uid": None, "groups": ["admins"]}, {None: {"read", "write", "enforce", "admin"}}),
+        ({"uid": None, "groups": ["admins"]}, {None: {"read", "write", "enforce", "login", "admin"}}),
         ({"uid": None, "groups": "admins"}, {}),
         ({"uid": None, "preferred_username": "anna"}, {}),
     ],

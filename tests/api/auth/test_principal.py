@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ def principal(*grants: tuple[str | None, tuple[Scope, ...]]) -> Principal:
         ("nlp", ("enforce",), ("read", "enforce")),
         (None, ("admin",), SCOPES),
         # What no token can be: an administrator of a part of the site. It is none.
-        ("nlp", ("admin",), ("read", "write", "enforce")),
+        ("nlp", ("admin",), ("read", "write", "enforce", "login")),
+        # A login node tells who is there, and reads nothing.
+        ("nlp", ("login",), ("login",)),
         ("nlp", (), ()),
     ],
 )
@@ -44,8 +47,13 @@ def test_a_scope_on_one_account_is_none_on_another(site: Any) -> None:
     }
 
 
+async def _let_in(scope: Scope, asking: Principal) -> Principal:
+    return await require(scope)(asking)
+
+
 def test_a_route_that_writes_opens_only_what_may_be_written(site: Any) -> None:
-    writer = require("write")(principal(("nlp-lab-a", ("write",)), ("cv", ("read",))))
+    asking = principal(("nlp-lab-a", ("write",)), ("cv", ("read",)))
+    writer = asyncio.run(_let_in("write", asking))
     assert visible_account(site, writer, "nlp-lab-a").name == "nlp-lab-a"
     statuses = {}
     for name in ("cv", "dl", "nlp", "nothing"):
@@ -57,4 +65,4 @@ def test_a_route_that_writes_opens_only_what_may_be_written(site: Any) -> None:
 
 def test_who_lacks_a_scope_everywhere_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ProblemError, match="Your token lacks the scope enforce for this"):
-        require("enforce")(principal(("nlp", ("write",))))
+        asyncio.run(_let_in("enforce", principal(("nlp", ("write",)))))

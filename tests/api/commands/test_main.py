@@ -60,7 +60,7 @@ def test_tokens_from_making_to_revoking(tmp_path: Path) -> None:
     listed = [line.split("\t") for line in api("token", "list").stdout.splitlines()]
     assert [(name, account, scopes, ends) for name, account, scopes, _, ends in listed] == [
         ("nlp-head", "nlp", "read,write", "until 2199-01-01"),
-        ("root", "administrator", "read,write,enforce,admin", "revoked"),
+        ("root", "administrator", "read,write,enforce,login,admin", "revoked"),
     ]
     assert stat.S_IMODE((tmp_path / "api.sqlite").stat().st_mode) == 0o600
 
