@@ -151,7 +151,7 @@ def test_a_name_without_a_break_does_not_widen_a_phones_page(
     reconcile(november_service.engine, site, Month(2026, 11), bills, jobs, last.start + 3600 * 9)
     address = signed_in("cv-lab-a")
     tab.window(360, 900)
-    for path in ("/", "/accounts/cv-lab-a/jobs"):
+    for path in ("/", f"/accounts/cv-lab-a/jobs?user={'x' * 120}"):
         tab.go(f"{address}{path}")
         assert "x" * 120 in tab.evaluate("document.body.textContent")
         assert tab.evaluate("document.documentElement.scrollWidth") == 360
