@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -308,11 +308,48 @@ def test_a_limit_that_cannot_count_lets_in(tmp_path: Path, damage: str) -> None:
     assert limit(folder, "1", "1").returncode == 0
 
 
+@contextmanager
+def held_lock(folder: Path) -> Iterator[None]:
+    """Somebody else has the lock and does not give it back."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+IMPATIENT = {"LOCK_SECONDS = 2.0": "LOCK_SECONDS = 0.2"}
+
+
 def test_a_lock_that_is_held_does_not_lock_the_node(tmp_path: Path) -> None:
-    hold = "fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); time.sleep(60)"
-    code = f"import fcntl, time; file = open('{tmp_path}/lock', 'w'); {hold}"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        assert limit(tmp_path, "1", "1", changes={"LOCK_SECONDS = 2.0": "LOCK_SECONDS = 0.2"}).returncode == 0
-        holder.kill()
+    with held_lock(tmp_path):
+        assert limit(tmp_path, "1", "1", changes=IMPATIENT).returncode == 0
+
+
+REFUSAL = b'{"granted": false, "message": "daemon: 4 sessions"}\n'
+
+
+def test_the_agent_is_asked_also_when_the_lock_is_held(tmp_path: Path) -> None:
+    """The node's own count is one limit, the fleet's another: what fails is the first alone."""
+    with held_lock(tmp_path), agent(tmp_path / "agent.sock", REFUSAL) as asked:
+        done = limit(tmp_path, "1", "1", f"unix:{tmp_path}/agent.sock", "open", changes=IMPATIENT)
+    assert (done.returncode, done.stdout, len(asked)) == (77, "daemon: 4 sessions\n", 1)
+
+
+def test_a_full_disk_leaves_the_fleets_limit(tmp_path: Path) -> None:
+    """The claim cannot be written; the agent decides, and so does `refuse` where there is none."""
+    full = {'f"{folder}/{uid}/{claim}", "w"': '"/dev/full", "w"'}
+    with agent(tmp_path / "agent.sock", REFUSAL) as asked:
+        done = limit(tmp_path, "5", "5", f"unix:{tmp_path}/agent.sock", "open", changes=full)
+    assert (done.returncode, len(asked)) == (77, 1)
+    without = [
+        limit(tmp_path, "5", "5", f"unix:{tmp_path}/none", word, changes=full) for word in ("open", "refuse")
+    ]
+    assert [done.returncode for done in without] == [0, 77]
+    assert limit(tmp_path, "5", "5", changes=full).returncode == 0
+
+
+def test_an_address_that_is_no_text_is_counted_as_any(tmp_path: Path) -> None:
+    """sshd's UseDNS may hand on what a name server made up."""
+    odd = os.fsdecode(b"caf\xe9.example")
+    assert limit(tmp_path, "1", "1", PAM_RHOST=odd).returncode == 0
+    (claim,) = (tmp_path / str(UID)).iterdir()
+    assert claim.read_text().endswith("\tcaf?.example\n")
