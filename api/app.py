@@ -40,6 +40,7 @@ from api.routers import (
     reconciliations,
     session,
     tokens,
+    waste,
 )
 from api.services.login_rules import RulesOf
 from api.services.scheduler import Scheduler
@@ -90,6 +91,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     for module in (
         accounts,
         costs,
+        waste,
         jobs,
         budgets,
         alerts,

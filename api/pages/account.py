@@ -10,7 +10,6 @@ from decimal import Decimal
 
 from api.pages.breakdown import (
     HEADINGS,
-    LOST,
     capacities,
     ended_table,
     groups_table,
@@ -28,6 +27,7 @@ from api.services.books import Quality as BookQuality
 from api.services.overview import Overview
 from api.services.reports import Report
 from api.services.standing import Allowed, Standing
+from api.services.waste import LOST
 from hpctools.budget.forecast import COVERS
 from hpctools.budget.money import ZERO, percent, to_places, total
 from hpctools.budget.month import Month, moment

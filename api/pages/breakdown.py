@@ -11,7 +11,7 @@ from api.pages.tables import Cell, Column, Row, Table, bar, text
 from api.pages.wording import DASH, hours, money, percentage
 from api.services.reports import Report, Slice
 from api.services.standing import Allowed
-from api.services.waste import Ended, GroupUse
+from api.services.waste import LOST, Ended, GroupUse
 from hpctools.budget.money import percent, total
 from hpctools.budget.tree import Account, BudgetSite
 
@@ -52,8 +52,6 @@ _STATES = {
     "BOOT_FAIL": "Their node did not start",
     "PREEMPTED": "Gave way to others",
 }
-LOST = frozenset({"FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL"})
-"""States of jobs whose result is probably lost; Slurm's words."""
 
 
 def state_name(state: str) -> str:

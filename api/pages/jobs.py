@@ -7,13 +7,14 @@ from decimal import Decimal
 from urllib.parse import quote, urlencode
 
 from api.pages.account import Quality, quality_words
-from api.pages.breakdown import LOST, paid_as, reason_words, state_name
+from api.pages.breakdown import paid_as, reason_words, state_name
 from api.pages.frame import Frame, Link
 from api.pages.render import render
 from api.pages.tables import Column, Row, Table, text
 from api.pages.wording import duration, hours, minute_name, money
 from api.services.job_costs import JobCost, JobCosts, Wanted
 from api.services.one_job import KnownJob
+from api.services.waste import LOST
 from hpctools.budget.money import to_places
 from hpctools.budget.tree import Account, BudgetSite
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from api.db.engine import reading
 from api.db.ledger import charges
-from api.services.books import Books, Moment, open_books
+from api.services.books import Books, Moment, Quality, open_books, quality
 from api.services.job_costs import cost_table, of_account, with_jobs
 from api.services.kept import Kept, KeptByStore
 from api.services.reports import Table, month_key, together
@@ -31,6 +31,9 @@ _MONTHS = 60
 _HOUR = 3600 * NANO
 _STATED = ("day", "account", "state", "currency")
 
+LOST = frozenset({"FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL"})
+"""States of jobs whose result is probably lost; Slurm's words."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -38,7 +41,8 @@ class Ended:
 
     Attributes:
         state: as Slurm says it; `RUNNING` for those that have not ended.
-        jobs: how many ended in these days; of those that run none.
+        jobs: how many ended in these days and cost something in the currency; of those that run none. A job
+            that ended at midnight ended on the day that it ran on.
         amount: what they cost in these days.
     """
 
@@ -79,23 +83,54 @@ class Waste:
     groups: tuple[GroupUse, ...]
 
 
-def read_waste(engine: Engine, site: BudgetSite, account: Account, period: Period) -> Waste:
+@dataclass(frozen=True)
+class ToldWaste:
+    """The same with what it is of, for programs.
+
+    Attributes:
+        currency: of all amounts.
+    """
+
+    currency: str
+    quality: Quality
+    waste: Waste
+
+
+def read_waste(
+    engine: Engine,
+    site: BudgetSite,
+    account: Account,
+    period: Period,
+    moment: Moment = Moment(),  # noqa: B008 - frozen
+) -> Waste:
     """What of an account's spending bore no fruit, and how idle the site's nodes were.
 
     Raises:
         UnreachableError: the database does not answer.
     """
-    currency = account.budget.currency if account.budget else site.currency
     with reading(engine) as session:
-        books = open_books(session, site.metric, period, Moment())
-        months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
-    if not months:
-        return Waste((), ())
-    within = (pl.col("day") >= period.first) & (pl.col("day") < period.end)
-    stated = [(each.states[0].filter(within & of_account(site, account)), each.states[1]) for each in months]
-    held = pl.concat([each.held.filter(within) for each in months])
-    costs = [(each.costs[0].filter(within), each.costs[1]) for each in months]
-    return Waste(_ended(stated, currency), _groups(site, held, costs, currency))
+        books = open_books(session, site.metric, period, moment)
+        months = _months(engine, session, site, books)
+    return _waste(site, account, period, months)
+
+
+def tell_waste(
+    engine: Engine, site: BudgetSite, account: Account, period: Period, moment: Moment
+) -> ToldWaste:
+    """`read_waste`, and how sure it is.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    with reading(engine) as session:
+        books = open_books(session, site.metric, period, moment)
+        sure = quality(session, books, site, account)
+        months = _months(engine, session, site, books)
+    return ToldWaste(_currency(site, account), sure, _waste(site, account, period, months))
+
+
+def _currency(site: BudgetSite, account: Account) -> str:
+    return account.budget.currency if account.budget else site.currency
 
 
 @dataclass(frozen=True)
@@ -116,6 +151,21 @@ class _Month:
 _kept: KeptByStore[Kept[_Month]] = KeptByStore(lambda: Kept(_MONTHS))
 
 
+def _months(engine: Engine, session: Session, site: BudgetSite, books: Books) -> list[_Month]:
+    return [_month(engine, session, site, run.month, run.id) for run in books.runs]
+
+
+def _waste(site: BudgetSite, account: Account, period: Period, months: list[_Month]) -> Waste:
+    if not months:
+        return Waste((), ())
+    currency = _currency(site, account)
+    within = (pl.col("day") >= period.first) & (pl.col("day") < period.end)
+    stated = [(each.states[0].filter(within & of_account(site, account)), each.states[1]) for each in months]
+    held = pl.concat([each.held.filter(within) for each in months])
+    costs = [(each.costs[0].filter(within), each.costs[1]) for each in months]
+    return Waste(_ended(stated, currency), _groups(site, held, costs, currency))
+
+
 def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: int) -> _Month:
     def made() -> _Month:
         whole = Month.parse(month)
@@ -134,7 +184,8 @@ def _of_jobs(session: Session, books: Books, costs: Table) -> _Month:
     keys = ["cluster", "dbindex"]
     told = with_jobs(session, books, table.select(keys).unique()).select(*keys, "state", "end")
     parts = table.group_by("day", *keys, "account", "currency").agg(pl.col("units").sum())
-    ended = (pl.col("end") // DAY_SECONDS == pl.col("day").cast(pl.Int32)).fill_null(value=False)
+    # What ends at midnight ran until the last second of the day before, and has no part of the next.
+    ended = ((pl.col("end") - 1) // DAY_SECONDS == pl.col("day").cast(pl.Int32)).fill_null(value=False)
     states = (
         parts.join(told, on=keys, how="left")
         .with_columns(pl.col("state").fill_null("UNKNOWN"))
@@ -146,8 +197,9 @@ def _of_jobs(session: Session, books: Books, costs: Table) -> _Month:
 
 def _ended(tables: list[Table], currency: str) -> tuple[Ended, ...]:
     sums, places = together(tables, ("state", "currency"))
-    counts = pl.concat([table.select("state", "ended") for table, _ in tables])
-    jobs = dict(counts.group_by("state").agg(pl.col("ended").sum()).iter_rows())
+    counts = pl.concat([table.select("state", "currency", "ended") for table, _ in tables])
+    mine = counts.filter(pl.col("currency") == currency)
+    jobs = dict(mine.group_by("state").agg(pl.col("ended").sum()).iter_rows())
     found = [
         Ended(state, jobs[state], amount(units, places))
         for state, code, units in sums.iter_rows()

@@ -64,6 +64,7 @@ PROGRAMS = {
     ("GET", "/v1/accounts/{name}/jobs"): Row("/v1/accounts/nlp/jobs", READS_NLP),
     ("GET", "/v1/accounts/{name}/entries"): Row("/v1/accounts/nlp/entries", READS_NLP),
     ("GET", "/v1/accounts/{name}/runs"): Row("/v1/accounts/nlp/runs", READS_NLP),
+    ("GET", "/v1/accounts/{name}/waste"): Row("/v1/accounts/nlp/waste", READS_NLP),
     # There are no jobs here; test_costs has who sees which.
     ("GET", "/v1/jobs/{job_id}"): Row("/v1/jobs/1", (404,) * 7),
     ("GET", "/v1/accounts/{name}/outlook"): Row("/v1/accounts/nlp/outlook", READS_NLP),

@@ -253,3 +253,23 @@ def test_a_cursor_is_of_its_filters_only(november_service: Any) -> None:
     cursor = client.get(path, params={"limit": 5}).json()["next"]
     assert client.get(path, params={"limit": 9, "cursor": cursor}).status_code == 200
     assert client.get(path, params={"cursor": cursor, "user": "nlp1"}).status_code == 422
+
+
+def test_waste_is_the_jobs_by_how_they_ended_and_the_idle_nodes(november_service: Any) -> None:
+    client = november_service.client("nlp")
+    path, november = "/v1/accounts/nlp/waste", {"month": "2026-11"}
+    answer = client.get(path, params=november)
+    told = answer.json()
+    assert money(told["jobs"]) == Decimal(statement(client, "nlp")["spent_on_jobs"])
+    for state in told["jobs"]:
+        behind = every(client, "/v1/accounts/nlp/jobs", "jobs", state=state["state"], limit=1000)
+        assert money(behind) == Decimal(state["amount"])
+        assert state["jobs"] == (len(behind) if state["state"] != "RUNNING" else 0)
+    assert {state["state"] for state in told["jobs"] if state["lost"]} == {"FAILED", "CANCELLED"}
+    assert {group["node_group"] for group in told["node_groups"]} == {"reserved", "shared"}
+    assert all(Decimal(group["idle"]) > 0 for group in told["node_groups"])
+    assert (told["currency"], told["quality"]["status"]) == ("USD", "estimated")
+    tag = {"If-None-Match": answer.headers["ETag"]}
+    assert client.get(path, params=november, headers=tag).status_code == 304
+    assert client.get(path, params={"known_on": "2026-11-21T11:59:59Z"}).json()["jobs"] == []
+    assert client.get(path, params={"state": "FAILED"}).status_code == 422
