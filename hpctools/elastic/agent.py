@@ -157,7 +157,9 @@ class Agent:
         if self._leaving:
             return
         if self._place.is_baseline:
-            self._spawn(self._learn_why())
+            asking = self._spawn(self._learn_why())
+            if isinstance(self._workers, NodeRanks):
+                self._workers.expect_news(asking)
         else:
             self._leave("preempted")
 
@@ -274,10 +276,11 @@ class Agent:
         elif kind == "heir":
             self._succession.named(int(message["place"]))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _now() -> float:

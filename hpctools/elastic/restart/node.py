@@ -33,6 +33,7 @@ class NodeRanks:
         self._committed = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
+        self._news: asyncio.Future[None] | None = None
         self._frozen: dict[int, float] = {}
         self._watching = False
 
@@ -68,6 +69,13 @@ class NodeRanks:
             loop = asyncio.get_running_loop()
             loop.call_later(seconds - term, self._end, term)
             loop.call_later(seconds, self._kill)
+
+    def expect_news(self, news: asyncio.Future[None]) -> None:
+        """Our job got SIGTERM, and why is known when this is done: until then no rank's end by it is told.
+
+        It is no crash when the job was cancelled, or has to go.
+        """
+        self._news = news
 
     def report(self) -> dict[str, Any]:
         """What runs here, for a coordinator that has not seen it begin; part of the agent's hello."""
@@ -170,10 +178,17 @@ class NodeRanks:
         ranks = self._ranks
         if ranks is None:
             return
-        # Slurm sends SIGTERM to all of a preempted job: then we are about to hear that we have to go, too.
-        news = rank.code == -signal.SIGTERM and not ranks.ending
-        loop, delay = asyncio.get_running_loop(), TERM_NEWS_SECONDS if news else 0.0
-        loop.call_later(delay, self._tell_end, ranks.begin.generation, rank)
+        if rank.code == -signal.SIGTERM and not ranks.ending:
+            self._spawn(self._tell_end_after_news(ranks.begin.generation, rank))
+        else:
+            self._tell_end(ranks.begin.generation, rank)
+
+    async def _tell_end_after_news(self, generation: int, rank: Ended) -> None:
+        """Slurm sends SIGTERM to all of a preempted job: then we are about to hear that we go, too."""
+        await asyncio.sleep(TERM_NEWS_SECONDS)
+        if self._news is not None:
+            await asyncio.wait([self._news])
+        self._tell_end(generation, rank)
 
     def _tell_end(self, generation: int, rank: Ended) -> None:
         end = {"local": rank.local, "code": rank.code, "told": rank.told, "said": list(rank.said)}

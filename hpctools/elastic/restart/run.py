@@ -79,7 +79,9 @@ class RestartRun:
         self._carry_out()
 
     def heard(self, agent: Agent, message: Message) -> None:
-        """An agent tells of its ranks (`kind` is `ranks`)."""
+        """An agent tells of its ranks (`kind` is `ranks`); after the run's end it changes nothing."""
+        if self._run.ended.done():
+            return
         of, generation, now = message["of"], int(message["generation"]), time.monotonic()
         machine, name = self._generations, agent.name
         if of == "offered":

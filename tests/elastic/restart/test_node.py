@@ -17,7 +17,7 @@ import pytest
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import Post
 from hpctools.elastic.restart import ranks
-from hpctools.elastic.restart.node import NodeRanks
+from hpctools.elastic.restart.node import TERM_NEWS_SECONDS, NodeRanks
 from hpctools.elastic.spec import RunSpec
 
 BEGIN = {"do": "begin", "generation": 3, "members": ["b0"], "place": 0, "host": "h", "port": 1}
@@ -114,3 +114,30 @@ def test_a_script_that_asks_is_ended_as_its_own_handler_wants_or_at_once(
 
     assert asyncio.run(act()) < 5.0
     assert [each["code"] for each in ask("ended")] == [code, code]
+
+
+def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_path: Path) -> None:
+    """A job that is cancelled has not crashed; until Slurm has said so, it might have."""
+    said: list[dict[str, Any]] = []
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    spec = replace(SPEC, command=sleeps, workdir=str(tmp_path), workers_per_node=1)
+    (tmp_path / "logs").mkdir()
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        news = asyncio.get_running_loop().create_future()
+        node.obey({**BEGIN, **COUNTS})
+        await until(lambda: node._ranks is not None and len(node._ranks.alive) == 1)
+        node.expect_news(news)
+        assert node._ranks is not None
+        node._ranks.alive[0].signal(signal.SIGTERM)
+        await until(lambda: not node._ranks or not node._ranks.alive)
+        await asyncio.sleep(2 * TERM_NEWS_SECONDS)
+        assert [each for each in said if each["of"] == "ended"] == []
+        news.set_result(None)
+        await until(lambda: any(each["of"] == "ended" for each in said))
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    (ended,) = [each for each in said if each["of"] == "ended"]
+    assert (ended["local"], ended["code"]) == (0, -signal.SIGTERM)
