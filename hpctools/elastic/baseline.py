@@ -144,8 +144,8 @@ class Baseline:
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
-        excluded = run.replicas.excluded
-        options = another_baseline(spec, run.replicas.end_if_begun, time.time(), excluded)
+        excluded, now = run.replicas.excluded, time.time()
+        options = another_baseline(spec, run.replicas.end_if_begun(now), now, excluded)
         script = Path(spec.baseline_script)
         try:
             left = await asyncio.to_thread(self._left_behind)

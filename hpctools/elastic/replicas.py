@@ -148,10 +148,9 @@ class Replicas:
         """When Slurm will end the baseline job, Unix seconds; None: never, or not yet known."""
         return self._limit.end
 
-    @property
-    def end_if_begun(self) -> float | None:
-        """As `end`, but for a baseline job that still waits as if it began now."""
-        return self._limit.end_if_begun(self._wall_clock())
+    def end_if_begun(self, now: float) -> float | None:
+        """As `end`, but for a baseline job that still waits as if it began `now`, Unix seconds."""
+        return self._limit.end_if_begun(now)
 
     def ends_with(self, baseline: int) -> None:
         """Another baseline job has taken the lost one's place."""

@@ -48,7 +48,7 @@ def test_another_baseline_that_waits_has_what_the_lost_one_had_left(script: Path
         scene.replicas.ends_with(6)
         assert scene.replicas.end is None
         scene.now = 4000
-        assert scene.replicas.end_if_begun == NOW + 4000 + 1800
+        assert scene.replicas.end_if_begun(NOW + 4000) == NOW + 4000 + 1800
 
     async def begins() -> None:
         scene.slurm.queue[6] = of_run(6, "high", started=NOW + 4000, time_limit=30)
@@ -96,8 +96,13 @@ def test_the_first_coordinator_goes_by_the_submission_until_slurm_answers(tmp_pa
     assert end_known_to_a_coordinator(folder, 2) is None  # the job began long ago, and nobody knows when
 
 
-def test_a_baseline_that_was_lost_while_it_waited_is_submitted_with_its_own_limit(tmp_path: Path) -> None:
-    """Not with the whole time again, which its options name."""
+@pytest.mark.parametrize("set_back", [0, 5])
+def test_a_baseline_that_was_lost_while_it_waited_is_submitted_with_its_own_limit(
+    set_back: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the whole time again, which its options name, nor with more where a clock is set back."""
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() - set_back)
     script = tmp_path / "baseline.sh"
     script.write_text("#!/bin/sh\n")
     spec = replace(SPEC, baseline_options=("--time=60",), baseline_script=str(script))
