@@ -273,7 +273,7 @@ def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(
         assert cluster.ended(job, "nlp1").state == "COMPLETED"
         assert (cluster.home("nlp1") / "out.txt").read_text() == "0\n0\n"
         sleeper = cluster.submit("nlp1", "-pnlp", "--wrap", "sleep 300")
-        until(lambda: cluster.job(sleeper, "nlp1").state == "RUNNING" or None)
+        until(lambda: "sleep" in _programs(sandbox.running().holder) or None)
         cluster.inside("scancel", str(sleeper))
         assert cluster.ended(sleeper, "nlp1").state == "CANCELLED"
         until(lambda: "sleep" not in _programs(sandbox.running().holder) or None)
