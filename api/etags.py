@@ -18,7 +18,8 @@ IfMatch = Annotated[
     str | None,
     Header(
         max_length=4096,
-        description="The ETag of what is to be changed, as GET told it; or `*`.",
+        description="The ETag of what is to be changed, as GET told it: only that is changed. "
+        "Left out, or `*`: whatever it is.",
         examples=["*"],
     ),
 ]
@@ -32,25 +33,31 @@ def of(*parts: object) -> str:
 
 
 def demand(if_match: str | None, current: str) -> None:
-    """Refuse a change by somebody who does not know the present state.
+    """Refuse a change by somebody who saw another state than the present one.
 
     Args:
-        if_match: the request's If-Match.
+        if_match: the request's If-Match; None for who does not care.
         current: the tag that GET answers with now.
 
     Raises:
-        ProblemError: 428 without If-Match, 412 when it names another state.
+        ProblemError: 412, it names another state.
     """
-    if if_match is None:
-        raise ProblemError(
-            HTTPStatus.PRECONDITION_REQUIRED,
-            "Send If-Match with the ETag that GET answered, so that nobody's change is overwritten unseen.",
-        )
     # Strong comparison: a weak tag never matches (RFC 9110, 13.1.1).
-    if if_match.strip() != "*" and current not in _TAGS.findall(if_match):
-        raise ProblemError(
-            HTTPStatus.PRECONDITION_FAILED, "It has changed since you read it. Read it again and decide anew."
-        )
+    if any_state(if_match) or current in _TAGS.findall(if_match or ""):
+        return
+    raise overtaken()
+
+
+def any_state(if_match: str | None) -> bool:
+    """Whether a change is wanted whatever the present state is."""
+    return if_match is None or if_match.strip() == "*"
+
+
+def overtaken() -> ProblemError:
+    """412: somebody else was faster."""
+    return ProblemError(
+        HTTPStatus.PRECONDITION_FAILED, "It has changed since you read it. Read it again and decide anew."
+    )
 
 
 class Conditional:

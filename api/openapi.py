@@ -21,7 +21,6 @@ _DETAILS = {
     412: "It has changed since you read it. Read it again and decide anew.",
     413: "A request may have at most 1000000 bytes.",
     422: "query.limit: Input should be less than or equal to 1000",
-    428: "Send If-Match with the ETag that GET answered.",
     500: "The service cannot answer. Its log tells the operator why.",
     503: "Something that the service needs does not answer. Try again later.",
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from api import etags
 from api.auth.principal import Principal
 from api.db.engine import reading
 from api.deps import Ctx, Site, Writer, get_account, visible_account
@@ -26,7 +29,7 @@ from api.schemas.budget import (
     VersionOut,
     VersionsOut,
 )
-from api.services.budgets import Change, approve, set_budget, split, versions
+from api.services.budgets import Change, OvertakenError, approve, set_budget, split, state_of, versions
 from api.services.spending import Outlook, read_outlook
 from hpctools.budget.allowance import period_of
 from hpctools.budget.month import day_of
@@ -56,18 +59,25 @@ def get_forecast(context: Ctx, site: Site, account: Seen) -> ForecastOut:
 
 
 @router.get("/{name}/budget", responses=problems(401, 404))
-def get_budget(context: Ctx, site: Site, account: Seen) -> VersionsOut:
-    """All budgets that an account had and has; the last one that is effective counts."""
+def get_budget(context: Ctx, site: Site, account: Seen, response: Response) -> VersionsOut:
+    """All budgets that an account had and has; the last one that is effective counts.
+
+    The ETag is for `If-Match` of a change.
+    """
     with reading(context.engine) as session:
-        known = versions(session, account, day_of(context.clock()))
-    return VersionsOut(account=account.name, versions=[VersionOut.of(version) for version in known])
+        known = _known(session, account, context.clock())
+    response.headers["ETag"] = known.tag
+    return known.told
 
 
-@router.put("/{name}/budget", responses=problems(401, 403, 404, 422))
-def put_budget(context: Ctx, site: Site, principal: Writer, name: Name, body: BudgetIn) -> VersionOut:
+@router.put("/{name}/budget", responses=problems(401, 403, 404, 412, 422))
+def put_budget(
+    context: Ctx, site: Site, principal: Writer, name: Name, body: BudgetIn, if_match: etags.IfMatch = None
+) -> VersionOut:
     """Give an account another budget. Only for those who may write to the account above it."""
     account = _given_by(site, principal, name)
-    change = Change(principal, context.clock(), body.why)
+    now = context.clock()
+    change = Change(principal, now, body.why, _seen(context.engine, account, now, if_match))
     with _refusing():
         spec = parse_spec(body.budget.words())
         period = period_of(spec.calendar, change.today)
@@ -97,6 +107,43 @@ def post_approval(context: Ctx, site: Site, principal: Writer, name: Name, body:
     )
 
 
+@dataclass(frozen=True)
+class _Known:
+    """An account's budgets as GET tells them.
+
+    Attributes:
+        state: for `Change.seen`.
+    """
+
+    told: VersionsOut
+    state: str
+
+    @property
+    def tag(self) -> str:
+        """Another one whenever anything of it, or what was approved beyond it, is otherwise."""
+        return etags.of(self.state, self.told.model_dump_json())
+
+
+def _known(session: Session, account: Account, now: int) -> _Known:
+    today = day_of(now)
+    found = [VersionOut.of(version) for version in versions(session, account, today)]
+    return _Known(VersionsOut(account=account.name, versions=found), state_of(session, account, today))
+
+
+def _seen(engine: Engine, account: Account, now: int, if_match: str | None) -> str | None:
+    """What whoever asks has seen, for `Change.seen`; it is looked at again when the change is written.
+
+    Raises:
+        ProblemError: 412, it is not what there is now.
+    """
+    if etags.any_state(if_match):
+        return None
+    with reading(engine) as session:
+        known = _known(session, account, now)
+    etags.demand(if_match, known.tag)
+    return known.state
+
+
 def _outlook(engine: Engine, site: BudgetSite, account: Account, now: int) -> Outlook:
     found = read_outlook(engine, site, account, now)
     if found is None:
@@ -124,5 +171,7 @@ def _refusing() -> Iterator[None]:
     """What cannot be done is about the request."""
     try:
         yield
+    except OvertakenError:
+        raise etags.overtaken() from None
     except BudgetError as error:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{error}.") from None

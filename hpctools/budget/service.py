@@ -42,30 +42,49 @@ class Service:
     token: str
     seconds: float = SECONDS
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, if_match: str = ""
+    ) -> Any:
         """Ask, and return what is answered.
 
         Args:
             path: from `/v1` on, with its query.
             body: sent as JSON. A POST can be sent again by itself: it carries a key of its own.
+            if_match: the tag that `look` told: it is changed only if it is still so.
 
         Raises:
             UnreachableError: it does not answer, or cannot.
             BudgetError: it refuses; the message is its own.
         """
-        status, text = self._exchange(method, path, body)
+        return self._asked(method, path, body, if_match)[0]
+
+    def look(self, path: str) -> tuple[Any, str]:
+        """What a GET answers, and the tag of its state, for `ask` to change it; empty where there is none.
+
+        Raises:
+            UnreachableError, BudgetError: as `ask`.
+        """
+        return self._asked("GET", path, None, "")
+
+    def _asked(
+        self, method: str, path: str, body: Mapping[str, Any] | None, if_match: str
+    ) -> tuple[Any, str]:
+        status, text, tag = self._exchange(method, path, body, {"If-Match": if_match} if if_match else {})
         answer = _json(text)
         if status < http.client.BAD_REQUEST:
-            return answer
+            return answer, tag
         detail = answer.get("detail") if isinstance(answer, dict) else None
         told = f"{detail or text[:200]!s}".rstrip(".")
         if status >= http.client.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
         raise BudgetError(f"{self.host} refuses ({status}): {told}", _remedy(status))
 
-    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, str]:
+    def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, conditions: Mapping[str, str]
+    ) -> tuple[int, str, str]:
+        """Status, text and tag of an answer."""
         kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", **conditions}
         data = None
         if body is not None:
             headers["Content-Type"], data = "application/json", json.dumps(body).encode()
@@ -76,7 +95,8 @@ class Service:
                 # http.client follows no redirections, so the token goes nowhere else.
                 connection.request(method, f"{self.path}{path}", data, headers)
                 answer = connection.getresponse()
-                return answer.status, answer.read(LARGEST).decode("utf-8", "replace")
+                text = answer.read(LARGEST).decode("utf-8", "replace")
+                return answer.status, text, answer.getheader("ETag", "")
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise UnreachableError(f"{self.host} does not answer: {error}", _WHERE) from None
 

@@ -89,13 +89,14 @@ def show_(account: str, as_json: bool) -> None:
 def set_(account: str, effective: str | None, why: str, as_json: bool, **options: Any) -> None:
     """Change an account's budget; what is not named stays as it is."""
     here = service()
-    words = _present(here, account)
+    words, tag = _present(here, account)
     words.update(_stated(options))
     if options["policy"] is not None:
         words["enforce"] = {**words.get("enforce", {}), "policy": options["policy"], "tier": options["tier"]}
     if "amount" not in words:
         raise UsageError(f"{account} has no budget yet", "give --amount")
-    answer = here.ask("PUT", path(account, "budget"), _body(budget=words, effective=effective, why=why))
+    body = _body(budget=words, effective=effective, why=why)
+    answer = here.ask("PUT", path(account, "budget"), body, if_match=tag)
     told(answer, as_json, budget_text.version(account, answer))
 
 
@@ -153,9 +154,11 @@ def _has_budget(here: Service, account: str) -> bool:
     return account != "root" and bool(here.ask("GET", path(account, "budget"))["versions"])
 
 
-def _present(here: Service, account: str) -> dict[str, Any]:
-    known = here.ask("GET", path(account, "budget"))["versions"]
-    return dict(known[-1]["budget"]) if known else {}
+def _present(here: Service, account: str) -> tuple[dict[str, Any], str]:
+    """An account's last budget, and the tag of its state."""
+    answer, tag = here.look(path(account, "budget"))
+    known = answer["versions"]
+    return (dict(known[-1]["budget"]) if known else {}), tag
 
 
 def _stated(options: dict[str, Any]) -> dict[str, Any]:

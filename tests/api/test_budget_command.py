@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from click.testing import CliRunner, Result
 
+from hpctools.budget.service import Service
 from hpctools.cli.budget import budget
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
@@ -103,6 +104,24 @@ def test_an_administrator_changes_what_is_named_and_nothing_else(call: Call) -> 
     )
     assert budget_now["enforce"] == {"policy": "block", "at": 100, "grace": 259200, "tier": None}
     assert "by t-" in call("show", "nlp").stdout
+
+
+def test_a_change_by_somebody_else_meanwhile_is_not_overwritten(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Service.look
+
+    def slowly(here: Service, path: str) -> tuple[Any, str]:
+        seen = look(here, path)
+        monkeypatch.setattr(Service, "look", look)
+        assert call("set", "nlp", "--amount", "40000.00", "--why", "faster").exit_code == 0
+        return seen
+
+    monkeypatch.setattr(Service, "look", slowly)
+    refused = call("set", "nlp", "--alert-at", "80", "--why", "slower")
+    assert "refuses (412): It has changed since you read it" in str(refused.exception)
+    last = json.loads(call("show", "nlp", "--json").stdout)["versions"][-1]
+    assert (last["why"], last["budget"]["amount"]) == ("faster", "40000.00")
 
 
 def test_what_cannot_be_is_refused_with_the_reason(call: Call) -> None:
