@@ -21,9 +21,11 @@ from api.services.login_leases import open_lease, sessions
 from api.services.login_rules import Rules
 from hpctools.errors import BudgetError, UnreachableError
 from hpctools.login.agent import door as doors
+from hpctools.login.agent.agent import Agent
 from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.listening import serve_door
 from hpctools.login.agent.processes import parse
+from hpctools.login.agent.reporting import Service
 from hpctools.login.agent.settings import Settings
 from hpctools.site import load
 
@@ -32,11 +34,17 @@ USER = "daemon"
 
 
 class Line:
-    """The service as agents ask it; `cut` when nobody answers."""
+    """The service as agents ask it; `cut` when nobody answers, or nobody those nodes."""
 
     def __init__(self, client: TestClient) -> None:
         self.client = client
         self.cut = False
+        self.cut_off: set[str] = set()
+        self.agents: dict[str, Agent] = {}
+
+    def of(self, node: str) -> Service:
+        """The line of a node."""
+        return Wire(self, node)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         if self.cut:
@@ -45,6 +53,19 @@ class Line:
         if answer.status_code >= 400:
             raise BudgetError(answer.text)
         return answer.json()
+
+
+@dataclass
+class Wire:
+    """What lies between one node and the service."""
+
+    line: Line
+    node: str
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if self.node in self.line.cut_off:
+            raise UnreachableError("no route to host")
+        return self.line.ask(method, path, body)
 
 
 @pytest.fixture
@@ -64,8 +85,9 @@ def log_in(
     otherwise = getattr(request, "param", "open")
     with ExitStack() as stack:
         for node in ("login-1", "login-2"):
-            agent = make_agent(Settings(node=node, state=str(tmp_path)), line)
-            server = serve_door(tmp_path / node, doors.Door(agent, line, otherwise).answer)
+            wire = line.of(node)
+            agent = line.agents[node] = make_agent(Settings(node=node, state=str(tmp_path)), wire)
+            server = serve_door(tmp_path / node, doors.Door(agent, wire, otherwise).answer)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
 
@@ -104,6 +126,22 @@ def test_while_the_service_is_away_no_node_has_more_than_its_own_limit(log_in: L
     answers = [log_in(node) for node in ("login-1", "login-2") * 4]
     assert [code for code, _ in answers] == [0] * 6 + [77] * 2
     assert f"{USER}: you have 3 sessions on {os.uname().nodename}, and the limit is 3:" in answers[-1][1]
+
+
+def test_a_node_that_is_cut_off_goes_on_by_its_own_limit_and_all_counts_afterwards(
+    log_in: Login, line: Line
+) -> None:
+    """Four are allowed over all nodes, three on each by itself: never more than those three beyond them."""
+    line.cut_off = {"login-1"}
+    far = [log_in("login-1")[0] for _ in range(4)]
+    near = [log_in("login-2")[0] for _ in range(2)]
+    assert (far, near) == ([0, 0, 0, 77], [0, 0])
+    line.cut_off.clear()
+    line.agents["login-1"].look()
+    known = line.client.get(f"/v1/login/sessions?user={USER}").json()["sessions"]
+    assert sorted(each["node"] for each in known) == ["login-1"] * 3 + ["login-2"] * 2
+    code, said = log_in("login-2")
+    assert (code, "you have 5 sessions on the login nodes, and the limit is 4:" in said) == (77, True)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 NODES = ("front-1", "front-2")
 STRICT = ("strict-1", "strict-2")
 """Nodes that let nobody in whom the service has not counted, however slow it is."""
+STAY = "echo in; exec sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,30 @@ def test_a_session_is_ended_from_elsewhere(rig: LoginRig) -> None:
     assert session.wait(20) == 255
 
 
+def test_a_dozen_at_once_on_two_nodes_are_counted_one_by_one(rig: LoginRig) -> None:
+    """Who is not answered in time is refused, too, and keeps no place: it is exact on a slow machine, too."""
+    with rig.service.patient():
+        asked = [rig.begin(f"sshd-{STRICT[n % 2]}", "cv2", STAY) for n in range(12)]
+        inside = [session for session in asked if came_in(session)]
+        assert len(inside) <= LIMIT
+        while len(inside) < LIMIT:
+            inside.append(until(lambda: come(rig, "strict-1", "cv2"), 60))
+        rig.until_known("cv2", LIMIT)
+        assert [rig.ssh(f"sshd-{node}", "cv2", "id").returncode for node in STRICT] == [255, 255]
+
+
+def came_in(session: subprocess.Popen[str]) -> bool:
+    """Wait until a login is decided; whether they are in."""
+    assert session.stdout is not None
+    return session.stdout.readline() == "in\n"
+
+
+def come(rig: LoginRig, node: str, user: str) -> subprocess.Popen[str] | None:
+    """Log in and stay; None when refused."""
+    session = rig.begin(f"sshd-{node}", user, STAY)
+    return session if came_in(session) else None
+
+
 def test_sshds_that_were_killed_lock_nobody_out(rig: LoginRig) -> None:
     """Nothing of PAM runs at their end."""
     sessions = [rig.stay("sshd-front-1", "cv1") for _ in range(LIMIT)]
@@ -119,6 +145,16 @@ def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) ->
         assert (entry["subject"], entry["after"]) == ("front-1", True)
     finally:
         file.unlink()
+
+
+def test_a_node_that_is_killed_with_sessions_on_it_locks_nobody_out(rig: LoginRig) -> None:
+    """Its agent, its sshd and who was there go at once; nobody there can tell the service."""
+    for _ in range(LIMIT):
+        rig.stay("sshd-strict-2", "nlp1")
+    assert rig.ssh("sshd-front-1", "nlp1", "id").returncode == 255
+    rig.kill_login("strict-2")
+    until(lambda: rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n" or None, 30)
+    until(lambda: "strict-2" not in rig.up() or None, 20)
 
 
 def test_without_its_agent_a_node_lets_in_or_refuses_as_the_site_says(rig: LoginRig) -> None:

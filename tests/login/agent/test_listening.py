@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ def test_who_asks_is_known_and_nonsense_is_answered(door: Path) -> None:
         raw.connect(os.fspath(door))
         raw.sendall(b"[1]\n")
         assert json.loads(raw.makefile().read()) == {"error": "not understood: no object"}
+
+
+def test_connections_that_say_nothing_hold_nobody_up(door: Path) -> None:
+    """Everybody on the node may connect, and half-open lines stay for some seconds, beside the others."""
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(os.fspath(door))
+        assert ask_door(door, {"ask": "status"}, seconds=60)["uid"] == os.getuid()
 
 
 def lease(agent: Agent, service: FakeService | None, user: str = "nlp1", **words: Any) -> Mapping[str, Any]:
