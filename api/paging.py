@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -117,6 +117,19 @@ def cut(
     last = page.after(listing, kinds)
     found = sorted((item for item in items if last is None or key(item) > last), key=key)
     return page.next(listing, found[: page.limit + 1], key)
+
+
+def every(read: Callable[[int | None], Sequence[T]], number: Callable[[T], int]) -> Iterator[T]:
+    """All of a list whose newest come first, read part by part.
+
+    Args:
+        read: a part of it, of what is before an item; None for the newest. The last part is empty.
+        number: of an item, for `read`.
+    """
+    before = None
+    while found := read(before):
+        yield from found
+        before = number(found[-1])
 
 
 def _encode(key: Key, listing: str) -> str:

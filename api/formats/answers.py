@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from api.formats.negotiate import MEDIA_TYPES, Format
 from api.formats.tables import as_csv, as_focus
@@ -24,6 +28,16 @@ def statement_file(statement: Statement, form: Format, cluster: str) -> Response
 def csv_file(text: str, name: str) -> Response:
     """A table to be kept."""
     return Response(text, media_type=MEDIA_TYPES["csv"], headers=_attached(name))
+
+
+def csv_stream(pieces: Iterator[str], name: str) -> Response:
+    """A table of any length to be kept.
+
+    The first piece is made before anything is sent: what fails at once is an error like any other. What fails
+    later cuts the answer off, which every client notices.
+    """
+    first = next(pieces, "")
+    return StreamingResponse(chain([first], pieces), media_type=MEDIA_TYPES["csv"], headers=_attached(name))
 
 
 def _attached(name: str) -> dict[str, str]:

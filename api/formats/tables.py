@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from io import StringIO
+from itertools import chain, islice
 
 from hpctools.budget.month import moment
 from hpctools.budget.statement import Part, Statement
@@ -16,6 +17,8 @@ from hpctools.budget.tree import SITE_ACCOUNT
 
 # A spreadsheet takes what begins so for a formula; names come from slurmdbd, and users choose some.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Rows that are in memory at a time.
+_AT_ONCE = 1000
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 COLUMNS = (
@@ -60,7 +63,14 @@ def as_focus(statement: Statement, cluster: str) -> str:
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Any table as CSV; what a spreadsheet would take for a formula is none."""
-    return _written(columns, (tuple(map(_cell, row)) for row in rows))
+    return "".join(as_lines(columns, rows))
+
+
+def as_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The same in pieces, for tables of any length."""
+    lines = chain([columns], (tuple(map(_cell, row)) for row in rows))
+    while piece := list(islice(lines, _AT_ONCE)):
+        yield _text_of(piece)
 
 
 def _rows(statement: Statement) -> Iterator[tuple[str, ...]]:
@@ -138,10 +148,12 @@ def _midnight(day: date) -> str:
 
 
 def _written(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return _text_of(chain([columns], rows))
+
+
+def _text_of(rows: Iterable[Sequence[str]]) -> str:
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
     return text.getvalue()
 
 

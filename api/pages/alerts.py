@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
-from api.formats.tables import as_table
+from api.formats.tables import as_lines
 from api.pages.frame import Frame, title_of
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
@@ -46,9 +46,9 @@ def alerts_page(
     )
 
 
-def alerts_csv(told: Sequence[Told]) -> str:
+def alerts_csv(told: Iterable[Told]) -> Iterator[str]:
     """One row for each message of each alert; one without a message for alerts that nobody hears of."""
-    return as_table(CSV_COLUMNS, (row for each in told for row in _csv_rows(each)))
+    return as_lines(CSV_COLUMNS, (row for each in told for row in _csv_rows(each)))
 
 
 def _standings(site: BudgetSite, standings: Sequence[Standing]) -> Table:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from api.db.budget_models import EnforcementAct
-from api.formats.tables import as_table
+from api.formats.tables import as_lines
 from api.pages.frame import Frame, title_of
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
@@ -88,7 +88,7 @@ def enforcement_page(
     )
 
 
-def acts_csv(acts: Sequence[EnforcementAct]) -> str:
+def acts_csv(acts: Iterable[EnforcementAct]) -> Iterator[str]:
     """What was done, as rows."""
     rows = (
         (
@@ -97,7 +97,7 @@ def acts_csv(acts: Sequence[EnforcementAct]) -> str:
         )
         for act in acts
     )
-    return as_table(CSV_COLUMNS, rows)
+    return as_lines(CSV_COLUMNS, rows)
 
 
 def _kept(site: BudgetSite, each: Kept) -> Row:

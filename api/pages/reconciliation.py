@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from api.formats.tables import as_table
+from api.formats.tables import as_lines
 from api.pages.frame import Frame
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
@@ -101,9 +101,9 @@ def findings(health: ReconciliationHealth, settings: Settings, now: int) -> Iter
         )
 
 
-def runs_csv(runs: Sequence[Run]) -> str:
+def runs_csv(runs: Iterable[Run]) -> Iterator[str]:
     """Runs as rows."""
-    return as_table(CSV_COLUMNS, map(_csv_row, runs))
+    return as_lines(CSV_COLUMNS, map(_csv_row, runs))
 
 
 def _of_runs(present: MonthState, settings: Settings, now: int) -> Iterator[Finding]:

@@ -8,15 +8,15 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
 from api.deps import Ctx, Site, Visitor
-from api.formats.answers import csv_file
+from api.formats.answers import csv_stream
 from api.pages.alerts import alerts_csv, alerts_page
 from api.pages.frame import frame
+from api.paging import MOST, every
 from api.services.alert_history import history, standings
 
 router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
-_FILE = 10_000
 
 Before = Annotated[int | None, Query(ge=1, lt=2**63)]
 
@@ -33,8 +33,11 @@ def show_alerts(
     seen = [account for name, account in site.by_name.items() if visitor.may_see(site, name)]
     names = [account.name for account in seen]
     if format == "csv":
-        return csv_file(alerts_csv(history(context.engine, names, limit=_FILE)), "alerts.csv")
+        told = every(
+            lambda before: history(context.engine, names, before=before, limit=MOST), lambda each: each.row.id
+        )
+        return csv_stream(alerts_csv(told), "alerts.csv")
     found = history(context.engine, names, before=before, limit=_PAGE + 1)
-    told, older = found[:_PAGE], found[_PAGE - 1].row.id if len(found) > _PAGE else None
+    older = found[_PAGE - 1].row.id if len(found) > _PAGE else None
     standing = standings(context.engine, site, seen, context.clock())
-    return HTMLResponse(alerts_page(frame(site, visitor, "/alerts"), site, standing, told, older))
+    return HTMLResponse(alerts_page(frame(site, visitor, "/alerts"), site, standing, found[:_PAGE], older))

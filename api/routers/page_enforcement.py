@@ -9,9 +9,10 @@ from fastapi.responses import HTMLResponse, Response
 
 from api.auth.identify import Context
 from api.deps import Ctx, Site, Visitor
-from api.formats.answers import csv_file
+from api.formats.answers import csv_stream
 from api.pages.enforcement import Asked, acts_csv, enforcement_page
 from api.pages.frame import frame
+from api.paging import MOST, every
 from api.problems import forbidden
 from api.routers.enforcement import Slurm
 from api.services.enforced import acts_of, kept_accounts
@@ -20,8 +21,6 @@ from hpctools.budget.tree import SITE_ACCOUNT, BudgetSite
 from hpctools.errors import CommandError
 
 router = APIRouter(include_in_schema=False)
-
-_FILE = 10_000
 
 
 @router.get("/enforcement")
@@ -37,7 +36,8 @@ def show_enforcement(
     seen = [account for name, account in site.by_name.items() if visitor.may_see(site, name)]
     names = [account.name for account in seen]
     if format == "csv":
-        return csv_file(acts_csv(acts_of(context.engine, names, _FILE)), "enforcement.csv")
+        acts = every(lambda before: acts_of(context.engine, names, MOST, before=before), lambda act: act.id)
+        return csv_stream(acts_csv(acts), "enforcement.csv")
     may_ask = visitor.may("enforce", site, SITE_ACCOUNT)
     if plan is not None and not may_ask:
         raise forbidden("enforce")

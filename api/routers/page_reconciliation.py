@@ -11,10 +11,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from api.auth.principal import Principal
 from api.db.engine import reading, writing
 from api.deps import Ctx, Site, Visitor, month_of
-from api.formats.answers import csv_file
+from api.formats.answers import csv_stream
 from api.pages.frame import frame
 from api.pages.reconciliation import Settings, reconciliation_page, runs_csv
-from api.paging import MOST, Page
+from api.paging import Page
 from api.posting import Sender, form_token, root_of
 from api.problems import ProblemError, forbidden
 from api.services import runs
@@ -38,10 +38,10 @@ def show_reconciliation(
 ) -> Response:
     """How the books are kept."""
     _demand_admin(visitor)
-    with reading(context.engine) as session:
-        found, _ = runs.listed(session, Page(MOST if format else _RUNS), None, None)
     if format == "csv":
-        return csv_file(runs_csv(found), "reconciliations.csv")
+        return csv_stream(runs_csv(runs.every(context.engine)), "reconciliations.csv")
+    with reading(context.engine) as session:
+        found, _ = runs.listed(session, Page(_RUNS), None, None)
     settings, now = request.app.state.settings, context.clock()
     sources = names(of_site(context.site_file.declared(), site.metric, settings.bill_scope))
     page = reconciliation_page(

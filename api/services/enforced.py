@@ -56,9 +56,17 @@ def kept_accounts(engine: Engine, site: BudgetSite, accounts: Iterable[Account],
     return kept
 
 
-def acts_of(engine: Engine, accounts: Iterable[str], limit: int = 50) -> list[EnforcementAct]:
-    """What was done for the budgets of some accounts, the newest first."""
+def acts_of(
+    engine: Engine, accounts: Iterable[str], limit: int = 50, *, before: int | None = None
+) -> list[EnforcementAct]:
+    """What was done for the budgets of some accounts, the newest first.
+
+    Args:
+        before: only those with a smaller id.
+    """
     query = select(EnforcementAct).where(EnforcementAct.account.in_(sorted(accounts)))
+    if before is not None:
+        query = query.where(EnforcementAct.id < before)
     query = query.where(EnforcementAct.state != "begun").order_by(EnforcementAct.id.desc()).limit(limit)
     with reading(engine) as session:
         found = list(session.scalars(query))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Engine, Select, func, select
 from sqlalchemy.orm import Session, aliased
 
 from api.auth.principal import Principal
 from api.db.access_models import Reconciliation, ReconciliationEvent
-from api.paging import Page, select_page
+from api.db.engine import reading
+from api.paging import MOST, Page, select_page
 from api.services import audit
 from api.services.reconcile import Outcome
 from hpctools.budget.month import Month
@@ -117,6 +118,20 @@ def listed(
     listing = f"reconciliations {month} {state}"
     query = select_page(query, page, listing, [Reconciliation.id], [int], descending=True)
     return page.next(listing, _read(session, query), lambda run: (run.id,))
+
+
+def every(engine: Engine) -> Iterator[Run]:
+    """All runs, the newest first, never many of them in memory.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    page: Page | None = Page(MOST)
+    while page is not None:
+        with reading(engine) as session:
+            found, following = listed(session, page, None, None)
+        yield from found
+        page = Page(MOST, following) if following else None
 
 
 def counts(session: Session) -> dict[State, int]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+from datetime import date
 from decimal import Decimal
 from io import StringIO
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
+from api.db.access_models import Reconciliation
+from api.db.budget_models import BudgetAlert, EnforcementAct
+from api.db.engine import writing
 from api.formats.cost_tables import ENTRY_COLUMNS, JOB_COLUMNS
 from api.formats.tables import as_table
+from api.services.budgets import record_site, versions
 from hpctools.budget.money import total
+from hpctools.errors import UnreachableError
 
 
 def rows(answer: Any) -> list[dict[str, str]]:
@@ -69,6 +76,52 @@ def test_a_file_is_whole_or_it_is_none(
     refused = browser.get(address)
     assert refused.status_code == 422
     assert "Choose fewer days" in refused.text
+
+
+@pytest.fixture
+def years(sqlite_service: Any, site: Any, now: int) -> Any:
+    """A service that told 12,000 alerts, acted as often, and reconciled each hour of a year."""
+    common: dict[str, Any] = {"account": "nlp", "at": now}
+    alert: dict[str, Any] = {"period_first": date(2026, 11, 1), "kind": "spent", "currency": "USD"}
+    act: dict[str, Any] = {
+        "by": "the service",
+        "kind": "hold",
+        "subject": "7",
+        "key": "",
+        "before": "",
+        "after": "",
+    }
+    with writing(sqlite_service.engine) as session:
+        record_site(session, site, now)
+        version = versions(session, site.by_name["nlp"], date(2026, 11, 21))[-1].id
+        alert |= common | {"version_id": version, "allowed": Decimal(1), "reached": Decimal(2)}
+        session.execute(insert(BudgetAlert), [{**alert, "threshold": n} for n in range(12_000)])
+        act |= common | {"state": "held"}
+        session.execute(insert(EnforcementAct), [{**act, "submitted": n} for n in range(12_000)])
+        run = {"month": "2026-11", "principal": "schedule"}
+        session.execute(insert(Reconciliation), [{**run, "requested_at": n} for n in range(8760)])
+    return sqlite_service
+
+
+def test_lists_that_grow_for_years_are_whole_in_a_file(years: Any) -> None:
+    browser = years.browser(None)
+    alerts = rows(browser.get("/alerts?format=csv"))
+    assert [int(row["threshold_percent"]) for row in alerts] == list(range(11_999, -1, -1))
+    assert len(rows(browser.get("/enforcement?format=csv"))) == 12_000
+    told = rows(browser.get("/reconciliation?format=csv"))
+    assert [int(row["id"]) for row in told] == list(range(8760, 0, -1))
+
+
+def test_a_file_whose_database_is_gone_is_an_error_from_the_start(
+    sqlite_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*args: object, **words: object) -> None:
+        raise UnreachableError("the database does not answer")
+
+    browser = sqlite_service.browser(None)
+    monkeypatch.setattr("api.routers.page_alerts.history", gone)
+    answer = browser.get("/alerts?format=csv")
+    assert (answer.status_code, "Content-Disposition" in answer.headers) == (503, False)
 
 
 def test_what_a_spreadsheet_would_take_for_a_formula() -> None:
