@@ -81,6 +81,8 @@ class AccountDifference:
         shared: whether slurmdbd serves other clusters too.
         new_people: people of whom slurmdbd has never heard.
         defaults: the default account of each person who is new in an account.
+        inherited: by (user, account) of a coordinator who goes: accounts below, of which they go at the same
+            time; they may have been named of them, too.
     """
 
     cluster: str
@@ -89,6 +91,7 @@ class AccountDifference:
     shared: bool = False
     new_people: frozenset[str] = frozenset()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    inherited: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ def difference(
         shared=bool(live.beside.clusters | (set(live.clusters) - {cluster})),
         new_people=frozenset(new - live.default_accounts.keys()),
         defaults={user: wanted.default_accounts.get(user, "") for user in new},
+        inherited=dict(_inherited(wanted, live, removals)),
     )
 
 
@@ -165,6 +166,20 @@ def _coordinators(
         for user in account.coordinators:
             if user not in known.get(account.name, ()) and user not in inherited:
                 yield AccountChange("coordinator", "add", user, account.name, users=(user,))
+
+
+def _inherited(
+    wanted: AccountTree, live: AccountTree, removals: Sequence[AccountChange]
+) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
+    """Where a coordinator who goes may be named below, too: it would come to light afterwards."""
+    gone = [(change.name, change.account) for change in removals if change.kind == "coordinator"]
+    parents = {each.name: each.parent for each in live.accounts}
+    stays = {(user, each.name) for each in wanted.accounts for user in each.coordinators}
+    hidden = live.beside.inherited - stays
+    for user, account in gone:
+        below = [name for who, name in hidden if who == user and account in above(name, parents)]
+        if below:
+            yield (user, account), tuple(sorted(below))
 
 
 def _added(

@@ -64,6 +64,8 @@ class Beside:
         partitioned: (user, account) of associations for one partition only: somebody's own arrangement.
         unread: lines that cannot be understood, because a name holds `|` or a line break.
         held: (account, setting) of limits that a budget has taken; the tree has them as they were before.
+        inherited: (user, account) of coordinators whom an account above has, too: named of this one as well,
+            or only shown there, which nothing tells apart.
     """
 
     clusters: frozenset[str] = frozenset()
@@ -73,6 +75,7 @@ class Beside:
     partitioned: frozenset[tuple[str, str]] = frozenset()
     unread: tuple[str, ...] = ()
     held: frozenset[tuple[str, str]] = frozenset()
+    inherited: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,22 @@ def without_inherited(accounts: Sequence[Account]) -> tuple[Account, ...]:
 
     sacctmgr shows them on accounts below, some releases always and others after a while (measured).
     """
-    parents = {account.name: account.parent for account in accounts}
-    holders = {account.name: account.coordinators for account in accounts}
+    hidden = inherited(accounts)
 
     def own(account: Account) -> Iterator[str]:
-        higher = {user for name in above(account.name, parents) for user in holders.get(name, ())}
-        return (user for user in dict.fromkeys(account.coordinators) if user not in higher)
+        users = dict.fromkeys(account.coordinators)
+        return (user for user in users if (user, account.name) not in hidden)
 
     return tuple(replace(account, coordinators=tuple(own(account))) for account in accounts)
+
+
+def inherited(accounts: Sequence[Account]) -> frozenset[tuple[str, str]]:
+    """(user, account) of the coordinators whom an account above has already."""
+    parents = {account.name: account.parent for account in accounts}
+    holders = {account.name: account.coordinators for account in accounts}
+    return frozenset(
+        (user, name)
+        for name, users in holders.items()
+        for higher in above(name, parents)
+        for user in set(users).intersection(holders.get(higher, ()))
+    )

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from hpctools.conf.accounts import ROOT, Account, AccountTree, Association, Beside, Qos, without_inherited
+from hpctools.conf.accounts import (
+    ROOT,
+    Account,
+    AccountTree,
+    Association,
+    Beside,
+    Qos,
+    inherited,
+    without_inherited,
+)
 from hpctools.conf.held import descriptions, held
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
 from hpctools.errors import HpctoolsError
@@ -89,10 +98,11 @@ def parse_live(
     ours = [row for row in associations if row["Partition"] == "" and cluster in (None, row["Cluster"])]
     coordinators = {row["Account"]: tuple(filter(None, row["Coordinators"].split(","))) for row in accounts}
     taken = {name: held(text, cluster) for name, text in descriptions(description_text)}
+    accounts_here = [_account(row, coordinators, taken) for row in ours if row["User"] == ""]
     return AccountTree(
         clusters=tuple(row["Cluster"] for row in clusters),
         qos=tuple(Qos(row["Name"], _canonical(row, QOS_SETTINGS)) for row in qos),
-        accounts=without_inherited([_account(row, coordinators, taken) for row in ours if row["User"] == ""]),
+        accounts=without_inherited(accounts_here),
         default_accounts={row["User"]: row["DefaultAccount"] for row in users},
         associations=tuple(
             Association(row["User"], row["Account"], _canonical(row, ASSOCIATION_SETTINGS))
@@ -103,6 +113,7 @@ def parse_live(
             _beside(associations, tres, cluster, unread),
             clusters=frozenset(row["Cluster"] for row in clusters if cluster not in (None, row["Cluster"])),
             held=frozenset((name, key) for name, keys in taken.items() for key in keys),
+            inherited=inherited(accounts_here),
         ),
     )
 

@@ -223,9 +223,10 @@ def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterato
         return [change for change in gone if change.kind == kind]
 
     only = (f"cluster={found.cluster}",) if found.shared else ()
-    for account, changes in _alike(of("coordinator"), lambda change: change.account):
+    for accounts, changes in _alike(of("coordinator"), lambda change: _accounts_of(change, found)):
         names = ",".join(change.name for change in changes)
-        yield Call(("delete", "coordinator", f"account={account}", f"names={names}"), changes=changes)
+        whom = (f"account={','.join(accounts)}", f"names={names}")
+        yield Call(("delete", "coordinator", *whom), changes=changes)
     for account, changes in _alike(of("association"), lambda change: change.account):
         names = ",".join(change.name for change in changes)
         where = (f"name={names}", f"account={account}", f"cluster={found.cluster}")
@@ -237,6 +238,11 @@ def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterato
     for _, changes in _alike(of("qos"), lambda change: None):
         names = ",".join(change.name for change in changes)
         yield Call(("delete", "qos", "where", f"name={names}"), changes=changes)
+
+
+def _accounts_of(change: AccountChange, found: AccountDifference) -> tuple[str, ...]:
+    """The account that loses a coordinator, and those below it."""
+    return (change.account, *found.inherited.get((change.name, change.account), ()))
 
 
 Each = TypeVar("Each")

@@ -4,7 +4,7 @@ The system test beside it (test_real_slurm.py) is what it was written from.
 """
 
 from hpctools.conf import Account, AccountTree, Association, Command, Qos
-from hpctools.conf.accounts import without_inherited
+from hpctools.conf.accounts import Beside, inherited, without_inherited
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, parse_tres
 
 FRESH_QOS = {"Priority": "0", "PreemptMode": "cluster", "GraceTime": "00:00:00", "UsageFactor": "1.000000"}
@@ -32,25 +32,25 @@ class FakeSlurmdbd:
 
     def tree(self) -> AccountTree:
         """What parse_live would make of it."""
+        accounts = [
+            Account(
+                name,
+                row["parent"] or "root",
+                _canonical(row, ASSOCIATION_SETTINGS),
+                tuple(self.coordinators.get(name, ())),
+            )
+            for name, row in self.accounts.items()
+        ]
         return AccountTree(
             clusters=tuple(self.clusters),
             qos=tuple(Qos(name, _canonical(row, QOS_SETTINGS)) for name, row in self.qos.items()),
-            accounts=without_inherited(
-                [
-                    Account(
-                        name,
-                        row["parent"] or "root",
-                        _canonical(row, ASSOCIATION_SETTINGS),
-                        tuple(self.coordinators.get(name, ())),
-                    )
-                    for name, row in self.accounts.items()
-                ]
-            ),
+            accounts=without_inherited(accounts),
             default_accounts=dict(self.users),
             associations=tuple(
                 Association(user, account, _canonical(row, ASSOCIATION_SETTINGS))
                 for (user, account), row in self.associations.items()
             ),
+            beside=Beside(inherited=inherited(accounts)),
         )
 
     def carry_out(self, command: Command) -> None:
@@ -156,9 +156,13 @@ class FakeSlurmdbd:
             self.coordinators.setdefault(changes["account"], []).append(name)
 
     def _delete_coordinator(self, rest: list[str]) -> None:
+        """One of them must be one of one of the accounts, not each of each."""
         changes = dict(part.split("=", 1) for part in rest)
-        for name in changes["names"].split(","):
-            self.coordinators[changes["account"]].remove(name)
+        gone = set(changes["names"].split(","))
+        rows = [self.coordinators.get(account, []) for account in changes["account"].split(",")]
+        assert any(gone & set(names) for names in rows), "sacctmgr: nothing removed"
+        for names in rows:
+            names[:] = [name for name in names if name not in gone]
 
     def _delete_user(self, rest: list[str]) -> None:
         """Only associations go; a person without any goes with the last."""

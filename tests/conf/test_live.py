@@ -89,6 +89,7 @@ def test_everything_is_read_in_canonical_spelling() -> None:
         qos=frozenset({"theirs", "rare"}),
         accounts=frozenset({"nlp"}),
         partitioned=frozenset({("ada", "nlp-a")}),
+        inherited=frozenset({("ada", "nlp-a"), ("eve", "nlp-a")}),
     )
 
 

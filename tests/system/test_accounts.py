@@ -221,6 +221,20 @@ def test_a_lab_and_a_tier_get_new_names_while_their_jobs_run_and_wait(accounts: 
     assert accounts.association("dl1", "dl-lab-a") == [old]
 
 
+def test_a_coordinator_goes_from_all_accounts_at_once(accounts: Accounts) -> None:
+    """Nobody can tell whether the lab's account is theirs by itself; left there it would come to light."""
+    accounts.reset()
+    for account, names in (("dl", "nlp1"), ("dl-lab-a", "nlp1"), ("cv", "nlp2")):
+        accounts.ask("sacctmgr", "-i", "add", "coordinator", f"account={account}", f"names={names}")
+    shown = ("sacctmgr", "-nP", "show", "account", "withcoordinator", "format=Account,Coordinators")
+    told = [line for line in accounts.sync(prune=True) if "coordinator" in line]
+    assert sorted(told) == [
+        "delete coordinator account=cv,cv-lab-a names=nlp2",
+        "delete coordinator account=dl,dl-lab-a names=nlp1",
+    ]
+    assert [line for line in accounts.ask(*shown) if "nlp1" in line or "nlp2" in line] == []
+
+
 def test_restoring_takes_back_exactly_what_came(accounts: Accounts) -> None:
     accounts.reset()
     before = accounts.slurmdbd.read()
