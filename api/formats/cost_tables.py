@@ -1,12 +1,17 @@
-"""What is behind figures, as CSV: jobs and entries of the ledger. Amounts are exact."""
+"""Accounts, and what is behind their figures, as CSV. Amounts are exact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
 from api.formats.tables import as_table
+from api.services.bill_rows import BillLine
 from api.services.entries import Entry
 from api.services.job_costs import JobCost
+from api.services.listing import Listed
+from api.services.one_job import KnownJob
+from hpctools.budget.allowance import Period
 from hpctools.budget.month import moment
 
 JOB_COLUMNS = (
@@ -29,6 +34,65 @@ ENTRY_COLUMNS = (
     *("id", "run", "known_on", "reason", "day", "node_group", "kind", "account", "capacity", "currency"),
     "amount",
 )
+
+ACCOUNT_COLUMNS = (
+    *("account", "title", "level", "parent", "supervisor", "first", "last", "currency", "spent"),
+    *("budget", "carried", "approved"),
+)
+BILL_COLUMNS = (
+    *("day", "node_group", "service", "usage", "charge", "capacity", "rows", "node_hours", "currency"),
+    "amount",
+)
+JOB_DAY_COLUMNS = (
+    *("cluster", "dbindex", "job_id", "name", "account", "user", "section", "run", "known_on", "reason"),
+    *("day", "node_group", "capacity", "currency", "amount"),
+)
+"""`section` says what a row is: `day`, what it cost on one, or `entry`, a change of that; both add up to the cost."""
+
+
+def accounts_csv(period: Period, found: Iterable[Listed]) -> str:
+    """Accounts, parents before children; what those below spent is in it. No budget: no figures of one."""
+    days = (period.first.isoformat(), (period.end - timedelta(days=1)).isoformat())
+    return as_table(ACCOUNT_COLUMNS, (_account(each, days) for each in found))
+
+
+def _account(each: Listed, days: tuple[str, str]) -> tuple[str, ...]:
+    account, allowed = each.account, each.allowed
+    parts = (allowed.amount, allowed.carried, allowed.approved) if allowed else ()
+    return (
+        *(account.name, account.title, account.level, account.parent or "", account.supervisor),
+        *(*days, each.currency, f"{each.spent:f}"),
+        *((f"{part:f}" for part in parts) if parts else ("", "", "")),
+    )
+
+
+def bill_csv(node_group: str, lines: Iterable[BillLine]) -> str:
+    """The bill's rows of a node group, those of a day and usage together."""
+    rows = (
+        (
+            *(line.day.isoformat(), node_group, line.service, line.usage, line.charge, line.capacity),
+            *(str(line.rows), f"{line.node_hours:f}", line.currency, f"{line.amount:f}"),
+        )
+        for line in lines
+    )
+    return as_table(BILL_COLUMNS, rows)
+
+
+def job_csv(found: Iterable[KnownJob]) -> str:
+    """One job: what it cost day by day, and how that became known."""
+    return as_table(JOB_DAY_COLUMNS, (row for known in found for row in _job_rows(known)))
+
+
+def _job_rows(known: KnownJob) -> Iterator[tuple[str, ...]]:
+    job = known.cost
+    head = (job.cluster, str(job.dbindex), str(job.job_id), job.name, job.account, job.user)
+    for part in job.parts:
+        where = (part.day.isoformat(), part.node_group, part.capacity)
+        yield (*head, "day", "", "", "", *where, job.currency, f"{part.amount:f}")
+    for entry in known.entries:
+        told = (str(entry.run), _moment(entry.as_of), entry.reason)
+        where = (entry.day.isoformat(), entry.node_group, entry.capacity)
+        yield (*head, "entry", *told, *where, entry.currency, f"{entry.amount:f}")
 
 
 def jobs_csv(jobs: Iterable[JobCost]) -> str:

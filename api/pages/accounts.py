@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from api.pages.breakdown import used_tone
@@ -11,25 +10,10 @@ from api.pages.frame import Frame, title_of
 from api.pages.render import render
 from api.pages.tables import Column, Row, Table, bar, text
 from api.pages.wording import DASH, money, percentage
-from api.services.standing import Allowed
+from api.services.listing import Listed
 from hpctools.budget.money import percent
-from hpctools.budget.tree import Account
 
 _DEPTHS = {"site": "", "department": "in1", "lab": "in2"}
-
-
-@dataclass(frozen=True)
-class Listed:
-    """An account in some days.
-
-    Attributes:
-        allowed: None without a budget, or where the days are not made of whole periods of it.
-    """
-
-    account: Account
-    spent: Decimal
-    currency: str
-    allowed: Allowed | None
 
 
 def accounts_page(frame: Frame, found: Sequence[Listed]) -> str:

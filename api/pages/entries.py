@@ -66,6 +66,7 @@ def bill_page(frame: Frame, report: Report, node_group: str, found: BillLines, p
         own=money(own, report.currency),
         together=[money(amount, code) for code, amount in found.amounts.items()],
         table=_bill_table(found),
+        file=f"/accounts/{report.account.name}/bill.csv{frame.period}&node_group={quote(node_group)}",
         earlier=f"{here}{page - 1}" if page > 1 else "",
         later=f"{here}{page + 1}" if page * PER_PAGE < found.total else "",
     )

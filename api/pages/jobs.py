@@ -54,6 +54,7 @@ def job_page(frame: Frame, site: BudgetSite, number: str, found: Sequence[KnownJ
         frame=frame,
         title=f"Job {number}",
         jobs=[_told(frame, site, known) for known in found],
+        file=f"/jobs/{quote(number)}.csv{frame.period}",
     )
 
 

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from api.auth.identify import Context
 from api.auth.principal import Principal
 from api.deps import Ctx, Site, Visitor, get_visited
-from api.pages.accounts import Listed, accounts_page
+from api.pages.accounts import accounts_page
 from api.pages.asked import PagePeriod
 from api.pages.entries import PER_PAGE as ENTRIES
 from api.pages.entries import bill_page, entries_page
@@ -24,18 +24,18 @@ from api.services.bill_rows import bill_lines
 from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Wanted, job_costs
-from api.services.one_job import read_jobs
-from api.services.reports import read_report, read_spent
-from api.services.standing import read_allowed
+from api.services.listing import list_accounts
+from api.services.one_job import KnownJob, read_jobs
+from api.services.reports import Report, read_report
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
-from hpctools.budget.money import ZERO
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
 
 router = APIRouter(include_in_schema=False)
 
 Visited = Annotated[Account, Depends(get_visited)]
+JobNumber = Annotated[str, Path(max_length=64, pattern=r"^[1-9][0-9]{0,9}([_+][0-9]{1,10})?$")]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 
 
@@ -46,19 +46,7 @@ def show_accounts(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod
     def made() -> str:
         around = frame(site, visitor, "/accounts", (), period, day_of(context.clock()))
         seen = [account for name, account in site.by_name.items() if visitor.may_see(site, name)]
-        spent = read_spent(context.engine, site, period)
-        return accounts_page(
-            around,
-            [
-                Listed(
-                    account,
-                    spent.get(account.name, ZERO),
-                    account.budget.currency if account.budget else site.currency,
-                    read_allowed(context.engine, site, account, period, context.clock()),
-                )
-                for account in seen
-            ],
-        )
+        return accounts_page(around, list_accounts(context.engine, site, seen, period, context.clock()))
 
     return HTMLResponse(kept_page(context, site, ("accounts", visitor, period), made))
 
@@ -112,10 +100,7 @@ def show_bill(
     page: PageNumber = 1,
 ) -> HTMLResponse:
     """The bill's rows of a node group that an account is charged with a part of."""
-    report = read_report(context.engine, site, account, period)
-    charged = {each.node_group for each in report.slices}
-    if node_group not in charged and account.name != SITE_ACCOUNT:
-        raise not_found("bill of a node group of this name for this account in these days")
+    report = charged_report(context, site, account, period, node_group)
     found = bill_lines(context.engine, site, period, node_group, limit=ENTRIES, offset=(page - 1) * ENTRIES)
     keep = {"node_group": node_group}
     around = _below(context, site, visitor, account, period, f"Bill of {node_group}", keep)
@@ -127,10 +112,40 @@ def show_job(
     context: Ctx,
     site: Site,
     visitor: Visitor,
-    number: Annotated[str, Path(max_length=64, pattern=r"^[1-9][0-9]{0,9}([_+][0-9]{1,10})?$")],
+    number: JobNumber,
     period: PagePeriod,
 ) -> HTMLResponse:
     """What one job cost, and how that became known."""
+    found = visible_jobs(context, site, visitor, number, period)
+    account = site.by_name.get(found[0].cost.account)
+    rest = Link(f"Job {number}", "")
+    trail = trail_to(site, visitor, account, period, rest) if account else (rest,)
+    around = frame(site, visitor, "", trail, period)
+    return HTMLResponse(job_page(around, site, number, found))
+
+
+def charged_report(
+    context: Context, site: BudgetSite, account: Account, period: Period, node_group: str
+) -> Report:
+    """What an account spent, if it is charged with a part of a node group's bill.
+
+    Raises:
+        ProblemError: 404, it is not.
+    """
+    report = read_report(context.engine, site, account, period)
+    if node_group not in {each.node_group for each in report.slices} and account.name != SITE_ACCOUNT:
+        raise not_found("bill of a node group of this name for this account in these days")
+    return report
+
+
+def visible_jobs(
+    context: Context, site: BudgetSite, visitor: Principal, number: str, period: Period
+) -> list[KnownJob]:
+    """Jobs with a number, of the accounts that the visitor may see.
+
+    Raises:
+        ProblemError: 404, there is none.
+    """
 
     def sees(account: str) -> bool:
         return visitor.may_see(site, account)
@@ -138,11 +153,7 @@ def show_job(
     found = read_jobs(context.engine, site, number, period, sees)
     if not found:
         raise not_found("job with this number, with a part of the bill in these days,")
-    account = site.by_name.get(found[0].cost.account)
-    rest = Link(f"Job {number}", "")
-    trail = trail_to(site, visitor, account, period, rest) if account else (rest,)
-    around = frame(site, visitor, "", trail, period)
-    return HTMLResponse(job_page(around, site, number, found))
+    return found
 
 
 def _below(

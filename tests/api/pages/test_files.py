@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
 from datetime import date
 from decimal import Decimal
+from html import unescape
 from io import StringIO
 from typing import Any
 
@@ -46,6 +48,54 @@ def test_jobs_and_entries_add_up_to_the_statement(november_service: Any) -> None
     assert chosen == sorted(chosen, key=lambda row: Decimal(row["amount"]))
 
 
+def linked(browser: Any, page: str, file: str) -> list[dict[str, str]]:
+    """The rows of a file that a page leads to."""
+    (address,) = re.findall(rf'href="([^"]*{re.escape(file)}[^"]*)" download', browser.get(page).text)
+    return rows(browser.get(unescape(address)))
+
+
+def test_the_accounts_as_a_file(november_service: Any) -> None:
+    found = linked(november_service.browser("nlp"), "/accounts?period=2026-11", "accounts.csv")
+    client = november_service.client("nlp")
+    assert {row["account"]: Decimal(row["spent"]) for row in found} == {
+        name: Decimal(client.get(f"/v1/accounts/{name}/statement/2026-11").json()["spent"])
+        for name in ("nlp", "nlp-lab-a", "nlp-lab-b")
+    }
+    whole = {name: found[0][name] for name in ("parent", "level", "budget", "currency", "first", "last")}
+    assert whole == {
+        "parent": "root",
+        "level": "department",
+        "budget": "25000",
+        "currency": "USD",
+        "first": "2026-11-01",
+        "last": "2026-11-30",
+    }
+    assert found[1]["budget"] == ""
+
+
+def test_the_bill_of_a_node_group_as_a_file(november_service: Any, bills: Any, november: Any) -> None:
+    page = "/accounts/nlp/bill?period=2026-11&node_group=reserved"
+    found = linked(november_service.browser("nlp"), page, "bill.csv")
+    of_bill = [row for row in bills.rows(november) if row.node_group == "reserved"]
+    assert total(Decimal(row["amount"]) for row in found) == total(row.amount for row in of_bill)
+    assert sum(int(row["rows"]) for row in found) == len(of_bill)
+    other = november_service.browser("nlp").get(
+        page.replace("bill?", "bill.csv?").replace("reserved", "spot")
+    )
+    assert other.status_code == 404
+
+
+def test_a_job_as_a_file_adds_up_twice(november_service: Any) -> None:
+    job = november_service.client("nlp").get("/v1/accounts/nlp/jobs", params={"limit": 1}).json()["jobs"][0]
+    browser, page = november_service.browser("nlp"), f"/jobs/{job['job_id']}?period=2026-11"
+    found = linked(browser, page, ".csv")
+    for section in ("day", "entry"):
+        amounts = [Decimal(row["amount"]) for row in found if row["section"] == section]
+        assert total(amounts) == Decimal(job["amount"])
+    assert {row["reason"] for row in found if row["section"] == "entry"} == {"first"}
+    assert november_service.browser("cv").get(f"/jobs/{job['job_id']}.csv?period=2026-11").status_code == 404
+
+
 @pytest.mark.parametrize("form", ["pdf", "csv", "focus"])
 def test_a_statement_is_the_same_for_browsers_and_programs(november_service: Any, form: str) -> None:
     page = november_service.browser("nlp").get(f"/accounts/nlp/statement/2026-11?format={form}")
@@ -64,11 +114,12 @@ def test_an_account_page_leads_to_its_files_and_its_budget(november_service: Any
     assert 'href="/accounts/nlp/statement/2026-12?format=pdf"' in quarter
 
 
-@pytest.mark.parametrize("name", ["jobs", "entries"])
+@pytest.mark.parametrize("name", ["jobs", "entries", "bill"])
 def test_a_file_is_whole_or_it_is_none(
     november_service: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     browser, address = november_service.browser("nlp"), f"/accounts/nlp/{name}.csv?period=2026-11"
+    address += "&node_group=reserved"
     count = len(rows(browser.get(address)))
     monkeypatch.setattr("api.routers.page_statements.MOST_ROWS", count)
     assert len(rows(browser.get(address))) == count

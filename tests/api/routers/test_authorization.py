@@ -134,6 +134,12 @@ BROWSERS = {
     ),
     ("GET", "/accounts/{name}/jobs.csv"): ("/accounts/nlp/jobs.csv", (303, 200, 404, 404, 200)),
     ("GET", "/accounts/{name}/entries.csv"): ("/accounts/nlp/entries.csv", (303, 200, 404, 404, 200)),
+    ("GET", "/accounts.csv"): ("/accounts.csv", (303, 200, 200, 200, 200)),
+    ("GET", "/accounts/{name}/bill.csv"): (
+        "/accounts/root/bill.csv?node_group=reserved",
+        (303, 404, 404, 404, 200),
+    ),
+    ("GET", "/jobs/{number}.csv"): ("/jobs/101.csv", (303, 404, 404, 404, 404)),
     ("GET", "/accounts/{name}/budget"): ("/accounts/nlp/budget", (303, 200, 404, 404, 200)),
     ("GET", "/alerts"): ("/alerts", (303, 200, 200, 200, 200)),
     ("GET", "/reconciliation"): ("/reconciliation", (303, 403, 403, 403, 200)),

@@ -1,0 +1,49 @@
+"""Accounts beside each other: what each spent, and what it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import Engine
+
+from api.services.reports import read_spent
+from api.services.standing import Allowed, read_allowed
+from hpctools.budget.allowance import Period
+from hpctools.budget.money import ZERO
+from hpctools.budget.tree import Account, BudgetSite
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An account in some days.
+
+    Attributes:
+        allowed: None without a budget, or where the days are not made of whole periods of it.
+    """
+
+    account: Account
+    spent: Decimal
+    currency: str
+    allowed: Allowed | None
+
+
+def list_accounts(
+    engine: Engine, site: BudgetSite, accounts: Iterable[Account], period: Period, now: int
+) -> list[Listed]:
+    """What some accounts, each with those below it, spent in some days.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    spent = read_spent(engine, site, period)
+    return [
+        Listed(
+            account,
+            spent.get(account.name, ZERO),
+            account.budget.currency if account.budget else site.currency,
+            read_allowed(engine, site, account, period, now),
+        )
+        for account in accounts
+    ]
