@@ -49,7 +49,11 @@ class JobEntry:
 
 @dataclass(frozen=True)
 class KnownJob:
-    """One job, or one run of a requeued job."""
+    """One job, or one run of a requeued job, in one account.
+
+    Attributes:
+        entries: what was posted of it for this account; they sum to what it costs.
+    """
 
     cost: JobCost
     quality: Quality
@@ -113,11 +117,23 @@ def _costs(
     parts, places = cost_table(session, books, mine)
     costs = parts.group_by(_BY).agg(pl.col("units", "used").sum()).sort(_BY)
     told = with_jobs(session, books, costs)
-    history = tuple(_history(session, books, mine))
     return [
-        KnownJob(job, quality(session, books, site, _account(site, job)), history)
+        KnownJob(
+            job,
+            quality(session, books, site, _account(site, job)),
+            tuple(_history(session, books, mine & _whose(job))),
+        )
         for job in as_jobs(told, parts.sort("day", "node_group", "capacity"), places)
     ]
+
+
+def _whose(job: JobCost) -> pl.Expr:
+    """Which of a job's parts are this one's: it may have been another account's before."""
+    return (
+        (pl.col("account") == job.account)
+        & (pl.col("user") == job.user)
+        & (pl.col("currency") == job.currency)
+    )
 
 
 def _account(site: BudgetSite, job: JobCost) -> Account:

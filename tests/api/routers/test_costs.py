@@ -195,6 +195,25 @@ def test_an_id_that_was_used_twice_is_two_jobs_and_others_jobs_are_none(
     assert (seen("cv", 7), seen("nlp", 8), seen("cv", 8), seen(None, 8)) == (None, None, ["cv1"], ["cv1"])
 
 
+def test_a_job_that_changed_hands_tells_nobody_what_others_paid(
+    sqlite_service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
+) -> None:
+    one, other = billed(jobs)[:2]
+    jobs.records = [replace(one, job_id=7, account="nlp-lab-a", user="nlp1"), other]
+    reconcile(sqlite_service.engine, site, november, bills, jobs, now)
+    (before,) = sqlite_service.client("nlp").get("/v1/jobs/7").json()["jobs"]
+    jobs.records[0] = replace(jobs.records[0], account="cv-lab-a", user="cv1")
+    reconcile(sqlite_service.engine, site, november, bills, jobs, now + LATER)
+    assert sqlite_service.client("nlp-lab-a").get("/v1/jobs/7").status_code == 404
+    (after,) = sqlite_service.client("cv-lab-a").get("/v1/jobs/7").json()["jobs"]
+    assert money(after["entries"]) == Decimal(after["amount"]) == Decimal(before["amount"])
+    assert {entry["reason"] for entry in before["entries"]} == {"first"}
+    assert {entry["reason"] for entry in after["entries"]} == {"jobs"}
+    assert {entry["run"] for entry in after["entries"]}.isdisjoint(
+        entry["run"] for entry in before["entries"]
+    )
+
+
 def test_runs_and_tasks_by_the_names_that_users_know(
     sqlite_service: Any, site: Any, bills: Any, jobs: Any, november: Any, now: int
 ) -> None:
