@@ -49,11 +49,13 @@ def identify(context: Context, secret: str) -> Principal | None:
 def identify_browser(context: Context, secret: str) -> Principal | None:
     """Who a browser's cookie belongs to: it has a token of ours, or a session that the provider opened.
 
+    A session that another provider opened, before the settings named this one, opens nothing.
+
     Raises:
         UnreachableError: the database does not answer.
     """
     person = sessions.find(context.engine, secret, context.clock()) if context.oidc is not None else None
-    if context.oidc is not None and person is not None:
+    if context.oidc is not None and person is not None and context.oidc.vouches(person):
         return context.oidc.principal(person, context.site_file.people())
     return tokens.verify(context.engine, secret, context.clock())
 

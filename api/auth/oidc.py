@@ -71,7 +71,12 @@ class Oidc:
         """Whom claims that were verified speak of."""
         claim, listed = self._provider.username_claim, claims.get(self._provider.groups_claim)
         groups = [group for group in listed if _name(group)] if isinstance(listed, list) else []
-        return Person(claims["sub"], _name(claims.get(claim)) if claim else None, tuple(groups))
+        user = _name(claims.get(claim)) if claim else None
+        return Person(claims["sub"], user, tuple(groups), self._provider.issuer)
+
+    def vouches(self, person: Person) -> bool:
+        """Whether this provider, and not one that the settings named before, told of somebody."""
+        return person.issuer == self._provider.issuer
 
     def principal(self, person: Person, people: People) -> Principal:
         """What somebody may do, by the settings and the site file as they are now."""

@@ -23,11 +23,13 @@ class Person:
         subject: the provider's own name of them.
         user: the Unix account; None when the provider does not say it.
         groups: of the directory.
+        issuer: the provider.
     """
 
     subject: str
     user: str | None = None
     groups: tuple[str, ...] = ()
+    issuer: str = ""
 
     @property
     def name(self) -> str:

@@ -135,13 +135,24 @@ def test_the_secret_of_a_session_is_not_in_the_store(browser: TestClient, campus
         (row,) = session.query(BrowserSession).all()
         assert secret not in (row.digest, row.person)
         assert row.expires_at == now + sessions.SECONDS
-    assert sessions.find(engine, secret, now) == Person("s-1", "nlp-head", ("staff",))
+    assert sessions.find(engine, secret, now) == Person("s-1", "nlp-head", ("staff",), campus.url)
     assert sessions.find(engine, secret, now + sessions.SECONDS) is None
     assert sessions.find(engine, f"{secret}x", now) is None
     # The next sign-in forgets those that are over.
     sessions.begin(engine, Person("s-2"), now + sessions.SECONDS)
     with reading(engine) as session:
         assert session.query(BrowserSession).count() == 1
+
+
+def test_a_provider_that_left_the_settings_opens_nothing_any_more(
+    make_app: Callable[..., Any], browser: TestClient, campus: Any
+) -> None:
+    sign_in(browser, campus)
+    assert browser.get("/").status_code == 200
+    later = open_browser(make_app(oidc_issuer="https://another.example"))
+    later.cookies.set("hpctools_token", browser.cookies["hpctools_token"])
+    assert later.get("/").headers["location"] == "/login"
+    assert browser.get("/").status_code == 200
 
 
 def test_signing_out_ends_the_session_and_not_only_the_cookie(browser: TestClient, campus: Any) -> None:
