@@ -33,6 +33,7 @@ from api.routers import (
     page_alerts,
     page_budgets,
     page_enforcement,
+    page_login_nodes,
     page_reconciliation,
     page_statements,
     pages,
@@ -54,7 +55,15 @@ if TYPE_CHECKING:
     from api.auth.sign_in import SignIn
 
 _STOP_SECONDS = 5.0
-_PAGES = (page_alerts, page_budgets, page_enforcement, page_reconciliation, page_statements, pages)
+_PAGES = (
+    page_alerts,
+    page_budgets,
+    page_enforcement,
+    page_login_nodes,
+    page_reconciliation,
+    page_statements,
+    pages,
+)
 
 _DESCRIPTION = (
     "What departments and labs spent on the cluster: the cloud bill joined to Slurm's jobs. "

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine
 
 from api.services.health import Health, read_health
+from api.services.login_overview import LoginFigures
 from hpctools.budget.month import Month, day_of, day_start
-from hpctools.errors import UnreachableError
+from hpctools.errors import SiteError, UnreachableError
+from hpctools.login.limits import Refused
+from hpctools.login.placement import Nowhere
+
+Question = Literal["place", "lease"]
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -21,6 +27,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._login = Counter(
+            "hpctools_api_login_answers",
+            "What was answered to who wants a place on a login node, and to nodes that ask for a lease.",
+            ("question", "answer"),
+            registry=self.registry,
+        )
         self._requests = Histogram(
             "hpctools_api_request_seconds",
             "Time until a request was answered.",
@@ -37,15 +49,33 @@ class Metrics:
         """
         self._requests.labels(method, route, str(status)).observe(seconds)
 
-    def text(self, engine: Engine, metric: str, now: int) -> bytes:
-        """All figures as Prometheus reads them."""
-        return generate_latest(self.registry) + generate_latest(_books(engine, metric, now))
+    def login_answered(self, question: Question, found: object) -> None:
+        """Count what somebody was answered who wants to log in.
+
+        Args:
+            found: the refusal, if it is one; anything else is what they asked for.
+        """
+        answer = "granted"
+        if isinstance(found, Refused):
+            answer = f"over-{found.limit}"
+        elif isinstance(found, Nowhere):
+            answer = "nowhere"
+        self._login.labels(question, answer).inc()
+
+    def text(self, engine: Engine, metric: str, now: int, login: Callable[[], LoginFigures]) -> bytes:
+        """All figures as Prometheus reads them.
+
+        Args:
+            login: the figures of login nodes as they are now.
+        """
+        return generate_latest(self.registry) + generate_latest(_books(engine, metric, now, login))
 
 
 class _Books(Collector):
     """Figures out of the database."""
 
-    def __init__(self, engine: Engine, metric: str, now: int) -> None:
+    def __init__(self, engine: Engine, metric: str, now: int, login: Callable[[], LoginFigures]) -> None:
+        self._login = login
         self._engine = engine
         self._metric = metric
         self._now = now
@@ -56,6 +86,7 @@ class _Books(Collector):
         up = GaugeMetricFamily("hpctools_api_database_up", "1 when the database answers.")
         try:
             health = read_health(self._engine, self._metric, month)
+            login = self._login_figures()
         except UnreachableError:
             up.add_metric((), 0)
             yield up
@@ -63,6 +94,14 @@ class _Books(Collector):
         up.add_metric((), 1)
         yield up
         yield from self._of(health)
+        yield from _login_nodes(login)
+
+    def _login_figures(self) -> LoginFigures:
+        """Of a site file that cannot be read nothing: the rest is told all the more."""
+        try:
+            return self._login()
+        except SiteError:
+            return LoginFigures({}, {})
 
     def _of(self, health: Health) -> Iterable[Metric]:
         ended = GaugeMetricFamily(
@@ -103,7 +142,23 @@ class _Books(Collector):
         yield coverage
 
 
-def _books(engine: Engine, metric: str, now: int) -> CollectorRegistry:
+def _login_nodes(figures: LoginFigures) -> Iterable[Metric]:
+    nodes = GaugeMetricFamily("hpctools_api_login_nodes", "Login nodes by state.", labels=("state",))
+    for state, count in figures.states.items():
+        nodes.add_metric((state,), count)
+    yield nodes
+    leases = GaugeMetricFamily(
+        "hpctools_api_login_leases",
+        "What counts on a login node now: sessions by ssh and Session Manager (ssm), tmux that nobody looks "
+        "at, and places that are held (placed).",
+        labels=("node", "kind"),
+    )
+    for (node, kind), count in figures.leases.items():
+        leases.add_metric((node, kind), count)
+    yield leases
+
+
+def _books(engine: Engine, metric: str, now: int, login: Callable[[], LoginFigures]) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(_Books(engine, metric, now))
+    registry.register(_Books(engine, metric, now, login))
     return registry

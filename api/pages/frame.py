@@ -46,6 +46,7 @@ NAVIGATION = (
     Place("Alerts", "/alerts"),
     Place("Reconciliation", "/reconciliation", open_to=lambda visitor: visitor.is_admin),
     Place("Enforcement", "/enforcement"),
+    Place("Login nodes", "/login-nodes"),
 )
 
 

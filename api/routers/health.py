@@ -14,6 +14,7 @@ from api.db.migrate import HEAD, current
 from api.deps import Ctx, known
 from api.problems import forbidden
 from api.routers import problems
+from api.services.login_overview import read_figures
 from hpctools.budget.tree import SITE_ACCOUNT
 from hpctools.errors import UnreachableError
 
@@ -56,12 +57,18 @@ def readyz(context: Ctx) -> Health:
 )
 def metrics(request: Request, context: Ctx) -> PlainTextResponse:
     """Figures for Prometheus. Needs a token of the whole site, or to come from here if that is set."""
-    settings = request.app.state.settings
+    state = request.app.state
+    settings = state.settings
     if not (settings.metrics == "loopback" and _is_local(request)):
         principal = known(context, bearer(request))
         if not principal.may_see(context.site_file.current(), SITE_ACCOUNT):
             raise forbidden("read on the whole site")
-    text = request.app.state.metrics.text(context.engine, settings.metric, context.clock())
+    text = request.app.state.metrics.text(
+        context.engine,
+        settings.metric,
+        context.clock(),
+        lambda: read_figures(state.login_store, context.engine, state.login_rules.current()),
+    )
     return PlainTextResponse(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from api.auth.principal import Principal
 from api.db.login_store import LoginStore
 from api.deps import Admin, Anybody, Ctx, require
+from api.metrics import Metrics
 from api.paging import Paged
 from api.problems import ProblemError, not_found
 from api.routers import problems
@@ -74,6 +75,15 @@ async def get_rules(request: Request) -> Rules:
 Rule = Annotated[Rules, Depends(get_rules)]
 
 
+async def get_metrics(request: Request) -> Metrics:
+    """Where answers are counted."""
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+Counted = Annotated[Metrics, Depends(get_metrics)]
+
+
 async def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
     """For whom the one who asks may do what."""
     return People(principal, context.site_file.current(), rules)
@@ -84,7 +94,9 @@ Store = Annotated[LoginStore, Depends(get_store)]
 
 
 @router.post("/sessions", status_code=HTTPStatus.CREATED, responses=problems(401, 403, 409, 413, 422))
-def place_session(store: Store, rules: Rule, people: Who, body: PlacementIn) -> PlacementOut:
+def place_session(
+    store: Store, rules: Rule, people: Who, metrics: Counted, body: PlacementIn
+) -> PlacementOut:
     """Ask where somebody is to log in; the place is held for them for a moment.
 
     Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
@@ -93,6 +105,7 @@ def place_session(store: Store, rules: Rule, people: Who, body: PlacementIn) -> 
     if not people.may_place(body.user):
         raise forbidden_for(body.user)
     way = place_user(store, rules, Wish(body.user, avoid=frozenset(body.avoid)))
+    metrics.login_answered("place", way.found)
     if isinstance(way.found, Refused):
         raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
     if isinstance(way.found, Nowhere):
@@ -132,9 +145,10 @@ def end_session(context: Ctx, store: Store, people: Who, number: Number) -> Sess
 
 
 @router.post("/leases", responses=problems(401, 403, 413, 422))
-def open_lease(store: Store, rules: Rule, principal: LoginNode, body: LeaseIn) -> LeaseOut:
+def open_lease(store: Store, rules: Rule, principal: LoginNode, metrics: Counted, body: LeaseIn) -> LeaseOut:
     """A login node asks whether a session may begin. Asked again for the same claim, it may."""
     refused = login_leases.open_lease(store, rules, body.asked())
+    metrics.login_answered("lease", refused)
     if refused is None:
         return LeaseOut(granted=True, message="", sessions=[])
     found = login_leases.sessions(store, {body.user})

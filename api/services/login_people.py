@@ -28,6 +28,12 @@ class People:
         """Whether they may everything for everybody."""
         return self.principal.has("login")
 
+    @property
+    def user(self) -> str | None:
+        """Who they are, of a person who signed in; None for a token."""
+        name = self.principal.name
+        return name.removeprefix(_OIDC) if name.startswith(_OIDC) else None
+
     def may_place(self, user: str) -> bool:
         """Whether they may ask for a node for somebody."""
         return self._is(user) or self._may("read", user)
@@ -42,11 +48,10 @@ class People:
             return None
         written = {name for name in self.site.by_name if self.principal.may("write", self.site, name)}
         theirs = {user for user, accounts in self.rules.accounts.items() if written.intersection(accounts)}
-        own = self.principal.name.removeprefix(_OIDC)
-        return frozenset(theirs | ({own} if self._is(own) else set()))
+        return frozenset(theirs | ({self.user} if self.user is not None else set()))
 
     def _is(self, user: str) -> bool:
-        return self.all or self.principal.name == f"{_OIDC}{user}"
+        return self.all or self.user == user
 
     def _may(self, scope: Scope, user: str) -> bool:
         accounts = self.rules.accounts.get(user, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 LONGEST_LIST = 20
 
@@ -43,10 +44,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Refused:
-    """One session too many; what the user is told, and what was counted."""
+    """One session too many; what the user is told, what was counted, and whose limit it is."""
 
     message: str
     sessions: tuple[Open, ...]
+    limit: Literal["person", "department"] = "person"
 
 
 def decide(user: str, own: Sequence[Open], in_department: int, limits: Limits) -> Refused | None:
@@ -65,7 +67,7 @@ def decide(user: str, own: Sequence[Open], in_department: int, limits: Limits) -
             f"{limits.per_department}."
         )
         yours = ["Yours are:", *describe(own), *_way_out(own)] if own else ["None of them is yours."]
-        return Refused("\n".join([head, *yours]), tuple(own))
+        return Refused("\n".join([head, *yours]), tuple(own), "department")
     return None
 
 

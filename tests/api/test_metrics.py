@@ -11,6 +11,7 @@ from api.db.engine import writing
 from api.services import runs
 from api.services.reconcile import Outcome
 from api.settings import Settings
+from tests.api.routers.test_login import report, session
 
 
 def figures(client: Any) -> dict[tuple[str, str], float]:
@@ -40,6 +41,46 @@ def test_the_state_of_the_books(november_service: Any, november: Any, now: int) 
     assert found["hpctools_api_reconciliations", "queued"] == 1
     assert found["hpctools_api_coverage_ratio", ""] == 1
     assert found["hpctools_api_bill_age_seconds", ""] == 0
+
+
+def test_login_nodes_their_sessions_and_who_was_refused(sqlite_service: Any) -> None:
+    agent, admin = sqlite_service.client("root", "login"), sqlite_service.client(None)
+    empty = figures(admin)
+    assert [empty["hpctools_api_login_nodes", state] for state in ("up", "full", "draining", "silent")] == [
+        0
+    ] * 4
+    report(agent, 1, session("1-1"), session("2-1"), session("3-1") | {"kind": "ssm"})
+    report(agent, 1, session("9-1") | {"kind": "tmux"}, node="login-2")
+    admin.put("/v1/login/nodes/login-2/drain", json={"draining": True})
+    for claim in ("4-1", "5-1"):
+        agent.post("/v1/login/leases", json={"node": "login-1", "claim": claim, "user": "nlp1"})
+    for user in ("nlp1", "cv1"):
+        admin.post("/v1/login/sessions", json={"user": user})
+    found = figures(admin).items()
+    assert {
+        key: value for key, value in found if value and "login_" in key[0] and "_created" not in key[0]
+    } == {
+        ("hpctools_api_login_nodes", "up"): 1,
+        ("hpctools_api_login_nodes", "draining"): 1,
+        ("hpctools_api_login_leases", "ssh,login-1"): 3,
+        ("hpctools_api_login_leases", "ssm,login-1"): 1,
+        ("hpctools_api_login_leases", "placed,login-1"): 1,
+        ("hpctools_api_login_leases", "tmux,login-2"): 1,
+        ("hpctools_api_login_answers_total", "granted,lease"): 1,
+        ("hpctools_api_login_answers_total", "over-person,lease"): 1,
+        ("hpctools_api_login_answers_total", "granted,place"): 1,
+        ("hpctools_api_login_answers_total", "over-person,place"): 1,
+    }
+
+
+def test_a_site_file_that_is_broken_hides_login_nodes_only(sqlite_service: Any, tmp_path: Any) -> None:
+    url = sqlite_service.engine.url.render_as_string()
+    settings = Settings(database_url=url, site=tmp_path / "none.yaml", metrics="loopback", reconcile_every=0)
+    app = create_app(settings)
+    found = figures(TestClient(app, client=("127.0.0.1", 1)))
+    assert found["hpctools_api_database_up", ""] == 1
+    assert not any(name == "hpctools_api_login_nodes" for name, _ in found)
+    app.state.context.engine.dispose()
 
 
 def test_requests_are_counted_by_template_and_by_no_word_of_a_client(november_service: Any) -> None:

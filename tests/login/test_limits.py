@@ -31,7 +31,9 @@ def test_who_has_all_their_sessions_is_told_which_where_since_when_and_how_to_en
 def test_a_department_has_a_limit_of_its_own() -> None:
     limits = Limits(4, "nlp", 8)
     assert decide("nlp1", [], 8, limits) == Refused(
-        "nlp1: nlp has 8 sessions on the login nodes, and its limit is 8.\nNone of them is yours.", ()
+        "nlp1: nlp has 8 sessions on the login nodes, and its limit is 8.\nNone of them is yours.",
+        (),
+        "department",
     )
     found = decide("nlp1", [session(7)], 8, limits)
     assert found is not None

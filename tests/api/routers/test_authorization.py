@@ -144,6 +144,8 @@ BROWSERS = {
     ("GET", "/alerts"): ("/alerts", (303, 200, 200, 200, 200)),
     ("GET", "/reconciliation"): ("/reconciliation", (303, 403, 403, 403, 200)),
     ("GET", "/enforcement"): ("/enforcement", (303, 200, 200, 200, 200)),
+    # Nodes for everybody; tests/api/pages/test_login_nodes_page.py has who sees whose sessions.
+    ("GET", "/login-nodes"): ("/login-nodes", (303, 200, 200, 200, 200)),
 }
 # Forms of pages, sent by who has signed in with the tokens of WHO; 422 is a form that was let in.
 FORMS = {
