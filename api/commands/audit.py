@@ -20,7 +20,7 @@ def verify() -> None:
     from api.db.engine import reading
     from api.services import audit as trail
 
-    with open_store(read_settings()) as engine, reading(engine) as session:
+    with open_store(read_settings(), migrate=False) as engine, reading(engine) as session:
         broken = trail.verify(session)
         last = trail.head(session)
     if broken is not None:

@@ -14,26 +14,29 @@ from hpctools.errors import UsageError
 
 
 @contextmanager
-def open_store(settings: Settings) -> Iterator[Engine]:
+def open_store(settings: Settings, *, migrate: bool = True) -> Iterator[Engine]:
     """The database with its tables up to date; closed at the end.
 
+    Args:
+        migrate: whether they may be brought up to date, if the settings allow it: no for what only looks.
+
     Raises:
-        UsageError: they are not, and the settings forbid to change that.
+        UsageError: they are not, and must not be changed.
         UnreachableError: the database does not answer.
     """
     engine = connect(settings.database_url)
     try:
-        _prepare(engine, settings)
+        _prepare(engine, migrate=migrate and settings.migrate)
         yield engine
     finally:
         engine.dispose()
 
 
-def _prepare(engine: Engine, settings: Settings) -> None:
-    if settings.migrate:
+def _prepare(engine: Engine, *, migrate: bool) -> None:
+    if migrate:
         upgrade(engine)
     elif (revision := current(engine)) != HEAD:
         raise UsageError(
             f"the database's tables are at {revision or 'nothing'}, not at {HEAD}",
-            "run `hpctools-api migrate`",
+            "use the release that made them, or run `hpctools-api migrate`",
         )

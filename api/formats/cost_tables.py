@@ -47,7 +47,7 @@ JOB_DAY_COLUMNS = (
     *("cluster", "dbindex", "job_id", "name", "account", "user", "section", "run", "known_on", "reason"),
     *("day", "node_group", "capacity", "currency", "amount"),
 )
-"""`section` says what a row is: `day`, what it cost on one, or `entry`, a change of that; both add up to the cost."""
+"""`section` says what a row is: `day`, what it cost on one, or `entry`, a change of it. Both add up."""
 
 
 def accounts_csv(period: Period, found: Iterable[Listed]) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from api.commands.main import main
-from api.db.migrate import HEAD
+from api.db.engine import connect
+from api.db.migrate import HEAD, current, downgrade, upgrade
 from hpctools.sandbox.bill import seed
 from hpctools.site import load
 from hpctools.slurm.run import Completed, run, start
@@ -111,10 +112,26 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tables_are_only_changed_when_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCTOOLS_API_MIGRATE", "false")
-    assert "run `hpctools-api migrate`" in api("token", "list", check=False).stderr
+    assert "or run `hpctools-api migrate`" in api("token", "list", check=False).stderr
     assert api("migrate").stdout == f"tables brought from nothing to {HEAD}\n"
     assert api("migrate").stdout == f"tables are at {HEAD}\n"
     assert api("token", "list").stdout == ""
+
+
+@pytest.mark.parametrize("look", [("verify",), ("audit", "verify")])
+def test_who_only_looks_changes_no_tables(tmp_path: Path, look: tuple[str, ...]) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/api.sqlite")
+    upgrade(engine)
+    downgrade(engine, "v0006")
+    refused = api(*look, check=False)
+    assert (refused.code, refused.stderr.count("\n")) == (2, 1)
+    assert (
+        f"the database's tables are at v0006, not at {HEAD}; use the release that made them" in refused.stderr
+    )
+    assert current(engine) == "v0006"
+    api("migrate")
+    assert api(*look).code == 0
+    engine.dispose()
 
 
 def test_reconciling_from_aws_and_sacct_to_a_printed_statement(
@@ -190,6 +207,7 @@ def _health(port: int, until: float) -> int:
 
 
 def test_the_audit_trail_is_checked(tmp_path: Path) -> None:
+    api("migrate")
     assert api("audit", "verify").stdout == f"the audit trail is whole; its last digest is {'0' * 64}\n"
     api("token", "create", "--name", "x", "--admin")
     api("token", "revoke", "x")
