@@ -48,6 +48,10 @@ def connect(url: str) -> Engine:
     raise UsageError(f"{backend} is not a supported database", "use sqlite:///FILE or postgresql://...")
 
 
+class StoreError(UnreachableError):
+    """The database cannot be used; what was at work on it is not stored."""
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Session]:
     """A transaction of the only writer: others wait for it, all of it is stored or nothing.
@@ -91,7 +95,7 @@ def reachable() -> Iterator[None]:
     """Failures of the database as ours; an IntegrityError passes, it is about what was to be stored.
 
     Raises:
-        UnreachableError: the database does not answer, or is none, or not ours.
+        StoreError: the database does not answer, or is none, or not ours.
     """
     try:
         yield
@@ -99,7 +103,7 @@ def reachable() -> Iterator[None]:
         raise
     except (DatabaseError, PoolTimeout) as error:
         reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
-        raise UnreachableError(
+        raise StoreError(
             f"the database cannot be used: {reason}", "check HPCTOOLS_API_DATABASE_URL and that it runs"
         ) from error
 

@@ -18,7 +18,7 @@ from hpctools.budget.month import DAY_SECONDS, day_start, moment
 
 CSV_COLUMNS = (
     *("id", "month", "state", "principal", "requested_at", "started_at", "ended_at"),
-    *("bill_days", "jobs", "entries", "error"),
+    *("bill_days", "jobs", "entries", "error", "remedy"),
 )
 LEAST_COVERAGE = 0.9
 MOST_UNTAGGED = Decimal(5)
@@ -112,7 +112,7 @@ def _of_runs(present: MonthState, settings: Settings, now: int) -> Iterator[Find
         yield Finding(
             "bad",
             f"The last run ended {_moment(last.ended_at)} without success: {last.error or 'unknown'}.",
-            "Mend what it names and reconcile again below; nothing was half posted.",
+            f"{_remedy(last)} Nothing was half posted.",
         )
     if done_at is None:
         yield Finding("bad", f"{month_name(present.month.start)} was never reconciled.", _START)
@@ -308,7 +308,7 @@ def _run(run: Run) -> Row:
 
 def _outcome(run: Run) -> Cell:
     if run.outcome is None:
-        return text(run.error or "")
+        return text(run.error or "", detail=run.remedy)
     if run.outcome.superseded:
         return text("a newer run was there already")
     found = run.outcome
@@ -323,13 +323,20 @@ def _csv_row(run: Run) -> tuple[str, ...]:
         *(str(run.id), str(run.month), run.state, run.principal),
         *("" if at is None else moment(at).isoformat() for at in times),
         *map(str, counts),
-        run.error or "",
+        *(run.error or "", run.remedy),
     )
 
 
 def _ratio(part: float) -> str:
     # Down, not up: what is not whole must not look whole.
     return f"{int(part * 1000) / 10:.1f}\N{NO-BREAK SPACE}%"
+
+
+def _remedy(run: Run) -> str:
+    """What to do after a run without success, in sentences."""
+    if not run.remedy:
+        return "Mend what it names and reconcile again below."
+    return f"{run.remedy[0].upper()}{run.remedy[1:]}. Then reconcile again below."
 
 
 def _moment(seconds: int | None) -> str:

@@ -152,6 +152,7 @@ class ReconciliationOut(BaseModel):
     ended_at: datetime | None = Field(examples=["2026-11-21T12:00:09Z"])
     outcome: OutcomeOut | None
     error: str | None = Field(examples=[None])
+    remedy: str | None = Field(description="What to do about the error.", examples=[None])
 
     @classmethod
     def of(cls, run: Run) -> ReconciliationOut:
@@ -171,6 +172,7 @@ class ReconciliationOut(BaseModel):
             if done
             else None,
             error=run.error,
+            remedy=run.remedy or None,
         )
 
 

@@ -17,12 +17,15 @@ from api.paging import MOST, Page, select_page
 from api.services import audit
 from api.services.reconcile import Outcome
 from hpctools.budget.month import Month
+from hpctools.errors import HpctoolsError
 
 State = Literal["queued", "running", "done", "failed", "lost"]
 STATES: tuple[State, ...] = ("queued", "running", "done", "failed", "lost")
 
 SCHEDULE = "schedule"
 """The principal of what nobody asked for by name."""
+
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Run:
         requested_at, started_at, ended_at: Unix seconds.
         outcome: what was new or changed, of one that is done.
         error: why it failed, in words that anybody may read.
+        remedy: what to do about it; empty when there is nothing to say.
     """
 
     id: int
@@ -45,6 +49,7 @@ class Run:
     ended_at: int | None = None
     outcome: Outcome | None = None
     error: str | None = None
+    remedy: str = ""
 
 
 def ask(session: Session, month: Month, by: Principal | str, now: int) -> Run:
@@ -71,20 +76,41 @@ def done(session: Session, run: Run, outcome: Outcome, now: int) -> None:
     _tell(session, run.id, "done", asdict(outcome) | {"month": str(outcome.month)}, now)
 
 
-def failed(session: Session, run: Run, error: str, now: int) -> None:
+def failed(session: Session, run: Run, error: HpctoolsError, now: int) -> None:
     """A run has ended with an error."""
-    _tell(session, run.id, "failed", {"error": error}, now)
+    _tell(session, run.id, "failed", {"error": error.message, "remedy": error.remedy}, now)
 
 
-def bury(session: Session, now: int) -> int:
-    """Mark runs as lost that a dead process had begun; return how many.
+def lost(session: Session, run: Run, error: HpctoolsError, now: int) -> None:
+    """A run was cut off: the database went away under it."""
+    _tell(session, run.id, "lost", {"error": error.message, "remedy": error.remedy}, now)
+
+
+def running(session: Session) -> list[Run]:
+    """Runs that have begun, and of which no end was told."""
+    return _read(session, _newest().where(_state() == "running"))
+
+
+def bury(session: Session, now: int) -> list[Run]:
+    """Mark runs as lost that a dead process had begun; return them.
 
     Only for who holds the lock: then nobody else can be at work on them.
     """
-    orphans = _read(session, _newest().where(_state() == "running"))
+    orphans = running(session)
     for run in orphans:
-        _tell(session, run.id, "lost", {"error": "its process ended before it did"}, now)
-    return len(orphans)
+        _tell(
+            session, run.id, "lost", {"error": "its process, or the database, went away before its end"}, now
+        )
+    return orphans
+
+
+def again(session: Session, cut_off: Iterable[Run], now: int) -> None:
+    """Queue months anew whose runs were lost. One that is lost time after time waits for the schedule."""
+    for run in cut_off:
+        months = _newest().where(Reconciliation.month == str(run.month)).order_by(None)
+        newest = _read(session, months.order_by(Reconciliation.id.desc()).limit(_TRIES))
+        if len(newest) < _TRIES or any(each.state != "lost" for each in newest):
+            ask(session, run.month, SCHEDULE, now)
 
 
 def waiting(session: Session) -> list[Run]:
@@ -198,4 +224,5 @@ def _run(asked: Reconciliation, event: ReconciliationEvent | None, started: int 
         ended_at=event.at if event and ended else None,
         outcome=Outcome(**{**detail, "month": month}) if event and event.state == "done" else None,
         error=detail.get("error"),
+        remedy=detail.get("remedy", ""),
     )

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from api.db.alone import alone
-from api.db.engine import reading, writing
+from api.db.engine import StoreError, reading, writing
 from api.db.ledger import knowledge
 from api.services import runs
 from api.services.reconcile import Outcome
@@ -66,6 +66,8 @@ class Scheduler:
     def tick(self) -> int:
         """Do all that is due now, if no other replica is at it; return how many runs that were.
 
+        What was cut off, with its process or by the database, is done again at once.
+
         Raises:
             UnreachableError: the database does not answer.
         """
@@ -78,19 +80,22 @@ class Scheduler:
 
     def _something(self) -> bool:
         with reading(self._engine) as session:
-            waiting = bool(runs.waiting(session))
+            waiting = bool(runs.waiting(session) or runs.running(session))
         return waiting or bool(self._due())
 
     def _do(self) -> int:
         count = 0
         with writing(self._engine) as session:
-            runs.bury(session, self._clock())
+            runs.again(session, runs.bury(session, self._clock()), self._clock())
         for month in self._due():
             with writing(self._engine) as session:
                 runs.ask(session, month, SCHEDULE, self._clock())
         while not self._worker.stops and (run := self._first()) is not None:
-            carry_out(self._engine, run, self._work, self._clock)
+            result = carry_out(self._engine, run, self._work, self._clock)
             count += 1
+            if isinstance(result, StoreError):
+                with writing(self._engine) as session:
+                    runs.again(session, [run], self._clock())
         return count
 
     def _first(self) -> Run | None:
@@ -162,8 +167,10 @@ def carry_out(
         _log.exception("%s met an error of our own", run.month)
         result = BudgetError("the service met an error of its own", "see its log")
     with writing(engine) as session:
-        if isinstance(result, HpctoolsError):
-            runs.failed(session, run, result.message, clock())
+        if isinstance(result, StoreError):
+            runs.lost(session, run, result, clock())
+        elif isinstance(result, HpctoolsError):
+            runs.failed(session, run, result, clock())
         else:
             runs.done(session, run, result, clock())
     _tell(run, result)

@@ -84,7 +84,6 @@ def test_a_restart_in_the_middle(
                     scheduler.tick()
                 is_away(service)
                 own_postgres.start()
-                ask(engine, november, now)
             assert scheduler.tick() == 1
             statements_of_it = count()
             assert statements(service, site, november) == expected

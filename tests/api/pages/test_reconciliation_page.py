@@ -196,6 +196,7 @@ def test_runs_as_csv(november_service: Any, now: int) -> None:
         "jobs": "300",
         "entries": "890",
         "error": "",
+        "remedy": "",
     }
 
 

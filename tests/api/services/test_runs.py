@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from api.db.alone import alone
-from api.db.engine import connect, reading, writing
+from api.db.engine import StoreError, connect, reading, writing
 from api.paging import Page
 from api.problems import ProblemError
 from api.services import audit, runs
@@ -58,7 +58,7 @@ def test_a_run_from_asking_to_its_outcome(engine: Engine) -> None:
 def test_a_failure_is_told_and_the_next_month_is_reconciled_all_the_same(engine: Engine) -> None:
     def work(month: Month, now: int) -> Outcome:
         if month == NOVEMBER:
-            raise UnreachableError("AWS is away")
+            raise UnreachableError("AWS is away", "look at its status page")
         if month == NOVEMBER.previous:
             raise ZeroDivisionError
         return Outcome(month)
@@ -70,7 +70,7 @@ def test_a_failure_is_told_and_the_next_month_is_reconciled_all_the_same(engine:
     with reading(engine) as session:
         run = runs.last(session, NOVEMBER)
     assert run is not None
-    assert (run.error, run.ended_at) == ("AWS is away", NOW)
+    assert (run.error, run.remedy, run.ended_at) == ("AWS is away", "look at its status page", NOW)
 
 
 def test_what_a_dead_process_had_begun_is_marked_as_lost(engine: Engine) -> None:
@@ -80,6 +80,42 @@ def test_what_a_dead_process_had_begun_is_marked_as_lost(engine: Engine) -> None
     ask(engine)
     assert scheduler(engine, quick).tick() == 1
     assert [state for _, _, state in states(engine)] == ["lost", "done"]
+
+
+def test_what_was_cut_off_is_done_again_at_once(engine: Engine) -> None:
+    with writing(engine) as session:
+        runs.begun(session, runs.ask(session, NOVEMBER, "head", NOW), NOW)
+    assert scheduler(engine, quick).tick() == 1
+    assert scheduler(engine, quick).tick() == 0
+    assert states(engine) == [("2026-11", "head", "lost"), ("2026-11", "schedule", "done")]
+
+
+def test_a_run_under_which_the_database_went_away_is_done_again_at_once(engine: Engine) -> None:
+    away = [StoreError("the database cannot be used: restarting", "check that it runs")]
+
+    def work(month: Month, now: int) -> Outcome:
+        if away:
+            raise away.pop()
+        return Outcome(month)
+
+    run = ask(engine)
+    assert scheduler(engine, work).tick() == 2
+    assert states(engine) == [("2026-11", "head", "lost"), ("2026-11", "schedule", "done")]
+    with reading(engine) as session:
+        found = runs.get(session, run.id)
+    assert found is not None
+    assert (found.error, found.remedy) == ("the database cannot be used: restarting", "check that it runs")
+
+
+def test_what_is_cut_off_time_after_time_waits_for_the_schedule(engine: Engine) -> None:
+    def work(month: Month, now: int) -> Outcome:
+        raise StoreError("the database cannot be used: no space left")
+
+    ask(engine)
+    assert scheduler(engine, work).tick() == 3
+    assert scheduler(engine, work).tick() == 0
+    assert [state for _, _, state in states(engine)] == ["lost"] * 3
+    assert scheduler(engine, quick, every=3600, now=NOW + 3600).tick() == 2
 
 
 def test_the_present_month_by_the_clock_and_the_one_before_daily(engine: Engine) -> None:
