@@ -96,6 +96,27 @@ def head(session: Session) -> str:
     return last or GENESIS
 
 
+@dataclass(frozen=True)
+class Told:
+    """What an entry says."""
+
+    action: str
+    subject: str
+    after: Any
+    at: int
+
+    def tells(self, action: str, subject: str, after: Any, since: int) -> bool:
+        """Whether it says this, and not of something earlier."""
+        return (self.action, self.subject, self.after) == (action, subject, after) and self.at >= since
+
+
+def newest(session: Session, count: int) -> list[Told]:
+    """The last entries, the newest first."""
+    columns = (AuditEntry.action, AuditEntry.subject, AuditEntry.after, AuditEntry.at)
+    rows = session.execute(select(*columns).order_by(AuditEntry.id.desc()).limit(count))
+    return [Told(action, subject, json.loads(after), at) for action, subject, after, at in rows]
+
+
 def listed(session: Session, page: Page, wanted: Wanted) -> tuple[list[AuditEntry], str | None]:
     """Entries, the newest first, and the cursor of the next page."""
     filters = {name: value for name, value in vars(wanted).items() if value is not None}

@@ -22,6 +22,8 @@ from api.services.login_rules import Rules
 FORGOTTEN_SECONDS = 3600
 """So long somebody is told that they had a session on a node that is silent."""
 _BEGINNING_SECONDS = 15
+_LOOKED_THROUGH = 500
+"""Entries of the trail: what was told and not noted down is told again within seconds."""
 _CHUNK = 500
 
 
@@ -151,19 +153,30 @@ def _forget_old(moment: Moment) -> None:
 def _tell(
     store: LoginStore, books: Engine, report: Report, entered: Sequence[Any], lifted: bool, by: str
 ) -> None:
-    """Tell the audit trail who came in past the limits; what fails is told with the next report."""
+    """Tell the audit trail who came in past the limits; what fails is told with the next report.
+
+    The trail and the store are two: what was told before the second could note it down is not told again.
+    """
     if not entered and lifted == report.unlimited:
         return
     with store.reading() as moment:
         now = moment.now
     with writing(books) as session:
+        told = audit.newest(session, _LOOKED_THROUGH)
         for row in entered:
             what = {"node": row.node, "kind": row.kind, "origin": row.origin, "claim": row.claim}
-            audit.record(session, by, "login.administrator", row.user, None, what, at=now)
-        if lifted != report.unlimited:
+            if not any(each.tells("login.administrator", row.user, what, row.opened_at) for each in told):
+                audit.record(session, by, "login.administrator", row.user, None, what, at=now)
+        if lifted != report.unlimited and not _is_told(told, report):
             audit.record(session, by, "login.unlimited", report.node, lifted, report.unlimited, at=now)
     with store.writing() as moment:
         moment.execute(
             update(LEASES).where(LEASES.c.id.in_([row.id for row in entered])).values(audited=True)
         )
         moment.execute(update(NODES).where(NODES.c.name == report.node).values(unlimited=report.unlimited))
+
+
+def _is_told(told: Sequence[audit.Told], report: Report) -> bool:
+    """Whether the last that the trail says of a node's limits is what it reports."""
+    said = next((e for e in told if (e.action, e.subject) == ("login.unlimited", report.node)), None)
+    return said is not None and said.after == report.unlimited

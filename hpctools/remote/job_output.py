@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError, RemoteError
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.wire import CHUNK
 from hpctools.slurm import scripts
@@ -40,13 +40,19 @@ def output_files(submission: Submission, record: Record, *, errors: bool = False
         errors: of standard error instead.
 
     Raises:
-        UnreachableError: the controller does not answer.
+        UnreachableError: the controller does not answer, and nothing is known of where they are.
     """
     job = record.job_id
     if job is None:
         raise RemoteError(f"{record.id} was not submitted", "submit it again")
     key = "StdErr" if errors else "StdOut"
-    said = [fields[key] for fields in scripts.details(job) if fields.get(key)]
+    try:
+        said = [fields[key] for fields in scripts.details(job) if fields.get(key)]
+    except UnreachableError:
+        # What is there can be read all the same.
+        if known := _remembered(submission, key) or _usual(submission.folder, job):
+            return known
+        raise
     stated = list(dict.fromkeys(path for path in said if path != "/dev/null" and "%" not in path))
     if stated:
         _remember(submission, key, stated)

@@ -92,7 +92,8 @@ class HereSlurm:
             return _job_of_runs(folders)
         from hpctools.slurm import scripts
 
-        found = scripts.jobs_from(self.submission.folder, _user())
+        age = max(0.0, self.submission.now() - record.marked)
+        found = scripts.jobs_from(self.submission.folder, _user(), age, record.script)
         return Job(found[0]) if found else None
 
     def forget(self, record: Record) -> None:

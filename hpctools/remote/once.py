@@ -158,7 +158,8 @@ class Once:
         except HpctoolsError as error:
             raise UnreachableError(
                 f"{error.message}; it is not known whether {record.id} was submitted",
-                f"when Slurm answers, give the same line with --submission {record.id}: it is submitted once",
+                f"{error.remedy or 'see what Slurm says'}; when it answers, give the same line with "
+                f"--submission {record.id}: it is submitted once",
             ) from None
 
     def _note(self, record: Record, job: Job) -> Record:

@@ -90,7 +90,9 @@ class Exchange:
         """The last answer; what comes before it is passed over."""
         while "result" not in (message := self.get()).fields:
             pass
-        found: Mapping[str, Any] = message["result"]
+        found = message["result"]
+        if not isinstance(found, Mapping):
+            raise RemoteError(f"the answer of {self.node} is none", "install the same release on both sides")
         return found
 
     def close(self) -> None:
@@ -157,11 +159,22 @@ class Exchange:
 
 def _raise_what_it_says(message: Message) -> None:
     if error := message.get("error"):
-        failure = HpctoolsError(_plain(error.get("message")), _plain(error.get("remedy")))
-        failure.exit_code = int(error.get("code", 1))
+        said = error if isinstance(error, Mapping) else {"message": error}
+        failure = HpctoolsError(_plain(said.get("message")) or _UNSAID, _plain(said.get("remedy")))
+        failure.exit_code = _code(said)
         raise failure
     if refused := message.get("refused"):
-        raise Refusal(_plain(refused.get("stderr")), int(refused.get("code", 1)) or 1)
+        said = refused if isinstance(refused, Mapping) else {"stderr": refused}
+        raise Refusal(_plain(said.get("stderr")), _code(said))
+
+
+_UNSAID = "the cluster's side failed, and does not say why"
+
+
+def _code(said: Mapping[str, Any]) -> int:
+    """An exit code that means no success, whatever another release made of it."""
+    code = said.get("code")
+    return code if type(code) is int and 0 < code < 256 else 1
 
 
 def _plain(text: object) -> str:

@@ -31,29 +31,52 @@ _LIVING = frozenset(
 )
 
 
-def jobs_from(folder: Path, user: str) -> list[int]:
+def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int]:
     """Ids of a user's jobs whose batch script lies in a folder: of the queue, or else of the accounting.
 
     An array, and a heterogeneous job, is one.
 
+    Args:
+        age: seconds since such a job was submitted, if it was.
+        script: its path; any in the folder when empty.
+
     Raises:
-        UnreachableError: the controller does not answer.
+        UnreachableError: the controller does not answer, or may have forgotten them and no accounting tells.
         CommandError: squeue failed otherwise.
     """
     words = ["--noheader", "--states=all", f"--user={user}", "--format=%F %o"]
     found = _ids(_ask(["squeue", *words]), str(folder))
-    return found or _accounted(folder, user)
+    return found or _accounted(folder, user, age, script)
 
 
-def _accounted(folder: Path, user: str) -> list[int]:
-    """Jobs that the controller has forgotten; none where no accounting answers."""
-    words = ["--noheader", "--parsable2", "--allocations", f"--user={user}", "--starttime=now-2days"]
+def _accounted(folder: Path, user: str, age: float, script: str) -> list[int]:
+    """Jobs that the controller has forgotten; none where it cannot have forgotten any."""
+    since = f"--starttime=now-{int(age // 3600) + 25}hours"
+    words = ["--noheader", "--parsable2", "--allocations", f"--user={user}", since]
     try:
         said = _ask(["sacct", *words, "--format=JobIDRaw,SubmitLine"])
-    except (UnreachableError, CommandError):
-        return []
-    lines = [line.partition("|") for line in said.splitlines()]
-    return sorted({int(job) for job, _, command in lines if job.isdecimal() and f"{folder}/" in command})
+    except (UnreachableError, CommandError) as error:
+        if age < _remembered_for():
+            return []
+        raise UnreachableError(
+            f"slurmctld may have forgotten the job, and the accounting does not tell: {error.message}",
+            f"see in {folder} whether it ran; to submit it anew, leave out --submission",
+        ) from None
+    # A line may hold line breaks; a word of it is the script.
+    lines = re.split(r"^(\d+)\|", said, flags=re.MULTILINE)[1:]
+    wanted = re.compile(
+        rf"(?<!\S){re.escape(script)}(?!\S)" if script else rf"(?<!\S){re.escape(f'{folder}/')}"
+    )
+    return sorted(
+        {int(job) for job, line in zip(lines[::2], lines[1::2], strict=True) if wanted.search(line)}
+    )
+
+
+def _remembered_for() -> float:
+    """Seconds for which the controller knows a job that has ended."""
+    said = _ask(["scontrol", "show", "config"])
+    stated = re.search(r"^MinJobAge\s*=\s*(\d+)", said, re.MULTILINE)
+    return (int(stated[1]) or float("inf")) if stated else 0
 
 
 def _ids(said: str, folder: str) -> list[int]:

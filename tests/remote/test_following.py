@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from hpctools.errors import UnreachableError
 from hpctools.remote import job_output, serving
 from hpctools.remote.following import Wanted, follow
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.transport import LostConnection
 from hpctools.remote.wire import Message
+from hpctools.slurm import scripts
 
 NAME = "train-0123456789ab"
 
@@ -89,3 +91,25 @@ def test_standard_error_that_is_waited_for_is_standard_error(
     wanted = Wanted(NAME, task=1, errors=True, follow=True)
     follow(cast("Any", Breaking(10**6)), wanted, lambda path, data: got.append(data))
     assert (got, set(asked)) == ([b"warning"], {True})
+
+
+def test_output_that_is_there_is_read_while_slurmctld_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where it was when somebody looked last, else from where sbatch writes usually; else it is told."""
+
+    def away(job: int) -> list[dict[str, str]]:
+        raise UnreachableError("Slurm does not answer")
+
+    submission, record = Submission(tmp_path), Record(NAME, "r", state="submitted", job_id=7)
+    monkeypatch.setattr(scripts, "details", away)
+    with pytest.raises(UnreachableError):
+        job_output.output_files(submission, record)
+    usual = tmp_path / "slurm-7.out"
+    usual.write_text("epoch 1")
+    assert job_output.output_files(submission, record) == [usual]
+    submission.own.mkdir()
+    monkeypatch.setattr(scripts, "details", lambda _: [{"StdOut": "/scratch/x.log"}])
+    job_output.output_files(submission, record)
+    monkeypatch.setattr(scripts, "details", away)
+    assert job_output.output_files(submission, record) == [Path("/scratch/x.log")]

@@ -154,3 +154,28 @@ class TestSilence:
         connection = Connection(cast("Any", Frozen()), HOST)
         with pytest.raises(LostConnection):
             Exchange(connection, Cluster("uni", ("login1",)), {"op": "status"})
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "code"),
+    [
+        ({"message": "no room", "remedy": "free some", "code": 3}, "no room", 3),
+        ({"message": "no room", "code": "three"}, "no room", 1),
+        ({"message": "no room", "code": None}, "no room", 1),
+        ({"message": "no room", "code": 0}, "no room", 1),
+        ({"code": 10**9}, "does not say why", 1),
+        ("no room", "no room", 1),
+        (["no room"], "no room", 1),
+        (True, "True", 1),
+    ],
+)
+def test_whatever_another_release_calls_an_error_is_one(error: object, said: str, code: int) -> None:
+    for answer, kind in (({"error": error}, HpctoolsError), ({"refused": _as_refusal(error)}, Refusal)):
+        with pytest.raises(kind) as failure:
+            session._raise_what_it_says(Message(answer))
+        assert failure.value.exit_code == code
+        assert kind is Refusal or said in str(failure.value)
+
+
+def _as_refusal(error: object) -> object:
+    return {**error, "stderr": "sbatch: error"} if isinstance(error, dict) else error

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.remote.cut import cutter
-from tests.system.harness import Cluster
+from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
 USER = "nlp1"
@@ -98,6 +98,26 @@ def test_from_a_laptop_to_results(laptop: Laptop, cluster: Cluster) -> None:
     done = laptop.run("hp-fetch", str(name), "--to", "results")
     assert done.stdout.splitlines() == [f"results/{n}" for n in ("data.csv", "job.sh", f"slurm-{job}.out")]
     assert (laptop.home / f"results/slurm-{job}.out").read_text() == log.stdout
+
+
+ACCOUNTED = """\
+import sys; from pathlib import Path; from hpctools.slurm import scripts
+folder, script = Path(sys.argv[1]), sys.argv[1] + "/job.sh"
+print(*scripts._accounted(folder, sys.argv[2], 60.0, script))
+"""
+
+
+@pytest.mark.releases
+def test_a_job_that_slurmctld_forgot_is_known_to_the_accounting(laptop: Laptop, cluster: Cluster) -> None:
+    """By its script, although its words hold line breaks; one that reads a file of its folder is another."""
+    said = laptop.submit("job.sh", "two\nlines", "a|b")
+    folder = str(said["folder"])
+    other = cluster.submit(USER, "-pnlp", "--wrap", f"cat {folder}/job.sh.copy")
+    for job in (int(str(said["job_id"])), other):
+        cluster.ended(job, USER)
+    ask = (sys.executable, "-c", ACCOUNTED, folder, USER)
+    inside = lambda: cluster.inside("env", f"PYTHONPATH={ROOT}", *ask, user=USER).stdout  # noqa: E731
+    assert until(lambda: inside().split() or None, 60) == [str(said["job_id"])]
 
 
 @pytest.mark.releases

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class Drained:
 
 
 class DrainFile:
-    """What both sides said, kept over restarts of the agent and of the node."""
+    """What both sides said, kept over restarts of the agent and of the node; threads may hear it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = Lock()
         self.now = _read(path)
 
     def hear(self, *, service: Word | None = None, here: Word | None = None) -> tuple[Drained, Drained]:
@@ -52,11 +54,12 @@ class DrainFile:
         Raises:
             OSError: it cannot be kept; it counts all the same.
         """
-        before = self.now
-        self.now = replace(before, service=service or before.service, here=here or before.here)
-        if self.now != before:
-            _write(self._path, json.dumps(asdict(self.now)) + "\n")
-        return before, self.now
+        with self._lock:
+            before = self.now
+            now = self.now = replace(before, service=service or before.service, here=here or before.here)
+            if now != before:
+                _write(self._path, json.dumps(asdict(now)) + "\n")
+            return before, now
 
 
 def _write(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -17,11 +18,12 @@ from api.auth.principal import Principal
 from api.db.access_models import AuditEntry
 from api.db.engine import reading
 from api.db.login_models import NODES
-from api.db.login_store import LoginStore
+from api.db.login_store import LoginStore, Moment
 from api.services.login_leases import Asked, close_lease, find, open_lease, sessions
 from api.services.login_nodes import Drain, Way, drains, known_nodes, place_user, set_drain
 from api.services.login_reports import Answer, OpenSession, Report, take
 from api.services.login_rules import Rules
+from hpctools.errors import UnreachableError
 from hpctools.login.limits import Refused
 from hpctools.login.placement import Nowhere, Placed, Wish
 from hpctools.site import load
@@ -202,6 +204,34 @@ def test_limits_that_are_lifted_on_a_node_are_told_in_the_audit_trail(desk: Desk
     for unlimited in (False, True, True, False):
         desk.report("login-1", unlimited=unlimited)
     assert desk.audited() == [("node", "login.unlimited", "login-1")] * 2
+
+
+def test_what_the_store_could_not_note_down_is_audited_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trail has it already when the store fails; the next report comes seconds later."""
+    admin, writing, calls = there("9-1", "nlp3", administrator=True), desk.store.writing, iter(range(99))
+
+    @contextmanager
+    def failing() -> Iterator[Moment]:
+        if next(calls) == 1:
+            raise UnreachableError("the database does not answer")
+        with writing() as moment:
+            yield moment
+
+    monkeypatch.setattr(desk.store, "writing", failing)
+    with pytest.raises(UnreachableError):
+        desk.report("login-1", admin, unlimited=True)
+    for _ in range(2):
+        desk.report("login-1", admin, unlimited=True)
+    told = [("node", "login.administrator", "nlp3"), ("node", "login.unlimited", "login-1")]
+    assert desk.audited() == told
+    desk.report("login-1")
+    desk.report("login-1", admin, unlimited=False)
+    desk.clock.now += 200
+    desk.report("login-1")
+    desk.report("login-1", replace(admin, age=1.0), unlimited=True)
+    assert desk.audited() == [*told, told[1], *told]
 
 
 def test_limits_hold_when_everybody_comes_at_once(desk: Desk) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from hpctools.errors import UsageError
+from hpctools.login.agent import drained
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.load import Counters, Load, load, parse_counters
 from hpctools.login.agent.settings import Settings, read_settings
@@ -70,6 +73,31 @@ def test_a_drain_outlives_the_agent_and_either_side_is_enough(tmp_path: Path) ->
     now = DrainFile(path).hear(here=Word())[1]
     assert (now.draining, now.why) == (True, "new kernel")
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_said_on_both_sides_at_the_same_time_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root drains the node in the moment in which the service's answer comes."""
+    file, other_is_done = DrainFile(tmp_path / "drain.json"), Event()
+
+    def say_here() -> None:
+        file.hear(here=Word(True, "disk"))
+        other_is_done.set()
+
+    other = Thread(target=say_here)
+
+    def interrupted(before: Drained, **words: Word) -> Drained:
+        if not other.ident:
+            other.start()
+            other_is_done.wait(1)  # without a lock it gets through here, and its word is lost
+        return replace(before, **words)
+
+    monkeypatch.setattr(drained, "replace", interrupted)
+    file.hear(service=Word(True, "new kernel"))
+    other.join(20)
+    assert file.now == Drained(Word(True, "new kernel"), Word(True, "disk"))
+    assert DrainFile(tmp_path / "drain.json").now == file.now
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"service": {}, "here": {}}', '{"service": 1, "here": 2}'])
