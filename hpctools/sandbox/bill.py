@@ -1,4 +1,4 @@
-"""The sandbox's cloud bill: what a site's nodes would have cost, in moto's Cost Explorer.
+"""The sandbox's cloud bill: what a site's nodes would have cost, in moto's Cost Explorer or as an export.
 
 moto answers GetCostAndUsage from a queue: each new request takes the first answer and keeps it. So a month's
 answer is queued and at once bound to the request that the budget service will make.
@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from hpctools.budget.cost_explorer import QUANTITY, request
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
 from hpctools.errors import SandboxError
+from hpctools.sandbox.bill_exports import deliver
 from hpctools.site import Site
 from hpctools.site.nodes import NodeGroup
 
@@ -38,9 +39,9 @@ _PLACES = Decimal("1e-10")
 
 
 def seed(site: Site, endpoint: str, now: int, node_counts: Mapping[str, int] | None = None) -> None:
-    """Give moto the bills of the present month until now and of the month before.
+    """Give moto the bills of the present month until now and of the month before, where the site reads them.
 
-    Does nothing for a month that moto has already.
+    Does nothing for a month that moto has already. The first source of several has all of the bill.
 
     Args:
         endpoint: where moto listens, for example `http://127.0.0.1:5000`.
@@ -51,6 +52,12 @@ def seed(site: Site, endpoint: str, now: int, node_counts: Mapping[str, int] | N
         SandboxError: moto does not answer.
     """
     present = Month.of(day_of(now))
+    source = next((each for each in site.billing.read_from if each.kind != "cost-explorer"), None)
+    if source is not None:
+        both = (present.previous, present)
+        bills = {month: cost_and_usage(site, month, now, node_counts or {}) for month in both}
+        deliver(site, source, endpoint, bills)
+        return
     for month in (present.previous, present):
         if not _ask(endpoint, site, month)["ResultsByTime"]:
             queue(endpoint, cost_and_usage(site, month, now, node_counts or {}))
