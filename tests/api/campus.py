@@ -6,10 +6,8 @@ import base64
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
@@ -17,6 +15,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+
+from tests.web import Answer, Asked, serving
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 CLIENT, SECRET = "budgets-web", "s3cret:with/signs"
@@ -50,7 +50,20 @@ class Campus:
     posted: list[dict[str, str]] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def get(self, path: str, headers: Any) -> tuple[int, Any]:
+    def answer(self, asked: Asked) -> Answer:
+        parts = urlsplit(asked.path)
+        if parts.path == "/authorize":
+            return Answer(302, headers={"Location": self.authorize(parts.query)})
+        if self.away:
+            return Answer(503, b"{}")
+        if asked.method == "POST":
+            form = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
+            status, body = self.token(form, asked.headers.get("Authorization", ""))
+        else:
+            status, body = self.get(parts.path, asked.headers)
+        return Answer(status, json.dumps(body).encode())
+
+    def get(self, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
         if path == "/.well-known/openid-configuration":
             return 200, {
                 "issuer": self.url,
@@ -62,7 +75,7 @@ class Campus:
             }
         if path == "/keys":
             return 200, {"keys": [{**ECAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "e"}]}
-        if path == "/userinfo" and headers["Authorization"] == "Bearer an-access-token":
+        if path == "/userinfo" and headers.get("Authorization") == "Bearer an-access-token":
             return 200, {"sub": self.person["sub"], **{name: self.person[name] for name in self.told_aside}}
         return 404, {}
 
@@ -106,35 +119,7 @@ class Campus:
 @pytest.fixture
 def campus(now: int) -> Iterator[Campus]:
     campus = Campus(now, person={"sub": "s-1", "uid": "nlp-head", "groups": ["staff"]})
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if parts.path == "/authorize":
-                self.send_response(302)
-                self.send_header("Location", campus.authorize(parts.query))
-                self.end_headers()
-            else:
-                self.say(*((503, {}) if campus.away else campus.get(parts.path, self.headers)))
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            form = {name: values[0] for name, values in parse_qs(body).items()}
-            self.say(*((503, {}) if campus.away else campus.token(form, self.headers["Authorization"] or "")))
-
-        def say(self, status: int, body: Any) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with serving(campus.answer) as address:
         # Another site than 127.0.0.1, where the service is, as a real provider is.
-        campus.url = f"http://localhost:{server.server_address[1]}"
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+        campus.url = address.replace("127.0.0.1", "localhost")
         yield campus
-        server.shutdown()
-        thread.join(30)

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.test_hp_submit import sbatch  # noqa: F401 - a fixture
+from tests.web import Answer, Asked, serving
 
 RATES = {
     "rates": [
@@ -44,45 +44,25 @@ class Api:
     """The API on a free port."""
 
     def __init__(self) -> None:
+        self.address = ""
         self.answers: dict[str, Any] = {"/v1/rates": RATES, "/v1/accounts/nlp/outlook": OUTLOOK}
         self.hold = threading.Event()
         self.hold.set()
         self.asked: list[str] = []
-        api = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                api.asked.append(self.path)
-                assert api.hold.wait(60)
-                answer = api.answers.get(self.path)
-                body = json.dumps(answer).encode() if answer else b"{}"
-                try:
-                    self.send_response(200 if answer else 404)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-                except OSError:
-                    pass  # who asked has gone
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+    def answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked.path)
+        assert self.hold.wait(60)
+        found = self.answers.get(asked.path)
+        return Answer(200, json.dumps(found).encode()) if found else Answer(404, b"{}")
 
 
 @pytest.fixture
 def api() -> Iterator[Api]:
     found = Api()
-    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield found
-    found.hold.set()
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join(10)
+    with serving(found.answer) as found.address:
+        yield found
+        found.hold.set()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import jwt
@@ -22,6 +20,7 @@ from api.auth.people import People
 from api.auth.principal import Grant, Principal
 from api.auth.provider import Provider, check_role
 from hpctools.errors import UnreachableError, UsageError
+from tests.web import Answer, Asked, serving
 
 NOW = 1_795_262_400
 AUDIENCE = "budgets"
@@ -48,7 +47,13 @@ class Issuer:
     away: bool = False
     asked: list[str] = field(default_factory=list)
 
-    def answer(self, path: str) -> dict[str, Any] | None:
+    def answer(self, asked: Asked) -> Answer:
+        told = self.tell(asked.path)
+        if asked.path == "/moved":
+            return Answer(302, headers={"Location": f"{self.url}/keys"})
+        return Answer(503 if told is None else 200, json.dumps(told).encode())
+
+    def tell(self, path: str) -> dict[str, Any] | None:
         self.asked.append(path)
         if self.away:
             return None
@@ -61,28 +66,8 @@ class Issuer:
 def issuer() -> Iterator[Issuer]:
     issuer = Issuer(keys=[public(RSA, "r"), public(EC, "e"), public(ED, "d")])
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = issuer.answer(self.path)
-            if self.path == "/moved":
-                self.send_response(302)
-                self.send_header("Location", f"{issuer.url}/keys")
-                self.end_headers()
-                return
-            self.send_response(200 if body is not None else 503)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        issuer.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with serving(issuer.answer) as issuer.url:
         yield issuer
-        server.shutdown()
-        thread.join(30)
 
 
 @dataclass

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,9 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from email import message_from_bytes, policy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
@@ -38,6 +37,7 @@ from api.services.delivery import (
     wait_after,
 )
 from hpctools.budget.month import day_of
+from tests.web import Answer, Asked, serving
 
 BODY = {"account": "nlp", "threshold_percent": 90, "text": "nlp has spent 900.00 of 1000.00 USD."}
 
@@ -269,41 +269,23 @@ class Web:
     """A web server that keeps what is posted to it."""
 
     def __init__(self) -> None:
-        self.status, self.got = 204, list[tuple[Mapping[str, str], bytes]]()
+        self.address, self.status, self.got = "", 204, list[tuple[Mapping[str, str], bytes]]()
         self.hold, self.arrived = threading.Event(), threading.Event()
         self.hold.set()
-        web = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                web.got.append((dict(self.headers), body))
-                web.arrived.set()
-                assert web.hold.wait(60)
-                try:
-                    self.send_response(web.status)
-                    self.send_header("Location", f"{web.address}/elsewhere")
-                    self.end_headers()
-                except OSError:
-                    pass  # the sender was killed
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+    def answer(self, asked: Asked) -> Answer:
+        self.got.append((asked.headers, asked.body))
+        self.arrived.set()
+        assert self.hold.wait(60)
+        return Answer(self.status, headers={"Location": f"{self.address}/elsewhere"})
 
 
 @pytest.fixture
 def web() -> Iterator[Web]:
     found = Web()
-    thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield found
-    found.hold.set()
-    found.server.shutdown()
-    found.server.server_close()
-    thread.join(10)
+    with serving(found.answer) as found.address:
+        yield found
+        found.hold.set()
 
 
 def test_a_webhook_gets_signed_json(web: Web) -> None:
@@ -343,9 +325,8 @@ def test_nobody_is_sent_inside(target: str, expected: str) -> None:
 
 
 @pytest.fixture
-def tls(web: Web, tmp_path: Path) -> Callable[[], Any]:
-    """The web server in TLS with a certificate of its own; returns a context that trusts it."""
-    import ssl
+def tls(tmp_path: Path) -> Iterator[tuple[Web, Callable[[], ssl.SSLContext]]]:
+    """A web server in TLS with a certificate of its own for localhost, and a context that trusts it."""
 
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
@@ -370,15 +351,17 @@ def tls(web: Web, tmp_path: Path) -> Callable[[], Any]:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    web.server.socket = context.wrap_socket(web.server.socket, server_side=True)
-    return lambda: ssl.create_default_context(cafile=str(certificate))
+    found = Web()
+    with serving(found.answer, context) as found.address:
+        yield found, lambda: ssl.create_default_context(cafile=str(certificate))
 
 
-def test_https_asks_for_a_certificate_of_that_name(web: Web, tls: Callable[[], Any]) -> None:
-    port = web.server.server_address[1]
-    Webhook(inside=True, tls=tls()).send(message(f"https://localhost:{port}/"))
+def test_https_asks_for_a_certificate_of_that_name(tls: tuple[Web, Callable[[], ssl.SSLContext]]) -> None:
+    web, trusting = tls
+    named = web.address.replace("127.0.0.1", "localhost")
+    Webhook(inside=True, tls=trusting()).send(message(f"{named}/"))
     assert len(web.got) == 1
     with pytest.raises(DeliveryError, match="IP address mismatch"):
-        Webhook(inside=True, tls=tls()).send(message(f"https://127.0.0.1:{port}/"))
+        Webhook(inside=True, tls=trusting()).send(message(f"{web.address}/"))
     with pytest.raises(DeliveryError, match="CERTIFICATE_VERIFY_FAILED"):
-        Webhook(inside=True).send(message(f"https://localhost:{port}/"))
+        Webhook(inside=True).send(message(f"{named}/"))
