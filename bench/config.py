@@ -9,6 +9,7 @@ stands a peer of the same run: what Slurm itself needs for the like.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import sys
@@ -34,6 +35,8 @@ RENDER, PLAN, PREFLIGHT, NO_OP, SYNC, FASTER = 1.0, 3.0, 3.0, 5.0, 60.0, 10.0
 def main() -> int:
     """Measure, report, and return the exit code."""
     given = _arguments()
+    # As pip does when it installs: without it each command would compile what has changed since.
+    compileall.compile_dir(ROOT / "hpctools", quiet=1)
     sizes = QUICK_SIZES if given.quick else SIZES
     measured = [_measured(*size) for size in sizes]
     return report("config", [_row(each) for each in measured], _goals(measured[-1]), check=given.check)

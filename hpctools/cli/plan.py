@@ -16,7 +16,7 @@ from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_option
 if TYPE_CHECKING:
     from hpctools.conf.bundle import Bundle
     from hpctools.conf.plan.model import Plan
-    from hpctools.conf.plan.read import Ask
+    from hpctools.slurm.ask import Ask
     from hpctools.slurm.versions import Release
 
 
@@ -51,7 +51,7 @@ def plan(
     \b
     Exit code: 0; with --check 1 when there are changes; 3 when a daemon does not answer (it is said which).
     """
-    from hpctools.conf.plan.ahead import ask_ahead
+    from hpctools.slurm.ahead import ask_ahead
 
     usual = folder or Path("/etc/slurm")
     ahead = ask_ahead(usual)
@@ -97,7 +97,7 @@ def compared(
     from hpctools.conf.plan.read import read_for
     from hpctools.conf.plan.settle import settled_plan
 
-    live = read_for(wanted, folder, ask)
+    live = read_for(wanted, folder, ask, wait=False)
     made = settled_plan(wanted, live, folder=folder, release=release, prune=prune)
     owed = unfinished_warnings(History(state), Generations(folder))
     return replace(made, warnings=(*made.warnings, *owed))

@@ -7,9 +7,10 @@ from hpctools.conf.bulk import AccountFile, load_file
 from hpctools.conf.bundle import Bundle, File
 from hpctools.conf.compiler import compile
 from hpctools.conf.facts import Endpoint, Facts
-from hpctools.conf.live import live_queries, parse_live, read_live
+from hpctools.conf.live import parse_live, read_live
 from hpctools.conf.sync import Command, additions, bootstrap, bootstrap_commands, removals, sync_commands
 from hpctools.conf.write import write
+from hpctools.slurm.account_questions import live_queries
 
 __all__ = [
     "Account",

@@ -1,4 +1,4 @@
-"""What slurmdbd knows now: the questions to ask, and the parser of the answers. Asks nothing itself."""
+"""What slurmdbd knows now: the parser of its answers. Asks nothing itself."""
 
 from __future__ import annotations
 
@@ -19,30 +19,9 @@ from hpctools.conf.accounts import (
 from hpctools.conf.held import descriptions, held
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, Setting, names_of
 from hpctools.errors import HpctoolsError
-
-_ASSOCIATION_FIELDS = ("Cluster", "Account", "User", "ParentName", "Partition", *ASSOCIATION_SETTINGS)
-_QOS_FIELDS = ("Name", *QOS_SETTINGS)
+from hpctools.slurm.account_questions import ASSOCIATION_FIELDS, QOS_FIELDS, USER_FIELDS, live_queries
 
 Row = Mapping[str, str]
-
-
-def live_queries(cluster: str | None = None) -> tuple[tuple[str, ...], ...]:
-    """Return the arguments to `sacctmgr -nP` whose outputs `parse_live` takes, in the same order.
-
-    Args:
-        cluster: whose default accounts count; those of slurm.conf's cluster when None.
-    """
-    where = ("where", f"cluster={cluster}") if cluster else ()
-    return (
-        ("show", "qos", f"format={','.join(_QOS_FIELDS)}"),
-        # Without WOPLimits each row would also show what it inherits.
-        ("show", "association", f"format={','.join(_ASSOCIATION_FIELDS)}", "WOPLimits"),
-        ("show", "account", "withcoordinator", "format=Account,Coordinators"),
-        ("show", "user", *where, "format=User,DefaultAccount"),
-        ("show", "cluster", "format=Cluster"),
-        ("show", "tres", "format=Type,Name"),
-        ("show", "accounts", "format=Account,Descr"),
-    )
 
 
 def read_live(ask: Callable[[Sequence[str]], str], cluster: str | None = None) -> AccountTree:
@@ -66,7 +45,6 @@ def read_live(ask: Callable[[Sequence[str]], str], cluster: str | None = None) -
 def parse_live(
     qos_text: str,
     association_text: str,
-    account_text: str = "",
     user_text: str = "",
     cluster_text: str = "",
     tres_text: str = "",
@@ -89,14 +67,13 @@ def parse_live(
         HpctoolsError: no line of an answer has the columns that were asked for.
     """
     unread: list[str] = []
-    associations = _rows(association_text, _ASSOCIATION_FIELDS, unread)
-    qos = _rows(qos_text, _QOS_FIELDS, unread)
-    accounts = _rows(account_text, ("Account", "Coordinators"), unread)
-    users = _rows(user_text, ("User", "DefaultAccount"), unread)
+    associations = _rows(association_text, ASSOCIATION_FIELDS, unread)
+    qos = _rows(qos_text, QOS_FIELDS, unread)
+    users = sorted(_rows(user_text, USER_FIELDS, unread), key=lambda row: row["User"])
     clusters = _rows(cluster_text, ("Cluster",), unread)
     tres = _rows(tres_text, ("Type", "Name"), unread)
     ours = [row for row in associations if row["Partition"] == "" and cluster in (None, row["Cluster"])]
-    coordinators = {row["Account"]: tuple(filter(None, row["Coordinators"].split(","))) for row in accounts}
+    coordinators = _coordinators(users)
     taken = {name: held(text, cluster) for name, text in descriptions(description_text)}
     accounts_here = [_account(row, coordinators, taken) for row in ours if row["User"] == ""]
     return AccountTree(
@@ -116,6 +93,15 @@ def parse_live(
             inherited=inherited(accounts_here),
         ),
     )
+
+
+def _coordinators(users: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """By account, in the order of the people."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in users:
+        for account in filter(None, dict.fromkeys(row["Coordinators"].split(","))):
+            found[account] = (*found.get(account, ()), row["User"])
+    return found
 
 
 def _beside(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hpctools.errors import SiteError
 from hpctools.site.scalars import spell_duration
@@ -89,6 +90,7 @@ _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _COUNT = re.compile(r"(\d+)([KMGTP]?)", re.ASCII | re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)
 def _tres(shown: str) -> str:
     """TRES by name, with plain numbers: memory in MiB (`mem=1G` becomes `mem=1024`)."""
     counts = {name: _count(name, count) for name, count in parse_tres(shown).items()}

@@ -12,7 +12,7 @@ from hpctools.conf import Account, parse_live
 from hpctools.conf.account_difference import difference
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.held import KEYS, held, with_mark
-from tests.conf.test_live import ACCOUNTS, ASSOCIATIONS, CLUSTERS, QOS, TRES, USERS
+from tests.conf.test_live import ASSOCIATIONS, CLUSTERS, QOS, TRES, USERS
 
 DESCRIPTIONS = "nlp|language [hpctools-budget uni grpsubmitjobs=7;]\nnlp-a|x\nroot|r\n".replace(";", "")
 
@@ -51,7 +51,7 @@ def test_what_is_written_is_read(description: str, before: dict[str, str]) -> No
 def live(descriptions: str, limit: str) -> AccountTree:
     """The cluster of test_live where nlp may submit so many jobs."""
     rows = ASSOCIATIONS.splitlines(keepends=True)
-    found = parse_live(QOS, "".join(rows), ACCOUNTS, USERS, CLUSTERS, TRES, descriptions, cluster="uni")
+    found = parse_live(QOS, "".join(rows), USERS, CLUSTERS, TRES, descriptions, cluster="uni")
     return replace(found, accounts=tuple(_limited(each, limit, found) for each in found.accounts))
 
 

@@ -9,6 +9,7 @@ from hpctools.conf import Account, Association, Qos, live_queries, parse_live, r
 from hpctools.conf.accounts import Beside
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, canonical_setting
 from hpctools.errors import HpctoolsError, SiteError
+from hpctools.slurm.account_questions import ASSOCIATION_WORDS, QOS_WORDS
 
 OTHER_QOS = "|" * (len(QOS_SETTINGS) - 9)
 OTHER = "|" * (len(ASSOCIATION_SETTINGS) - 9)
@@ -26,13 +27,12 @@ uni|nlp-a||nlp||1||||||||{OTHER}
 uni|nlp-a|ada|||1|gres/gpu=16|||||||{OTHER}
 uni|nlp-a|ada||special|7|||||||rare|{OTHER}
 """
-# Some releases show those of the accounts above as well.
-ACCOUNTS = "nlp|eve,ada\nnlp-a|eve,bob,ada\nroot|\n"
-USERS = "ada|nlp-a\nroot|root\n"
+# The accounts below those that somebody coordinates are shown as well.
+USERS = "eve|nlp|nlp,nlp-a\nada|nlp-a|nlp,nlp-a\nbob|nlp-a|nlp-a\nroot|root|\n"
 CLUSTERS = "uni\nother\n"
 DESCRIPTIONS = "nlp|language | speech\nnlp-a|nlp-a\nroot|default root account\n"
 TRES = "cpu|\nmem|\ngres|gpu\ngres|gpu:a100\n"
-ANSWERS = (QOS, ASSOCIATIONS, ACCOUNTS, USERS, CLUSTERS, TRES, DESCRIPTIONS)
+ANSWERS = (QOS, ASSOCIATIONS, USERS, CLUSTERS, TRES, DESCRIPTIONS)
 
 UNSET = dict.fromkeys(ASSOCIATION_SETTINGS, "")
 
@@ -74,11 +74,11 @@ def test_everything_is_read_in_canonical_spelling() -> None:
                 "QOS": "high,medium",
                 "DefaultQOS": "medium",
             },
-            ("eve", "ada"),
+            ("ada", "eve"),
         ),
         Account("nlp-a", "nlp", {**UNSET, "Fairshare": "1"}, ("bob",)),
     )
-    assert tree.default_accounts == {"ada": "nlp-a", "root": "root"}
+    assert tree.default_accounts == {"eve": "nlp", "ada": "nlp-a", "bob": "nlp-a", "root": "root"}
     # The association of one partition only is somebody's special arrangement: not ours, but it is known.
     assert tree.associations == (
         Association("ada", "nlp-a", {**UNSET, "Fairshare": "1", "GrpTRES": "gres/gpu=16"}),
@@ -97,10 +97,14 @@ def test_without_a_cluster_all_count() -> None:
     assert [account.name for account in parse_live(*ANSWERS).accounts] == ["nlp", "root", "nlp", "nlp-a"]
 
 
+def test_all_settings_are_asked_for() -> None:
+    assert (tuple(QOS_SETTINGS), tuple(ASSOCIATION_SETTINGS)) == (QOS_WORDS, ASSOCIATION_WORDS)
+
+
 def test_asking_all_at_once() -> None:
     asked: dict[Sequence[str], str] = dict(zip(live_queries("uni"), ANSWERS, strict=True))
     assert read_live(asked.__getitem__, "uni") == parse_live(*ANSWERS, cluster="uni")
-    kinds = ["qos", "association", "account", "user", "cluster", "tres", "accounts"]
+    kinds = ["qos", "association", "user", "cluster", "tres", "accounts"]
     assert [query[1] for query in asked] == kinds
 
 
@@ -114,7 +118,7 @@ def test_an_answer_of_another_shape_is_an_error_and_no_guess(at: int) -> None:
 
 def test_names_that_cannot_be_told_apart_are_left_out_and_known() -> None:
     strange = "uni|pi|pe||nlp||1" + "|" * 8 + OTHER + "\n" + "uni|new\nline||nlp||1" + "|" * 8 + OTHER + "\n"
-    tree = parse_live(QOS, ASSOCIATIONS + strange, ACCOUNTS + "pi|pe|\n", *ANSWERS[3:], cluster="uni")
+    tree = parse_live(QOS, ASSOCIATIONS + strange, USERS + "pi|pe||\n", *ANSWERS[3:], cluster="uni")
     assert tree == replace(parse_live(*ANSWERS, cluster="uni"), beside=tree.beside)
     assert [line.split("|")[1] for line in tree.beside.unread] == ["pi", "new", "", "pe"]
 

@@ -10,9 +10,9 @@ import pytest
 
 from hpctools.conf import slurmdbd
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
-from hpctools.conf.plan.read import ask_commands
 from hpctools.doctor import ask
 from hpctools.site.daemons import DaemonCommands
+from hpctools.slurm.ask import ask_commands
 from hpctools.slurm.cli import CommandClient
 from hpctools.slurm.environment import asking
 

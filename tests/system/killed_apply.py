@@ -26,10 +26,10 @@ from hpctools.conf.apply.live_planner import LivePlanner
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.apply.who import me
 from hpctools.conf.facts_file import load_facts
-from hpctools.conf.plan.read import ask_commands
 from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.conf.text import without_comments
 from hpctools.site import load
+from hpctools.slurm.ask import ask_commands
 from hpctools.slurm.run import run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conf/apply"))

@@ -10,10 +10,11 @@ from hpctools.conf.apply.cluster import Boot
 from hpctools.conf.bundle import Bundle
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
-from hpctools.conf.plan.read import Ask, read_for
+from hpctools.conf.plan.read import read_for
 from hpctools.conf.plan.settle import settled_plan
 from hpctools.errors import UnreachableError
 from hpctools.slurm import munge
+from hpctools.slurm.ask import Ask
 from hpctools.slurm.versions import Release
 
 if TYPE_CHECKING:

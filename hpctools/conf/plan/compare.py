@@ -70,6 +70,7 @@ def make_plan(
     found = _Found()
     found.take_slurm_conf(sides)
     found.take_files(wanted, live, sides)
+    live = live.complete()
     kept = found.take_accounts(wanted, live, sides, prune=prune)
     found.attribute()
     return Plan(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.plan.demand import Demand, Holder, Used
@@ -15,6 +15,9 @@ from hpctools.slurm.versions import Release
 
 # Derived from the rest, or from what jobs do.
 _VOLATILE = {"totalcpus", "totalnodes", "tres", "billing"}
+
+Known = tuple[AccountTree | None, tuple[str, ...]]
+"""What slurmdbd knows, or None and why that is not known."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Live:
         release: of Slurm as it runs or, when slurmctld does not answer, as it is installed.
         unknown: what could not be read, and why, a line each.
         groups: the groups of people whose jobs wait, where they count and are known.
+        later: waits for `accounts`, and for why they are not known, where slurmdbd has not answered yet.
     """
 
     disk: OnDisk
@@ -57,6 +61,14 @@ class Live:
     demands: Mapping[int, Demand] = field(default_factory=dict)
     used: Mapping[Holder, Used] = field(default_factory=dict)
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    later: Callable[[], Known] | None = None
+
+    def complete(self) -> Live:
+        """The same with slurmdbd's answers; waits for them."""
+        if self.later is None:
+            return self
+        accounts, silence = self.later()
+        return replace(self, accounts=accounts, unknown=(*self.unknown, *silence), later=None)
 
     @property
     def running(self) -> Meaning | None:
@@ -74,8 +86,22 @@ class Live:
 
         Jobs, the state of nodes and times are not part of it.
         """
-        parts = (sorted(self.disk.files.items()), _summary(self.running), self.accounts, sorted(self.unknown))
+        parts = (
+            sorted(self.disk.files.items()),
+            _summary(self.running),
+            _summary_of_accounts(self.accounts),
+            sorted(self.unknown),
+        )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _summary_of_accounts(tree: AccountTree | None) -> object:
+    """The tree with its sets in an order that is the same in every process."""
+    if tree is None:
+        return None
+    parts = {each.name: getattr(tree, each.name) for each in fields(tree)}
+    beside = [getattr(tree.beside, each.name) for each in fields(tree.beside)]
+    return {**parts, "beside": list(map(sorted, beside)), "unread": sorted(tree.unread)}
 
 
 def _summary(running: Meaning | None) -> object:

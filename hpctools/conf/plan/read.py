@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.live import live_queries, parse_live
+from hpctools.conf.live import parse_live
 from hpctools.conf.plan.demand import Demand, Holder, Used, demand_format, read_demands, read_used
-from hpctools.conf.plan.live import Live, OnDisk
+from hpctools.conf.plan.live import Known, Live, OnDisk
 from hpctools.conf.plan.people import groups_of
 from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
-from hpctools.slurm import munge, parse, run
-from hpctools.slurm.environment import asking
+from hpctools.slurm import parse
+from hpctools.slurm.account_questions import live_queries
+from hpctools.slurm.ask import VERSION, Ask, commands
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import OLDEST, Release, parse_release
 
 Answer = TypeVar("Answer")
-Ask = Callable[[Sequence[str]], str]
-"""Runs a program with its arguments and returns what it prints."""
-
-# sacctmgr keeps on trying for a while; more than this no person waits for a plan.
-ASK_SECONDS = 30.0
 # Files that slurmctld, slurmd and slurmdbd read beside slurm.conf, wherever they are.
 KNOWN_FILES = (
     "slurm.conf",
@@ -39,33 +36,8 @@ KNOWN_FILES = (
     "acct_gather.conf",
 )
 _DEEPEST = 8
-_VERSION = ("scontrol", "--version")
 # All there is, also what is hidden from people; a record a line.
 SHOW = ("scontrol", "--all", "--future", "--oneliner", "show")
-
-
-def ask_commands(argv: Sequence[str]) -> str:
-    """Run one of Slurm's commands.
-
-    Raises:
-        CommandError: it failed, or did not answer in time.
-    """
-    return run.run(argv, timeout=ASK_SECONDS, env=asking()).stdout
-
-
-def commands(folder: Path) -> Ask:
-    """Slurm's commands here; where munge does not work they say so at once, since each would try for 50 s."""
-    try:
-        why = munge.trouble((folder / "slurm.conf").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        why = ""
-
-    def refuse(argv: Sequence[str]) -> str:
-        if argv == _VERSION:  # no daemon is asked
-            return ask_commands(argv)
-        raise CommandError(why, argv=argv, code=None, remedy=munge.REMEDY)
-
-    return refuse if why else ask_commands
 
 
 def read(
@@ -76,6 +48,7 @@ def read(
     wanted: AccountTree | None = None,
     groups: bool = False,
     ask: Ask | None = None,
+    wait: bool = True,
 ) -> Live:
     """Read what there is.
 
@@ -88,38 +61,44 @@ def read(
         wanted: the accounts to be; what is used of their limits on used time is asked for.
         groups: whether the groups of people whose jobs wait are asked for; a directory may take its time.
         ask: runs Slurm's commands; `commands(folder)` when None.
+        wait: whether slurmdbd is waited for; else `Live.complete` waits.
     """
     ask = ask or commands(folder)
-    with ThreadPoolExecutor(12) as pool:
+    pool = ThreadPoolExecutor(12)
+    try:
         known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
         queue = _controller(pool, ask, wanted)
-        disk = read_folder(folder, cluster, paths)
-        accounts, no_accounts = answer(
-            lambda: parse_live(*(each.result() for each in known), cluster=cluster),
-            "accounts and QoS are not compared",
-        )
-    unreadable = tuple(f"{folder / path} cannot be read" for path in disk.unreadable)
-    unknown = (*unreadable, *queue.silence, *no_accounts)
-    release = _release(queue.shown, ask)
+    finally:
+        pool.shutdown(wait=False)
+    disk = read_folder(folder, cluster, paths)
     people = {job.user for job in queue.jobs if job.state == "PENDING"} if groups else ()
-    return Live(
+    live = Live(
         disk,
         queue.shown,
-        accounts,
+        None,
         queue.jobs,
-        release,
-        unknown,
+        _release(queue.shown, ask),
+        (*(f"{folder / path} cannot be read" for path in disk.unreadable), *queue.silence),
         queue.demands,
         queue.used,
         groups_of(people),
+        cache(lambda: _accounts(known, cluster)),
+    )
+    return live.complete() if wait else live
+
+
+def _accounts(known: Sequence[Future[str]], cluster: str) -> Known:
+    return answer(
+        lambda: parse_live(*(each.result() for each in known), cluster=cluster),
+        "accounts and QoS are not compared",
     )
 
 
-def read_for(wanted: Bundle, folder: Path, ask: Ask | None = None) -> Live:
+def read_for(wanted: Bundle, folder: Path, ask: Ask | None = None, *, wait: bool = True) -> Live:
     """Read what there is of all that a bundle is compared with; see `read`."""
     cluster, paths = wanted.accounts.clusters[0], [file.path for file in wanted.files]
     groups = any("allowgroups=" in file.text.lower() for file in wanted.files)
-    return read(folder, cluster, paths=paths, wanted=wanted.accounts, groups=groups, ask=ask)
+    return read(folder, cluster, paths=paths, wanted=wanted.accounts, groups=groups, ask=ask, wait=wait)
 
 
 class _Controller(NamedTuple):
@@ -221,6 +200,6 @@ def answer(asked: Callable[[], Answer], without: str) -> tuple[Answer | None, tu
 
 def _release(shown: Shown | None, ask: Ask) -> Release | None:
     try:
-        return parse_release(shown.release if shown else ask(_VERSION))
+        return parse_release(shown.release if shown else ask(VERSION))
     except (HpctoolsError, ValueError):
         return None

@@ -18,7 +18,8 @@ from hpctools.conf.plan.demand import Demand, by_cpu, read_memory_by_cpu
 from hpctools.conf.plan.live import Live
 from hpctools.conf.plan.model import Plan
 from hpctools.conf.plan.partition_terms import KEYS
-from hpctools.conf.plan.read import SHOW, Ask, answer, commands
+from hpctools.conf.plan.read import SHOW, answer
+from hpctools.slurm.ask import Ask, commands
 from hpctools.slurm.versions import Release
 
 

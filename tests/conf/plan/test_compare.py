@@ -1,5 +1,8 @@
 """Plans as people read them, as whole texts; and what must hold for every site."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +179,48 @@ def test_another_live_state_has_another_digest_and_jobs_are_no_part_of_it() -> N
         replace(one, disk=OnDisk({**one.disk.files, "gres.conf": "# by hand\n"})),
     ]
     assert len({one.digest, *(other.digest for other in others)}) == 4
+
+
+DIGEST = """
+from hpctools.conf.accounts import AccountTree, Beside
+from hpctools.conf.plan import Live, OnDisk
+names = frozenset(f"x{number}" for number in range(20))
+pairs = frozenset((name, "lab") for name in names)
+beside = Beside(names, ("cpu",), names, names, pairs, ("a|b",), pairs, pairs)
+tree = AccountTree(("uni",), (), (), {}, (), beside, names)
+print(Live(OnDisk({}), None, tree, (), None).digest)
+"""
+
+
+def test_a_plan_that_was_saved_by_another_process_has_the_same_digest() -> None:
+    """Python's sets have another order in each."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+def test_slurmdbd_is_waited_for_only_where_its_answers_count() -> None:
+    """Everything else is compared while it still answers; asked again for a second comparison it is not."""
+    there, wanted = live(bundle()), bundle(("priority: 500", "priority: 400"))
+    asked: list[str] = []
+
+    def later() -> tuple[AccountTree | None, tuple[str, ...]]:
+        asked.append("accounts")
+        return there.accounts, ("something is not known",)
+
+    known = replace(there, unknown=("something is not known",))
+    early = replace(there, accounts=None, later=later)
+    assert make_plan(wanted, early, folder=FOLDER) == make_plan(wanted, known, folder=FOLDER)
+    assert asked == ["accounts"]
+    assert early.complete() == known
 
 
 def test_no_slurmd_is_restarted_where_none_runs() -> None:
