@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 
@@ -25,6 +27,7 @@ from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Sort, Wanted, job_costs
 from api.services.run_costs import run_costs
+from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
 from hpctools.budget.tree import Account
 
@@ -33,6 +36,8 @@ router = APIRouter(prefix="/v1/accounts", tags=["costs"])
 Seen = Annotated[Account, Depends(get_account)]
 # Nothing that Slurm or a bill names has more; no name has control characters, which PostgreSQL may not take.
 Word = Annotated[str, Query(max_length=128, pattern=r"^[ -~]*$")]
+
+T = TypeVar("T")
 
 
 def get_wanted(
@@ -50,62 +55,93 @@ def get_wanted(
     return Wanted(user, state, partition, capacity, node_group, run, sort)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which part of a list about some days a request asks for, and of which moment.
+
+    Attributes:
+        listing: what is listed: the path, every filter and the days.
+        moment: the same for all pages: what is posted meanwhile is on none of them.
+        after: what the page before ended with; 0 on the first.
+    """
+
+    page: Page
+    period: Period
+    listing: str
+    moment: Moment
+    after: int
+
+    def next(self, found: Sequence[T], through: int, key: Callable[[T], int]) -> tuple[list[T], str | None]:
+        """This page's items, and the cursor of the next page.
+
+        Args:
+            found: one more than a page has, if there are more.
+            through: the last run that counts.
+            key: of an item, for `after`.
+        """
+        return self.page.next(self.listing, found, lambda item: (through, key(item)))
+
+    def numbered(self, found: Sequence[T], through: int) -> tuple[list[T], str | None]:
+        """`next` of items that have no key but their place in the list."""
+        items, following = self.next(list(enumerate(found, self.after + 1)), through, lambda each: each[0])
+        return [item for _, item in items], following
+
+
+async def get_part(request: Request, period: Days, known_on: KnownOn, page: Paged) -> Part:
+    """The part of a list that a request asks for. A month that nobody named is that of the first page."""
+    filters = sorted((k, v) for k, v in request.query_params.multi_items() if k not in ("cursor", "limit"))
+    listing = f"{request.url.path} {filters} {period}"
+    key = page.after(listing, [int, int])
+    through, after = (int(key[0]), max(0, int(key[1]))) if key else (None, 0)
+    return Part(page, period, listing, Moment(known_on, through), after)
+
+
+Asked = Annotated[Part, Depends(get_part)]
+
+
 @router.get("/{name}/jobs", responses=problems(401, 404, 422))
 def list_jobs(
-    context: Ctx,
-    site: Site,
-    account: Seen,
-    period: Days,
-    known_on: KnownOn,
-    page: Paged,
-    request: Request,
-    wanted: Annotated[Wanted, Depends(get_wanted)],
+    context: Ctx, site: Site, account: Seen, part: Asked, wanted: Annotated[Wanted, Depends(get_wanted)]
 ) -> JobCostsOut:
     """What each job of an account, and of those below it, cost in some days.
 
     All pages are of the moment of the first one: what is posted meanwhile is on none of them.
     """
-    listing = _listing(request, period)
-    through, offset = _begin(page, listing)
-    at = Moment(known_on, through)
-    found = job_costs(context.engine, site, account, period, at, wanted, limit=page.limit + 1, offset=offset)
-    numbered = list(enumerate(found.jobs, offset + 1))
-    jobs, following = page.next(listing, numbered, lambda each: (found.through, each[0]))
+    found = job_costs(
+        context.engine,
+        site,
+        account,
+        part.period,
+        part.moment,
+        wanted,
+        limit=part.page.limit + 1,
+        offset=part.after,
+    )
+    jobs, following = part.numbered(found.jobs, found.through)
     return JobCostsOut(
-        period=PeriodOut.of(period),
+        period=PeriodOut.of(part.period),
         quality=QualityOut.of(found.quality),
         total=found.total,
         sums=[SumOut(amount=f"{money:f}", currency=code) for code, money in found.sums.items()],
-        jobs=[JobCostOut.of(job) for _, job in jobs],
+        jobs=[JobCostOut.of(job) for job in jobs],
         next=following,
     )
 
 
 @router.get("/{name}/runs", responses=problems(401, 404, 422))
-def list_runs(
-    context: Ctx,
-    site: Site,
-    account: Seen,
-    period: Days,
-    known_on: KnownOn,
-    page: Paged,
-    request: Request,
-) -> RunCostsOut:
+def list_runs(context: Ctx, site: Site, account: Seen, part: Asked) -> RunCostsOut:
     """What each elastic run of an account, and of those below it, cost in some days, the dearest first.
 
     `jobs` with `run` has the jobs of one. All pages are of the moment of the first one.
     """
-    listing = _listing(request, period)
-    through, offset = _begin(page, listing)
-    at = Moment(known_on, through)
-    found = run_costs(context.engine, site, account, period, at, limit=page.limit + 1, offset=offset)
-    numbered = list(enumerate(found.runs, offset + 1))
-    runs, following = page.next(listing, numbered, lambda each: (found.through, each[0]))
+    limit = part.page.limit + 1
+    found = run_costs(context.engine, site, account, part.period, part.moment, limit=limit, offset=part.after)
+    runs, following = part.numbered(found.runs, found.through)
     return RunCostsOut(
-        period=PeriodOut.of(period),
+        period=PeriodOut.of(part.period),
         quality=QualityOut.of(found.quality),
         total=found.total,
-        runs=[RunCostOut.of(run) for _, run in runs],
+        runs=[RunCostOut.of(run) for run in runs],
         next=following,
     )
 
@@ -115,10 +151,7 @@ def list_entries(
     context: Ctx,
     site: Site,
     account: Seen,
-    period: Days,
-    known_on: KnownOn,
-    page: Paged,
-    request: Request,
+    part: Asked,
     kind: Kind | None = None,
     node_group: Annotated[Word, Query(examples=["reserved"])] = "",
 ) -> EntriesOut:
@@ -127,24 +160,11 @@ def list_entries(
     `jobs` with the same day and node group has the jobs behind an entry of the kind `attributed`. All pages
     are of the moment of the first one.
     """
-    listing = _listing(request, period)
-    through, after = _begin(page, listing)
-    wanted = EntriesWanted(kind, node_group)
-    at = Moment(known_on, through)
-    found = entries(context.engine, site, account, period, at, wanted, limit=page.limit + 1, after=after)
-    told, following = page.next(listing, found.entries, lambda entry: (found.through, entry.id))
-    return EntriesOut(
-        period=PeriodOut.of(period), entries=[EntryOut.of(entry) for entry in told], next=following
+    wanted, limit = EntriesWanted(kind, node_group), part.page.limit + 1
+    found = entries(
+        context.engine, site, account, part.period, part.moment, wanted, limit=limit, after=part.after
     )
-
-
-def _begin(page: Page, listing: str) -> tuple[int | None, int]:
-    """The run that a page is of, and where in the list it begins."""
-    key = page.after(listing, [int, int])
-    return (int(key[0]), max(0, int(key[1]))) if key else (None, 0)
-
-
-def _listing(request: Request, period: object) -> str:
-    """What is listed: the path with all filters. A month that nobody named is that of the first page."""
-    filters = sorted((k, v) for k, v in request.query_params.multi_items() if k not in ("cursor", "limit"))
-    return f"{request.url.path} {filters} {period}"
+    told, following = part.next(found.entries, found.through, lambda entry: entry.id)
+    return EntriesOut(
+        period=PeriodOut.of(part.period), entries=[EntryOut.of(entry) for entry in told], next=following
+    )

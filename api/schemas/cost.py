@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -13,6 +13,7 @@ from api.schemas.account import Amount, Currency
 from api.services.books import Quality
 from api.services.entries import Entry
 from api.services.job_costs import JobCost
+from api.services.one_job import JobEntry
 from api.services.run_costs import RunCost
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
@@ -155,29 +156,42 @@ class RunCostsOut(BaseModel):
     next: Next
 
 
-class EntryOut(BaseModel):
-    """An entry of the ledger. The sum of all entries of a day, kind and account is what is known now."""
+class PlacedOut(BaseModel):
+    """An amount of one day and node group."""
 
-    id: int = Field(examples=[31744])
-    run: int = Field(description="The reconciliation that posted it changed this.", examples=[412])
+    day: date
+    node_group: str = Field(description="Empty for what the bill assigns to no group.", examples=["reserved"])
+    capacity: str = Field(description="How nodes were paid for, as the bill says it.", examples=["reserved"])
+    amount: Amount
+
+
+Posted = TypeVar("Posted", bound="PostedOut")
+
+
+class PostedOut(PlacedOut):
+    """A change of what was known of one day."""
+
+    run: int = Field(description="The reconciliation that posted it.", examples=[412])
     as_of: datetime = Field(description="What was known when it was posted.")
     reason: str = Field(
         description="What had changed since the day was divided before: `first`, or of `bill`, `jobs`, "
         "`policy` (the site file's rules) and `time` (running jobs are counted further), with `+` between.",
         examples=["bill+jobs"],
     )
-    day: date
-    kind: Kind
-    account: str = Field(description="Empty when nobody is charged.", examples=["nlp-lab-a"])
-    node_group: str = Field(description="Empty for what the bill assigns to no group.", examples=["reserved"])
-    capacity: str = Field(description="How nodes were paid for, as the bill says it.", examples=["reserved"])
-    amount: Amount
     currency: Currency
 
     @classmethod
-    def of(cls, entry: Entry) -> EntryOut:
+    def of(cls: type[Posted], entry: Entry | JobEntry) -> Posted:
         """An entry as it goes over the wire."""
         return cls.model_validate(vars(entry) | {"as_of": moment(entry.as_of), "amount": f"{entry.amount:f}"})
+
+
+class EntryOut(PostedOut):
+    """An entry of the ledger. The sum of all entries of a day, kind and account is what is known now."""
+
+    id: int = Field(examples=[31744])
+    kind: Kind
+    account: str = Field(description="Empty when nobody is charged.", examples=["nlp-lab-a"])
 
 
 class EntriesOut(BaseModel):

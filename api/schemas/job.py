@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from pydantic import BaseModel
 
-from pydantic import BaseModel, Field
-
-from api.schemas.account import Amount, Currency
-from api.schemas.cost import JobCostOut, QualityOut
+from api.schemas.cost import JobCostOut, PlacedOut, PostedOut, QualityOut
 from api.services.job_costs import JobPart
-from api.services.one_job import JobEntry, KnownJob
-from hpctools.budget.month import moment
+from api.services.one_job import KnownJob
 
 
-class JobDayOut(BaseModel):
+class JobDayOut(PlacedOut):
     """What it cost on one day in one node group."""
-
-    day: date
-    node_group: str = Field(examples=["reserved"])
-    capacity: str = Field(description="How the nodes were paid for, as the bill says it.", examples=["spot"])
-    amount: Amount
 
     @classmethod
     def of(cls, part: JobPart) -> JobDayOut:
@@ -27,24 +18,8 @@ class JobDayOut(BaseModel):
         return cls.model_validate(vars(part) | {"amount": f"{part.amount:f}"})
 
 
-class JobEntryOut(BaseModel):
+class JobEntryOut(PostedOut):
     """A change of what it cost on one day. The sum of all is what it costs as it is known now."""
-
-    run: int = Field(examples=[412])
-    as_of: datetime = Field(description="What was known when it was posted.")
-    reason: str = Field(
-        description="What had changed: `first`, or of `bill`, `jobs`, `policy`, `time`.", examples=["bill"]
-    )
-    day: date
-    node_group: str = Field(examples=["reserved"])
-    capacity: str = Field(examples=["spot"])
-    amount: Amount
-    currency: Currency
-
-    @classmethod
-    def of(cls, entry: JobEntry) -> JobEntryOut:
-        """An entry as it goes over the wire."""
-        return cls.model_validate(vars(entry) | {"as_of": moment(entry.as_of), "amount": f"{entry.amount:f}"})
 
 
 class JobOut(JobCostOut):
