@@ -14,6 +14,7 @@ from hpctools.conf.plan.read import read_for
 from hpctools.conf.plan.settle import settled_plan
 from hpctools.errors import UnreachableError
 from hpctools.slurm import munge
+from hpctools.slurm.ahead import ask_ahead
 from hpctools.slurm.ask import Ask
 from hpctools.slurm.versions import Release
 
@@ -45,7 +46,9 @@ class LivePlanner:
 
     def plan(self, wanted: Bundle, *, prune: bool) -> Plan:
         """See Planner."""
-        self._live = read_for(wanted, self._folder, self._ask)
+        # Asked now and not sooner: under the lock nobody else changes what there is.
+        ask = self._ask or ask_ahead(self._folder)
+        self._live = read_for(wanted, self._folder, ask, wait=False)
         return settled_plan(
             wanted,
             self._live,
