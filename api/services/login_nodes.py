@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, case, delete, func, insert, select, update
 
 from api.auth.principal import Principal
-from api.db.engine import reading, writing
+from api.db.engine import reachable, reading, writing
 from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
@@ -77,6 +77,17 @@ class Way:
 
     found: Placed | Nowhere | Refused
     address: str = ""
+
+
+_SAID = select(DRAINS.c.draining, DRAINS.c.why).where(DRAINS.c.node == bindparam("node"))
+_SAID = _SAID.order_by(DRAINS.c.id.desc()).limit(1)
+
+
+def drain_of(books: Engine, node: str) -> Drain:
+    """What was last said of one node."""
+    with reachable(), books.connect() as connection, connection.begin():
+        row = connection.execute(_SAID, {"node": node}).first()
+    return Drain(*row) if row is not None else Drain()
 
 
 def drains(books: Engine) -> dict[str, Drain]:

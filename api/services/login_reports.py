@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import Engine, and_, bindparam, delete, insert, or_, select, update
 
 from api.db.engine import writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_leases import PLACED, TMUX, Asked, lease_row
-from api.services.login_nodes import Drain, drains
+from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
 
 FORGOTTEN_SECONDS = 3600
@@ -25,6 +25,27 @@ _BEGINNING_SECONDS = 15
 _LOOKED_THROUGH = 500
 """Entries of the trail: what was told and not noted down is told again within seconds."""
 _CHUNK = 500
+
+# Every node sends a report every few seconds: statements are put together once.
+_TOLD = ("address", "agent", "sequence", "cpus", "cpu", "memory", "draining")
+_KNOWN = select(NODES).where(NODES.c.name == bindparam("at"))
+_HEARD = (
+    update(NODES)
+    .where(NODES.c.name == bindparam("at"))
+    .values({name: bindparam(name) for name in (*_TOLD, "drained", "heard_at", "taken")})
+)
+_LEASES_HERE = select(LEASES).where(LEASES.c.node == bindparam("at"))
+_PROLONG = (
+    update(LEASES)
+    .where(LEASES.c.node == bindparam("at"), LEASES.c.kind != PLACED)
+    .values(expires_at=bindparam("until"))
+)
+_FORGET = delete(LEASES).where(
+    or_(
+        LEASES.c.expires_at < bindparam("old"),
+        and_(LEASES.c.kind == PLACED, LEASES.c.expires_at <= bindparam("now")),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -86,33 +107,34 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
         by: who reports, for the audit trail.
     """
     with store.writing() as moment:
-        known = moment.rows(select(NODES).where(NODES.c.name == report.node))
+        known = moment.rows(_KNOWN, {"at": report.node})
         if known and known[0].agent == report.agent and known[0].sequence >= report.sequence:
             return Answer(False)
         # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
-        said = drains(books).get(report.node, Drain())
-        _hear(moment, report, known, said.draining)
+        said = drain_of(books, report.node)
         rows = _reconcile(moment, rules, report)
-        _forget_old(moment)
+        _hear(moment, report, known, said.draining, rows)
+        moment.execute(_FORGET, {"old": moment.now - FORGOTTEN_SECONDS, "now": moment.now})
         lifted = bool(known and known[0].unlimited)
     _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
     end = tuple(row.claim for row in rows if row.ending)
     return Answer(True, said.draining or report.draining, said.why if said.draining else "", end)
 
 
-def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool) -> None:
-    told = {name: getattr(report, name) for name in ("address", "agent", "sequence", "cpus", "cpu", "memory")}
-    told |= {"draining": report.draining, "drained": drained, "heard_at": moment.now}
+def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, rows: Sequence[Any]) -> None:
+    """Note down how the node is; `rows` are its leases."""
+    told = {name: getattr(report, name) for name in _TOLD}
+    told |= {"drained": drained, "heard_at": moment.now}
+    told["taken"] = sum(row.kind != TMUX and row.expires_at > moment.now for row in rows)
     if known:
-        moment.execute(update(NODES).where(NODES.c.name == report.node).values(told))
+        moment.execute(_HEARD, {**told, "at": report.node})
     else:
-        moment.execute(insert(NODES), {"name": report.node, "unlimited": False, "taken": 0, **told})
+        moment.execute(insert(NODES), {"name": report.node, "unlimited": False, **told})
 
 
 def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     """Bring the node's leases to what is open there; the rows that are left."""
-    here = (LEASES.c.node == report.node, LEASES.c.kind != PLACED)
-    known = {row.claim: row for row in moment.rows(select(LEASES).where(*here))}
+    known = {row.claim: row for row in moment.rows(_LEASES_HERE, {"at": report.node}) if row.kind != PLACED}
     told = {session.claim: session for session in report.sessions}
     # What has just begun may not be among them: on a busy node it takes seconds to become a session.
     looked = moment.now - report.sample_age - _BEGINNING_SECONDS
@@ -128,14 +150,11 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
         chosen = LEASES.c.id.in_(new_here[first : first + _CHUNK])
         moment.execute(update(LEASES).where(chosen).values(seen=True))
     expires = moment.now + rules.lease_seconds
-    moment.execute(update(LEASES).where(*here).values(expires_at=expires))
+    moment.execute(_PROLONG, {"at": report.node, "until": expires})
     new = [session for claim, session in told.items() if claim not in known]
     if new:
         moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
-    found = moment.rows(select(LEASES).where(LEASES.c.node == report.node))
-    taken = sum(row.kind != TMUX and row.expires_at > moment.now for row in found)
-    moment.execute(update(NODES).where(NODES.c.name == report.node).values(taken=taken))
-    return found
+    return moment.rows(_LEASES_HERE, {"at": report.node})
 
 
 def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) -> dict[str, Any]:
@@ -143,11 +162,6 @@ def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) 
     administrator = session.administrator or session.user in rules.administrators
     opened, department = now - int(session.age), rules.department(session.user)
     return {**lease_row(asked, department, opened, expires, administrator), "seen": True}
-
-
-def _forget_old(moment: Moment) -> None:
-    moment.execute(delete(LEASES).where(LEASES.c.expires_at < moment.now - FORGOTTEN_SECONDS))
-    moment.execute(delete(LEASES).where(LEASES.c.kind == PLACED, LEASES.c.expires_at <= moment.now))
 
 
 def _tell(

@@ -153,7 +153,12 @@ def rank(user: str, nodes: Sequence[Node], policy: Policy) -> list[Node]:
     Without one of them the order of the others stays. A node is first for a part of all users that is its
     weight's part of all weights.
     """
-    return sorted(nodes, key=lambda node: (-_score(user, node.name, policy.weight(node)), node.name))
+    return sorted(nodes, key=lambda node: _place(user, node, policy))
+
+
+def _place(user: str, node: Node, policy: Policy) -> tuple[float, str]:
+    """Where a node stands in a user's own order: the smallest is the first."""
+    return -_score(user, node.name, policy.weight(node)), node.name
 
 
 def _score(user: str, node: str, weight: float) -> float:
@@ -164,7 +169,9 @@ def _score(user: str, node: str, weight: float) -> float:
 
 def _ease(used: float) -> float:
     """How little of a node is taken: 1 up to EASY, then down to _LEAST when nothing is left."""
-    over = max(0.0, min(used, 1.0) - EASY) / (1 - EASY)
+    if used <= EASY:  # of most nodes, asked for each of them with each login
+        return 1.0
+    over = (min(used, 1.0) - EASY) / (1 - EASY)
     return 1 - (1 - _LEAST) * over
 
 
@@ -237,7 +244,7 @@ def _why(wish: Wish, node: Node, home: bool, order: Sequence[Node], policy: Poli
     up = [other for other in order if policy.state(other) == "up"]
     if len(up) == 1:
         return f"{node.name} is the only node that takes sessions now ({told})."
-    if node is rank(wish.user, up, policy)[0]:
+    if node is min(up, key=lambda other: _place(wish.user, other, policy)):
         return f"{node.name} is your usual node, and it has room ({told})."
     return f"{node.name} has the most room for you ({told})."
 
