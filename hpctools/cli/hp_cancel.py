@@ -43,7 +43,9 @@ def main(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hp-cancel", description="End elastic runs: the baseline job and every replica job."
+        prog="hp-cancel",
+        description="End elastic runs: the baseline job and every replica job.",
+        epilog="Examples: hp-cancel train-3fa9c1, hp-cancel --cluster uni train-3fa9c1d2",
     )
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="id of a run, of its array, or of any of its jobs"

@@ -49,7 +49,11 @@ def main(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hp-status", description="Show your elastic runs, or one of them.")
+    parser = argparse.ArgumentParser(
+        prog="hp-status",
+        description="Show your elastic runs, or one of them.",
+        epilog="Examples: hp-status, hp-status --watch train-3fa9c1, hp-status --cluster uni train-3fa9c1d2",
+    )
     parser.add_argument("run", nargs="?", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
     parser.add_argument("--all", action="store_true", help="list runs that have ended, too")
     parser.add_argument("--watch", action="store_true", help="repeat until the run has ended")

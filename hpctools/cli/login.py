@@ -49,7 +49,13 @@ def service() -> Service:
 @login.command()
 @_AS_JSON
 def nodes(as_json: bool) -> None:
-    """Login nodes as they were last heard of. Ends with 1 when none takes sessions."""
+    """Login nodes as they were last heard of. Ends with 1 when none takes sessions.
+
+    \b
+    Examples:
+      hpctools login nodes
+      hpctools login nodes --json | jq -r '.nodes[] | select(.state == "silent").name'
+    """
     found = service().ask("GET", "/v1/login/nodes")["nodes"]
     show({"nodes": found} if as_json else login_text.nodes(found))
     if not any(node["state"] == "up" for node in found):
@@ -61,7 +67,13 @@ def nodes(as_json: bool) -> None:
 @click.option("--node", help="Only there.")
 @_AS_JSON
 def sessions(user: str | None, node: str | None, as_json: bool) -> None:
-    """Who is on the login nodes, since when, from where: those whom you may see."""
+    """Who is on the login nodes, since when, from where: those whom you may see.
+
+    \b
+    Examples:
+      hpctools login sessions --node login-1
+      hpctools login sessions --user nlp1 --json
+    """
     found = all_sessions(service(), user=user, node=node)
     show({"sessions": found} if as_json else login_text.sessions(found, time.time()))
 
@@ -91,7 +103,12 @@ def all_sessions(here: Service, **only: str | None) -> list[dict[str, Any]]:
 @click.argument("numbers", nargs=-1, required=True, type=int, metavar="SESSION...")
 @_AS_JSON
 def end(numbers: tuple[int, ...], as_json: bool) -> None:
-    """End sessions by their numbers (hpctools login sessions); their nodes do it within a heartbeat."""
+    """End sessions by their numbers (hpctools login sessions); their nodes do it within a heartbeat.
+
+    \b
+    Example:
+      hpctools login end 812 815
+    """
     here = service()
     found = [here.ask("DELETE", f"/v1/login/sessions/{number}") for number in numbers]
     show({"sessions": found} if as_json else login_text.ending(found))
@@ -101,7 +118,13 @@ def end(numbers: tuple[int, ...], as_json: bool) -> None:
 @click.argument("site", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the files into this folder.")
 def render(site: Path, out: Path | None) -> None:
-    """Make haproxy.cfg and login-agent.yaml from a site file; printed unless --out is given."""
+    """Make haproxy.cfg and login-agent.yaml from a site file; printed unless --out is given.
+
+    \b
+    Examples:
+      hpctools login render site.yaml
+      hpctools login render site.yaml --out /etc/hpctools
+    """
     from hpctools.login.agent.from_site import agent_settings, settings_text
     from hpctools.login.haproxy import configuration, login_servers
     from hpctools.site import load
@@ -122,7 +145,12 @@ def render(site: Path, out: Path | None) -> None:
 @click.option("--socket", default="/run/hpctools-login/agent.sock", show_default=True)
 @_AS_JSON
 def here(socket: str, as_json: bool) -> None:
-    """What the agent of this very node says; needs no service."""
+    """What the agent of this very node says; needs no service.
+
+    \b
+    Example:
+      hpctools login here
+    """
     from hpctools.cli.login_drain import ask_agent
 
     found = ask_agent(Path(socket), {"ask": "status"})

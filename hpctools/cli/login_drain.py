@@ -110,7 +110,13 @@ def drain(
 @click.argument("node", required=False)
 @click.option("--here", is_flag=True, help="This very node, by its own agent; what the service says stays.")
 def undrain(node: str | None, here: bool) -> None:
-    """Have a login node take sessions again."""
+    """Have a login node take sessions again.
+
+    \b
+    Examples:
+      hpctools login undrain login-1
+      hpctools login undrain --here
+    """
     if here:
         found = ask_agent(SOCKET, {"ask": "drain", "draining": False})
         still = " but by the service's word it takes none" if found["draining"] else ""

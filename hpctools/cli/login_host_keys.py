@@ -37,7 +37,12 @@ def host_keys() -> None:
 @_FOLDER
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show_(folder: Path, as_json: bool) -> None:
-    """Keys and authorities with their fingerprints."""
+    """Keys and authorities with their fingerprints.
+
+    \b
+    Example:
+      hpctools login host-keys show /shared/hostkeys/login
+    """
     kept = KeyFolder(folder)
     kept.check()
     _show(kept.present(), as_json)
@@ -52,6 +57,11 @@ def rotate(folder: Path, step: str | None, as_json: bool) -> None:
     """Change the host keys in two steps; after each, `install` on all login nodes.
 
     Between them leave people the time to log in once: their ssh learns the next keys (UpdateHostKeys).
+
+    \b
+    Examples:
+      hpctools login host-keys rotate /shared/hostkeys/login --begin
+      hpctools login host-keys rotate /shared/hostkeys/login --finish
     """
     if step is None:
         raise UsageError("which step?", "give --begin or --finish")
@@ -65,7 +75,12 @@ def rotate(folder: Path, step: str | None, as_json: bool) -> None:
     "--next", "following", is_flag=True, help="The one that follows: known beside the old one first."
 )
 def authority(folder: Path, following: bool) -> None:
-    """Make an authority that signs host keys; its public key is printed, the private one stays in FOLDER."""
+    """Make an authority that signs host keys; its public key is printed, the private one stays in FOLDER.
+
+    \b
+    Example:
+      hpctools login host-keys authority /root/authority
+    """
     show(KeyFolder(folder).make_authority(following=following) + "\n")
 
 
@@ -76,7 +91,12 @@ def authority(folder: Path, following: bool) -> None:
 @click.option("--valid", default="+52w", show_default=True, help="How long: +52w, +30d.")
 @click.option("--next", "following", is_flag=True, help="By the next authority, once people know it.")
 def sign(folder: Path, public: Path, names: tuple[str, ...], valid: str, following: bool) -> None:
-    """Sign a node's host key (its .pub); the certificate lies beside it."""
+    """Sign a node's host key (its .pub); the certificate lies beside it.
+
+    \b
+    Example:
+      hpctools login host-keys sign /root/authority host_key.pub --name login.uni.example
+    """
     show(f"{KeyFolder(folder).sign(public, names, valid, following=following)}\n")
 
 
@@ -84,7 +104,12 @@ def sign(folder: Path, public: Path, names: tuple[str, ...], valid: str, followi
 @_FOLDER
 @click.option("--to", "target", type=click.Path(path_type=Path), default=Path("/etc/ssh"), show_default=True)
 def install(folder: Path, target: Path) -> None:
-    """On a login node: copy the keys to where sshd has its own, and tell sshd of them; then reload sshd."""
+    """On a login node: copy the keys to where sshd has its own, and tell sshd of them; then reload sshd.
+
+    \b
+    Example:
+      hpctools login host-keys install /shared/hostkeys/login
+    """
     show(KeyFolder(folder).install(target))
     click.echo("reload sshd now: systemctl reload ssh (sshd on Red Hat)", err=True)
 
@@ -93,7 +118,12 @@ def install(folder: Path, target: Path) -> None:
 @_FOLDER
 @_NAMES
 def known_hosts(folder: Path, names: tuple[str, ...]) -> None:
-    """The lines for people's known_hosts, or /etc/ssh/ssh_known_hosts."""
+    """The lines for people's known_hosts, or /etc/ssh/ssh_known_hosts.
+
+    \b
+    Example:
+      hpctools login host-keys known-hosts /root/authority --name login.uni.example
+    """
     show(KeyFolder(folder).known_hosts(names))
 
 

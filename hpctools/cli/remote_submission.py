@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from hpctools.remote.trust import Offer
 
 _TRUST_USAGE = "hp-submit trust CLUSTER [--fingerprint SHA256:...]"
+_TRUST_HELP = f"""\
+usage: {_TRUST_USAGE}
+
+Show fingerprints of a cluster's login nodes, and remember those that you agree to. Compare them with what the
+site tells: nothing is remembered unseen.
+
+Examples:
+  hp-submit trust uni
+  hp-submit trust uni --fingerprint SHA256:3fYvO0r1hVvB...    agree to this one without being asked
+"""
 
 
 def submit_remotely(wish: Wish, standard_input: Callable[[], bytes | None]) -> int:
@@ -83,6 +93,9 @@ def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bo
 
 def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
     """Show fingerprints of a cluster's login nodes, and remember those that somebody agrees to."""
+    if {"-h", "--help"} & set(words):
+        show(_TRUST_HELP)
+        return 0
     name, stated = _trust_words(words)
     cluster, way = find_cluster(name), road()
     from hpctools.remote import trust as trusting
