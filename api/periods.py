@@ -21,7 +21,7 @@ _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 DayText = Annotated[str, Query(pattern=f"^{_DAY}$", examples=["2026-11-01"])]
 
 
-def get_period(
+async def get_period(
     context: Ctx,
     month: Annotated[MonthText | None, Query(description="All of a month.", examples=["2026-11"])] = None,
     first: Annotated[DayText | None, Query(alias="from", description="The first UTC day.")] = None,
@@ -43,7 +43,7 @@ def get_period(
     return period
 
 
-def get_known_on(
+async def get_known_on(
     known_on: Annotated[
         str | None,
         Query(

@@ -56,5 +56,6 @@ def get_statement(
     form = chosen(format, accept)
     statement = read_statement(context.engine, site, account, month, known_on)
     if form == "json":
-        return StatementOut.of(statement)
+        # As bytes: FastAPI would check and copy our own model once more, for each request anew.
+        return Response(StatementOut.of(statement).model_dump_json(), media_type="application/json")
     return statement_file(statement, form, site.cluster)

@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 
 from api.auth.principal import Principal
 from api.db.budget_models import BudgetApproval, BudgetVersion
-from api.db.engine import reading, writing
+from api.db.engine import reachable, reading, writing
 from api.services import audit
+from api.services.kept import Kept, KeptByStore, Same
 from hpctools.budget.allowance import Approval, Spec, Version, check_split, period_of
 from hpctools.budget.from_site import monthly
 from hpctools.budget.month import day_of
@@ -27,6 +28,10 @@ from hpctools.errors import BudgetError
 BEGINNING = date(2000, 1, 1)
 """From when a site file's first budget counts: as long as there is a bill."""
 SITE_FILE = "the site file"
+
+_NEWEST = select(func.max(BudgetVersion.id))
+_SITES = 4
+_kept: KeptByStore[Kept[BudgetSite]] = KeptByStore(lambda: Kept(_SITES))
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,19 @@ def record_site(session: Session, site: BudgetSite, at: int) -> None:
 
 
 def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
-    """The site with the monthly budgets of now; `spec` stays what the site file says."""
+    """The site with the monthly budgets of now; `spec` stays what the site file says.
+
+    The same object as before where nothing was changed since: what is worked out for it can be kept by it.
+    """
+    with reachable(), engine.connect() as connection:
+        newest = connection.scalar(_NEWEST)
+    if newest is None:
+        return site
+    key = (Same(site), today, newest)
+    return _kept.of(engine).get(key, lambda: _with_budgets(engine, site, today))
+
+
+def _with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
     with reading(engine) as session:
         changed = set(session.scalars(select(BudgetVersion.account).where(~BudgetVersion.from_site)))
         accounts = tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -37,6 +38,19 @@ class Kept(Generic[Value]):
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
         return value
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """For keys: equal to what is about the same object only; a site file that is read anew is another."""
+
+    of: object
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.of is self.of
 
 
 class KeptByStore(Generic[Value]):

@@ -1,0 +1,48 @@
+"""What the statement of one account is made of, against the statement out of every charge of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpctools.budget.attribution_table import amount
+from hpctools.budget.charges_table import SplitCharges
+from hpctools.budget.month import Month
+from hpctools.budget.statement import Charge, Knowledge, statement
+
+MONTH = Month(2026, 11)
+PLACES = 3
+COLUMNS = {
+    "day": pl.Date,
+    "kind": pl.String,
+    "account": pl.String,
+    "user": pl.String,
+    "currency": pl.String,
+    "units": pl.Int128,
+}
+ROWS = st.lists(
+    st.tuples(
+        st.dates(date(2026, 11, 1), date(2026, 11, 3)),
+        st.sampled_from(["attributed", "idle", "shared", "untagged"]),
+        st.sampled_from(["", "nlp", "nlp-a", "nlp-b", "cv", "stray"]),
+        st.sampled_from(["", "nlp1", "nlp2"]),
+        st.sampled_from(["USD", "EUR"]),
+        st.sampled_from([-5, 5, 1_000, 123_456_789_012_345_678_901]),
+    ),
+    max_size=30,
+)
+
+
+@given(rows=ROWS)
+def test_it_is_the_same_for_every_account(make_site: Callable[..., Any], rows: list[Any]) -> None:
+    site, known = make_site(), Knowledge(1_800_000_000, date(2026, 11, 3), True, {})
+    split = SplitCharges(pl.DataFrame(rows, schema=COLUMNS, orient="row"), PLACES)
+    every = [Charge(day, kind, name, who, code, amount(n, PLACES)) for day, kind, name, who, code, n in rows]
+    for account in site.by_name.values():
+        mine = statement(site, account, MONTH, split.of(site, account), known)
+        assert mine == statement(site, account, MONTH, every, known), account.name
