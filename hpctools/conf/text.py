@@ -14,6 +14,13 @@ HEADER = "# Made by hpctools from the site file. Edit that instead: the next app
 
 _NO_SOURCE = Source()
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.ASCII)
+_BETWEEN_ITEMS = re.compile(r",(?![^\[]*\])")
+_NUMBER = r"(?:0|[1-9][0-9]{0,8})"
+_STEM = r"((?:[A-Za-z0-9._-]*[A-Za-z._-])?)"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]*[A-Za-z._-]", re.ASCII)
+_PLAIN_NUMBER = re.compile(rf"{_STEM}({_NUMBER})", re.ASCII)
+_PLAIN_RANGE = rf"{_NUMBER}(?:-{_NUMBER})?"
+_PLAIN_RANGES = re.compile(rf"{_STEM}\[({_PLAIN_RANGE}(?:,{_PLAIN_RANGE})*)\]", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,45 @@ def _fold_numbers(stem: str, numbers: Iterable[str]) -> Iterator[tuple[str, int,
         ranges = [_spell_range(low, high, width) for low, high in _ranges(values)]
         single = len(ranges) == 1 and "-" not in ranges[0]
         yield stem, width, f"{stem}{ranges[0]}" if single else f"{stem}[{','.join(ranges)}]"
+
+
+def refold(text: str) -> str | None:
+    """Fold a host list as `fold` does, without writing its names out: a partition may have thousands.
+
+    Returns:
+        the text that `fold` makes of the names; None where names have more than one number in brackets, or
+        zeros in front of one.
+    """
+    plain: set[str] = set()
+    stems: dict[str, list[tuple[int, int]]] = {}
+    for item in _BETWEEN_ITEMS.split(text.strip()):
+        if _PLAIN_NAME.fullmatch(item):
+            plain.add(item)
+            continue
+        found = _PLAIN_RANGES.fullmatch(item) or _PLAIN_NUMBER.fullmatch(item)
+        bounds = [_bounds(each) for each in found[2].split(",")] if found else []
+        if found is None or any(low > high for low, high in bounds):
+            return None
+        stems.setdefault(found[1], []).extend(bounds)
+    folded = [(stem, 1, _spell_merged(stem, bounds)) for stem, bounds in stems.items()]
+    return ",".join(each for _, _, each in sorted([*((name, 0, name) for name in plain), *folded]))
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    return int(low), int(high or low)
+
+
+def _spell_merged(stem: str, bounds: Iterable[tuple[int, int]]) -> str:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(bounds):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
+        else:
+            merged.append((low, high))
+    if len(merged) == 1 and merged[0][0] == merged[0][1]:
+        return f"{stem}{merged[0][0]}"
+    return f"{stem}[{','.join(_spell_range(low, high, 1) for low, high in merged)}]"
 
 
 def _ranges(values: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,13 @@
 """How files are spelled: folding, settings of others' words, and comments that say where things stand."""
 
 import pytest
+from ClusterShell.NodeSet import NodeSet
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpctools.conf import Facts, compile
-from hpctools.conf.text import Said, changed, comment, fold, section, without_comments
+from hpctools.conf.plan.values import hosts
+from hpctools.conf.text import Said, changed, comment, fold, refold, section, without_comments
 from hpctools.site import Site, loads
 from hpctools.site.source import Source
 
@@ -19,6 +23,41 @@ departments:
 tiers:
   normal: {priority: 1, default: true}
 """
+
+
+NUMBERS = st.integers(0, 30).map(str) | st.sampled_from(["01", "007", "10", "00"])
+RANGES = st.lists(NUMBERS | st.builds("{}-{}".format, st.integers(0, 9), st.integers(9, 40)), min_size=1)
+NAMES = st.sampled_from(["n", "gpu-", "a1-", "a", "r.", "x_"])
+ITEMS = (
+    st.builds("{}{}".format, NAMES, NUMBERS)
+    | st.builds(lambda name, ranges: f"{name}[{','.join(ranges)}]", NAMES, RANGES)
+    | st.builds("{}{}[1-3]".format, NAMES, NUMBERS)
+    | st.builds("{}[1-2]n{}".format, NAMES, NUMBERS)
+    | st.sampled_from(["login", "a-b", "x1y"])
+)
+HOST_LISTS = st.lists(ITEMS, min_size=1, max_size=6).map(",".join)
+
+
+@given(HOST_LISTS)
+def test_a_host_list_is_folded_the_same_without_its_names_being_written_out(text: str) -> None:
+    slowly = fold(NodeSet(text))
+    assert refold(text) in (slowly, None)
+    assert hosts(text) == slowly
+    assert set(NodeSet(hosts(text))) == set(NodeSet(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["n01", "n[08-10]", "r[1-2]n[1-4]", "n1[1-3]", "n[3-1]", "", "n[1-3", "@x", "a!b"]
+)
+def test_a_host_list_that_takes_more_is_not_folded_quickly(text: str) -> None:
+    assert refold(text) is None
+
+
+def test_a_long_host_list_is_folded_quickly() -> None:
+    assert (
+        refold("thin-[1-2000,2001],b,fat-[1-250],a100-[7-9],fat-251")
+        == "a100-[7-9],b,fat-[1-251],thin-[1-2001]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from hpctools.conf.text import fold, refold
+
 _UNIT = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:sec|min|usec|nodes/min|percent|%|mb)", re.IGNORECASE)
 _NOTHING = {"", "(null)", "(null type)", "n/a", "none", "unknown"}
 _BOOLEANS = {"yes": "1", "true": "1", "no": "0", "false": "0"}
@@ -104,15 +106,18 @@ def _seconds(text: str, bare: int) -> int | None:
 
 @lru_cache(maxsize=1024)
 def hosts(text: str) -> str:
-    """A host list, folded one way."""
+    """A host list, folded one way: as `fold` does it."""
     if text.strip().lower() in _NOTHING:
         return ""
     if text.strip().lower() == "all":
         return "all"
+    quickly = refold(text)
+    if quickly is not None:
+        return quickly
     from ClusterShell.NodeSet import NodeSet, NodeSetException
 
     try:
-        return str(NodeSet(text))
+        return fold(NodeSet(text))
     except NodeSetException:
         return text
 
