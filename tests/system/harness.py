@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from hpctools.errors import CommandError
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.slurm import parse
 from hpctools.slurm.types import Job
@@ -83,6 +85,12 @@ class Cluster:
         """Wait until a job has ended."""
         running = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
         return until(lambda: ((j := self.job(job_id, user)) and j.state not in running and j) or None, limit)
+
+    def kill(self, daemon: str) -> None:
+        """Kill a daemon, and wait until it is gone."""
+        self.inside("pkill", "-KILL", "-x", daemon)
+        with contextlib.suppress(CommandError):
+            until(lambda: not self.inside("pgrep", "-x", daemon).stdout or None, 20)
 
     def submit(self, user: str, *words: str) -> int:
         """`sbatch --parsable` as a person; the job id."""
