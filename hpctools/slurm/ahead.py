@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError
 from hpctools.slurm.account_questions import live_queries, people_in
 from hpctools.slurm.ask import Ask, ask_commands, commands
 
@@ -50,13 +49,11 @@ class Ahead:
     def _of_people(self, argv: tuple[str, ...], associations: Future[str]) -> str:
         """In parts, of the people who are named in the answer about associations.
 
-        That is everybody: who loses the last association is gone (22.05.8, 24.11.5 and 26.05.5, measured).
+        That is everybody: who loses the last association is gone (22.05.8, 24.11.5 and 26.05.5, measured). A
+        slurmdbd that does not answer is not tried for half a minute once more.
         """
-        try:
-            people = people_in(associations.result())
-        except HpctoolsError:
-            people = []
-        asked = [_begin(partial(self._ask, part)) for part in in_parts(argv, people)]
+        parts = in_parts(argv, people_in(associations.result()))
+        asked = [_begin(partial(self._ask, part)) for part in parts]
         return "".join(each.result() for each in asked)
 
 

@@ -86,10 +86,13 @@ def test_a_part_is_no_longer_than_an_argument_may_be() -> None:
     )
 
 
-def test_people_are_asked_for_at_once_where_the_associations_cannot_be_told() -> None:
-    def ask(argv: Sequence[str]) -> str:
-        if argv[3] == "association":
-            raise CommandError("no", argv=argv, code=1)
-        return "|".join(argv)
+def test_a_slurmdbd_that_does_not_answer_is_not_tried_again() -> None:
+    asked: list[str] = []
 
-    assert Ahead(ask)(QUESTIONS["user"]) == "|".join(QUESTIONS["user"])
+    def ask(argv: Sequence[str]) -> str:
+        asked.append(argv[3])
+        raise CommandError("no answer", argv=argv, code=1)
+
+    with pytest.raises(CommandError, match="no answer"):
+        Ahead(ask)(QUESTIONS["user"])
+    assert "user" not in asked
