@@ -58,8 +58,9 @@ class Load:
         name: what was asked, and the database.
         p50_ms, p99_ms, most_ms: of all requests, from the moment at which each was due.
         service_ms, client_ms: processor time of the service and of the client for one request.
-        first_ms: processor time of the service for the first request about a month, which is not in the
-            others: what a run told is worked out once.
+        first_ms: processor time of the service for what was asked once before, one after the other, and is in
+            no other figure: what a run told is worked out once, a page is made once for each state of the
+            store. Of statements it is one for each month: most of the others are new all the same.
     """
 
     name: str
@@ -95,20 +96,32 @@ class Kind:
 
     Attributes:
         path: of one.
-        first: what asks for a month, with the account and the month left open.
+        firsts: what is asked before.
         header: says who asks.
     """
 
     path: Asked
-    first: str
+    firsts: Callable[[list[str], list[Month]], Iterator[str]]
     header: str
+
+
+def _statements_before(accounts: list[str], months: list[Month]) -> Iterator[str]:
+    return (f"/v1/accounts/{accounts[0]}/statement/{month}" for month in months)
+
+
+def _overviews_before(_: list[str], months: list[Month]) -> Iterator[str]:
+    return (f"/?month={month}" for month in months)
+
+
+def _pages_before(accounts: list[str], _: list[Month]) -> Iterator[str]:
+    return (f"/accounts/{account}" for account in accounts)
 
 
 _COOKIE = "Cookie: hpctools_token={}"
 KINDS = {
-    "statement": Kind(_statement, "/v1/accounts/{}/statement/{}", "Authorization: Bearer {}"),
-    "overview": Kind(_overview, "/?month={1}", _COOKIE),
-    "account's page": Kind(_page, "/accounts/{}?month={}", _COOKIE),
+    "statement": Kind(_statement, _statements_before, "Authorization: Bearer {}"),
+    "overview": Kind(_overview, _overviews_before, _COOKIE),
+    "account's page": Kind(_page, _pages_before, _COOKIE),
 }
 
 
@@ -123,7 +136,7 @@ def under_load(url: str, site_file: Path, folder: Path, site: BudgetSite, extent
     with served(url, site_file, folder) as (port, service):
         for name, kind in KINDS.items():
             header, dice = kind.header.format(secret), random.Random(1)  # noqa: S311 - which account is next
-            firsts = tuple(kind.first.format(accounts[0], month) for month in months)
+            firsts = tuple(kind.firsts(accounts, months))
             _, first = _busy(service, Questions(port, header, firsts, RATE, 1))
             paths = tuple(kind.path(dice, accounts, months) for _ in range(RATE * extent.seconds))
             took, busy = _busy(service, Questions(port, header, paths, RATE, CLIENTS))
