@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 import polars as pl
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.budget.attribution_table import amount
@@ -38,6 +38,7 @@ ROWS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(rows=ROWS)
 def test_it_is_the_same_for_every_account(make_site: Callable[..., Any], rows: list[Any]) -> None:
     site, known = make_site(), Knowledge(1_800_000_000, date(2026, 11, 3), True, {})
