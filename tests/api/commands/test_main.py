@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import socket
 import sqlite3
 import stat
@@ -177,20 +179,30 @@ def test_sources_that_are_away_end_with_exit_code_3(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_service_is_ready_within_three_seconds(tmp_path: Path) -> None:
+LIBRARIES = "import boto3, fastapi, polars, pydantic, sqlalchemy.orm, uvicorn"
+
+
+def test_the_service_is_ready_soon(tmp_path: Path) -> None:
+    """In the processor time of loading its libraries a few times over: no machine is too busy for that."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    begin = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start([sys.executable, "-c", LIBRARIES]).wait(60)
+    libraries = _seconds(resource.getrusage(resource.RUSAGE_CHILDREN)) - _seconds(before)
     with (tmp_path / "log").open("wb") as log:
         process = start([sys.executable, "-m", "api", "serve", "--port", str(port)], stdout=log, stderr=log)
     try:
-        assert _health(port, until=begin + 30) == 200
-        took = time.monotonic() - begin
+        assert _health(port, until=time.monotonic() + 60) == 200
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     finally:
         process.terminate()
         process.wait(20)
-    # The aim is 3 s on an idle machine; others may be at work on this one.
-    assert took < 9
+    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    assert used < 5 * libraries
+
+
+def _seconds(usage: resource.struct_rusage) -> float:
+    return usage.ru_utime + usage.ru_stime
 
 
 def _health(port: int, until: float) -> int:
