@@ -16,7 +16,7 @@ from hpctools.errors import UsageError
 if TYPE_CHECKING:
     from hpctools.conf.facts import Facts
     from hpctools.hyperpod.bundle import NodeBundle
-    from hpctools.hyperpod.payload import SlurmPart
+    from hpctools.hyperpod.payload import AgentPart, SlurmPart
     from hpctools.hyperpod.stack import Outputs
     from hpctools.site.model import Site
 
@@ -98,7 +98,8 @@ def bundle_of(site: Site, outputs: Outputs | None, facts: Facts) -> NodeBundle:
 
     _refuse_unknown_file_systems(site, outputs)
     slurm = _slurm_part(site, facts)
-    return bundles.bundle(settings(site, slurm, outputs), slurm.files, _provisioning(site, outputs))
+    told = settings(site, slurm, outputs, _agent_part(site))
+    return bundles.bundle(told, slurm.files, _provisioning(site, outputs))
 
 
 def _slurm_part(site: Site, facts: Facts) -> SlurmPart:
@@ -122,6 +123,19 @@ def _slurm_part(site: Site, facts: Facts) -> SlurmPart:
         beside=tuple(file.path for file in beside),
         gres=include.gres_by_group(site, everything),
     )
+
+
+def _agent_part(site: Site) -> AgentPart | None:
+    """The files of the login nodes' agent; nothing where the nodes do not set it up."""
+    from importlib.resources import files
+
+    from hpctools.hyperpod.payload import AgentPart
+    from hpctools.login.agent.from_site import agent_settings, settings_text
+
+    if site.login.agent is None:
+        return None
+    unit = files("hpctools.login").joinpath("systemd/hp-login-agent.service")
+    return AgentPart(settings_text(agent_settings(site)), unit.read_text(encoding="utf-8"))
 
 
 def _provisioning(site: Site, outputs: Outputs | None) -> dict[str, str]:

@@ -6,6 +6,9 @@ from typing import Any
 
 from hpctools.site import Site
 
+AGENT_SOCKET = "/run/hpctools-login/agent.sock"
+"""Where hp-login-agent answers PAM."""
+
 
 def access_settings(site: Site) -> dict[str, Any]:
     """Return what PAM on the nodes is told.
@@ -30,7 +33,12 @@ def access_settings(site: Site) -> dict[str, Any]:
             "sessions_per_user": login.sessions_per_user or site.login.max_sessions_per_user,
             "sessions": login.sessions or 0,
             "session_hook": login.session_hook or "",
-            "agent_socket": login.agent_socket or "",
+            "agent_socket": login.agent_socket or _socket_of_agent(site),
             "when_unreachable": site.login.when_unreachable,
         },
     }
+
+
+def _socket_of_agent(site: Site) -> str:
+    """Who has the agent set up wants PAM to ask it, unless they have a program of their own for that."""
+    return AGENT_SOCKET if site.login.agent is not None and not site.access.login.session_hook else ""

@@ -37,13 +37,29 @@ class SlurmPart:
     gres: Mapping[str, str] = field(default_factory=dict)
 
 
-def settings(site: Site, slurm: SlurmPart, outputs: Outputs | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class AgentPart:
+    """What was made of the site for the agent of its login nodes.
+
+    Attributes:
+        settings: the text of /etc/hpctools/login-agent.yaml.
+        unit: the text of its systemd unit.
+    """
+
+    settings: str
+    unit: str
+
+
+def settings(
+    site: Site, slurm: SlurmPart, outputs: Outputs | None = None, agent: AgentPart | None = None
+) -> dict[str, Any]:
     """Return all settings, as JSON values without any secret.
 
     Args:
         site: what the site wants.
         slurm: what was compiled of it.
         outputs: what the site's stack gave out; None where there is no stack.
+        agent: what was made for its login nodes' agent; None where the site has none set up.
     """
     return {
         "version": VERSION,
@@ -58,6 +74,7 @@ def settings(site: Site, slurm: SlurmPart, outputs: Outputs | None = None) -> di
         "identity": identity_settings(site),
         "access": access_settings(site),
         "login": {"max_sessions_per_user": site.login.max_sessions_per_user},
+        "login_agent": agent_settings(site, agent),
         "login_balance": balance_settings(site, outputs),
         "log_rotation": site.lifecycle.log_rotation.model_dump(mode="json"),
     }
@@ -150,6 +167,23 @@ def hook_settings(hook: Hook | None) -> dict[str, Any]:
         "roles": list(hook.roles),
         "limit": hook.limit,
         "required": hook.required,
+    }
+
+
+def agent_settings(site: Site, agent: AgentPart | None) -> dict[str, Any]:
+    """The agent of login nodes: its files, the service, and where its token is.
+
+    A node without it is of no use only where nobody may get in uncounted.
+    """
+    stated = site.login.agent
+    if stated is None or agent is None:
+        return {}
+    return {
+        "settings": agent.settings,
+        "unit": agent.unit,
+        "service": stated.service,
+        "token": stated.token.model_dump(exclude_none=True),
+        "required": site.login.when_unreachable == "refuse",
     }
 
 

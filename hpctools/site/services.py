@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hpctools.site.base import Model
+from hpctools.site.login_agent import LoginAgent
 from hpctools.site.login_care import Care, IdleSessions
 from hpctools.site.login_haproxy import HaProxy
 from hpctools.site.scalars import AccountName, Duration
@@ -41,3 +42,6 @@ class Login(Model):
     """What becomes of sessions that nobody uses; they stay when left out."""
     haproxy: HaProxy | None = None
     """HAProxy in front of the login nodes; left out where people are sent by other means."""
+    agent: LoginAgent | None = None
+    """The agent that the login nodes' lifecycle scripts set up; PAM asks it, too. None is set up when left
+    out."""

@@ -20,6 +20,24 @@ def read_secret(name: str) -> Mapping[str, str]:
     Raises:
         Failure: it cannot be had, or is no such object; the message has what aws said, never the secret.
     """
+    try:
+        found = json.loads(read_text_secret(name))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Failure(f"the secret {name} is no JSON object with username and password")
+    return {str(key): str(value) for key, value in found.items()}
+
+
+def read_text_secret(name: str) -> str:
+    """Return a secret as it stands.
+
+    Args:
+        name: its ARN, which tells the region, or its name.
+
+    Raises:
+        Failure: it cannot be had; the message has what aws said, never the secret.
+    """
     parts = name.split(":")
     region = ("--region", parts[3]) if len(parts) > 3 else ()
     argv = ["aws", "secretsmanager", "get-secret-value", "--secret-id", name, "--query", "SecretString"]
@@ -28,10 +46,4 @@ def read_secret(name: str) -> Mapping[str, str]:
         # Standard output may hold a secret even then.
         words = [line for line in done.err.splitlines() if line.strip()]
         raise Failure(f"the secret {name} cannot be read: {words[-1] if words else f'exit code {done.code}'}")
-    try:
-        found = json.loads(done.out)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise Failure(f"the secret {name} is no JSON object with username and password")
-    return {str(key): str(value) for key, value in found.items()}
+    return done.out

@@ -9,7 +9,7 @@ from hpctools.hyperpod.stack.buckets import bucket_arn, lifecycle_bucket_name
 from hpctools.hyperpod.stack.context import Context
 from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref, resource, sub
 from hpctools.hyperpod.stack.network import place
-from hpctools.hyperpod.stack.roles import allow, role
+from hpctools.hyperpod.stack.roles import allow, role, token_of_login_nodes
 from hpctools.hyperpod.stack.security import SSH, group, group_id, rule
 from hpctools.site.aws_access import LoadBalancer, LoginScaling
 
@@ -158,7 +158,7 @@ def _instance_role(context: Context) -> Json:
     secret = identity.bind.secret.aws_secret if identity and identity.bind else None
     if secret is not None:
         statements.append(allow(["secretsmanager:GetSecretValue"], [secret]))
-    return role(context, ["ec2.amazonaws.com"], statements)
+    return role(context, ["ec2.amazonaws.com"], [*statements, *token_of_login_nodes(context)])
 
 
 _FIRST_BOOT = """\

@@ -30,6 +30,13 @@ def _statement(
     return made | ({"Condition": dict(condition)} if condition else {})
 
 
+def token_of_login_nodes(context: Context) -> list[Json]:
+    """What lets a login node read its agent's token; nothing where that is no secret of AWS's."""
+    agent = context.site.login.agent
+    secret = agent.token.aws_secret if agent is not None else None
+    return [allow(["secretsmanager:GetSecretValue"], [secret])] if secret else []
+
+
 def document(statements: Sequence[Json]) -> Json:
     """A policy of these statements."""
     return {"Version": POLICY_VERSION, "Statement": list(statements)}

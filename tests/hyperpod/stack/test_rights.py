@@ -158,6 +158,20 @@ def test_the_directorys_password_is_read_by_nodes_that_ask_the_directory() -> No
     assert [each["Action"] for each in allowed] == [["secretsmanager:GetSecretValue"]]
 
 
+def test_the_token_of_login_nodes_is_read_by_login_nodes_alone() -> None:
+    """Those of HyperPod and those of the auto-scaling group; a job could otherwise speak as a login node."""
+    site = example("closed-network")
+    assert site.login.agent is not None
+    arn = site.login.agent.token.aws_secret
+    found = {
+        place.split("/")[1]: each["Action"]
+        for place, each in statements(made("closed-network")["Resources"])
+        if arn in as_list(each.get("Resource", []))
+    }
+    read = ["secretsmanager:GetSecretValue"]
+    assert found == {"LoginRole": read, "LoginInstanceRole": read}
+
+
 def test_nobody_is_ssm_user() -> None:
     policy = made("university")["Resources"]["NobodyAsSsmUser"]["Properties"]["PolicyDocument"]["Statement"]
     assert (
