@@ -58,14 +58,18 @@ class Baseline:
             self._give_back_former()
             await _wait_at_most(self._run.baseline_lost, LOOK_SECONDS)
 
-    async def cancel(self) -> None:
-        """The run has ended: a job that still waits, or of which no agent has come, is not needed."""
-        if self._job_id == self._run.job_id or any(self._agents()):
+    def unused(self) -> int | None:
+        """The job, where it waits or no agent of it has come; asked before the run's end, when agents go."""
+        return None if self._job_id == self._run.job_id or any(self._agents()) else self._job_id
+
+    async def cancel(self, unused: int | None) -> None:
+        """The run has ended without this job; one that ends by itself, and well, is not to be cancelled."""
+        if unused is None:
             return
         try:
-            await asyncio.to_thread(self._client.cancel, [self._job_id])
+            await asyncio.to_thread(self._client.cancel, [unused])
         except HpctoolsError as error:
-            self._complain(f"cannot cancel the baseline job {self._job_id}: {error}")
+            self._complain(f"cannot cancel the baseline job {unused}: {error}")
 
     def _is_there(self) -> bool:
         return any(self._agents()) or self._run.is_over or time.monotonic() < self._not_before

@@ -195,12 +195,13 @@ class Coordinator:
         run.journal.change(state=outcome.state, message=outcome.message)
         run.journal.flush(time.monotonic(), at_once=True)
         await self._scribe.has_written(CLOSING_SECONDS)  # who is told to go looks there whether it is over
+        unused = self._baseline.unused()
         run.roster.tell_workers("stop")
         run.roster.tell_agents("shutdown", code=exit_code(outcome))
         ticking, submitting, keeping = tasks
         keeping.cancel()
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
-        await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(), self._agents_gone())
+        await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), self._agents_gone())
         ticking.cancel()
         run.give_up_background()
         self._scribe.put(self._withdraw)

@@ -185,3 +185,20 @@ def test_what_is_left_of_a_job_stays_while_the_next_one_has_too_few_nodes(keep: 
         assert rig.given_back == []
 
     keep(check, min_nodes=2)
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+def test_only_a_job_that_the_run_ended_without_is_cancelled(
+    has_come: bool, keep: Callable[..., None]
+) -> None:
+    """One whose agents were told to go ends well by itself, and Slurm shall say so of it."""
+
+    async def check(rig: Rig) -> None:
+        if not has_come:
+            rig.lose_agents()
+        unused = rig.keeper.unused()
+        rig.run.roster.agents.clear()  # they were told to go, and have gone
+        await rig.keeper.cancel(unused)
+        assert rig.slurm.cancelled == ([] if has_come else [rig.job])
+
+    keep(check)
