@@ -44,9 +44,9 @@ Part = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, examples=[0.25])]
 
 
 class Strict(BaseModel):
-    """What a program sends: nothing that we do not know."""
+    """What a program sends: nothing that we do not know, and each thing of the kind that it is said to be."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class PlacementIn(Strict):

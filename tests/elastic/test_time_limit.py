@@ -111,7 +111,9 @@ def test_a_baseline_that_was_lost_while_it_waited_is_submitted_with_its_own_limi
     folder.write_time_limit(TimeLimit(5, None, 30))
 
     async def look() -> None:
-        await Coordinator(folder, slurm, 7, term=2)._baseline._look()
+        coordinator = Coordinator(folder, slurm, 7, term=2)
+        await coordinator._baseline._look()
+        assert await coordinator._scribe.has_written(20.0)
 
     asyncio.run(look())
     assert [each.options for each in slurm.submitted] == [("--time=60", "--time=30")]

@@ -208,3 +208,10 @@ def test_a_token_with_the_scope_login_alone_reads_no_account(sqlite_service: Any
     client.headers["Authorization"] = f"Bearer {made.json()['secret']}"
     assert client.get("/v1/login/nodes").status_code == 200
     assert client.get("/v1/accounts").status_code in (403, 404)
+
+
+@pytest.mark.parametrize("draining", [1, 0.0, "yes", None])
+def test_nothing_is_taken_for_a_switch_that_is_none(sqlite_service: Any, draining: object) -> None:
+    path = "/v1/login/nodes/login-1/drain"
+    assert sqlite_service.client(None).put(path, json={"draining": draining}).status_code == 422
+    assert sqlite_service.client(None).put(path, json={"draining": True}).status_code == 200
