@@ -14,11 +14,16 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import hypothesis
 import pytest
 
 from hpctools.errors import HpctoolsError
 from hpctools.sandbox import releases
 from tests.spread import Spread, slowest_first
+
+# How long an example takes is a matter of who else works on the machine.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 OWN = ""
 NOWHERE = "none"

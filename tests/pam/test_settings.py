@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hpctools import site
-from hpctools.hyperpod.access import access_settings
+from hpctools.hyperpod.access import AGENT_SOCKET, access_settings
 from hpctools.sandbox.blueprint import example_site
 from pam.settings import Settings, SettingsError, from_section, load
 
@@ -23,18 +23,23 @@ def test_what_the_site_says_is_what_the_node_reads() -> None:
         sessions_per_user=3,
         sessions=200,
         session_hook="",
+        agent_socket=AGENT_SOCKET,
     )
 
 
 def test_a_site_that_says_nothing_of_it() -> None:
-    """The limit of all login nodes together is that of each; administrators are root, sudo and wheel."""
+    """The limit of all login nodes together is that of each; administrators are root, sudo and wheel.
+
+    The agent that nodes set up is asked without a word more.
+    """
     path = example_site()
     assert path is not None
     text = path.read_text()
     begin = text.index("access:")
     bare = site.loads(text[:begin] + text[text.index("# What nodes do to themselves") :])
     settings = from_section(access_settings(bare))
-    assert settings == Settings(sessions_per_user=bare.login.max_sessions_per_user)
+    limit = bare.login.max_sessions_per_user
+    assert settings == Settings(sessions_per_user=limit, agent_socket=AGENT_SOCKET)
 
 
 @pytest.mark.parametrize(
