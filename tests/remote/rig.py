@@ -68,6 +68,7 @@ esac
 """
 SCONTROL = """\
 #!/bin/bash
+[ "$*" = "show config" ] && { echo "MinJobAge               = 300 sec"; exit; }
 n=${*: -1}
 echo "JobId=$n JobName=x"; echo "   JobState=RUNNING Reason=None"
 echo "   StdOut=$(cat "$JOBS/$n/cwd")/slurm-$n.out"

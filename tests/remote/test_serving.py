@@ -42,7 +42,7 @@ class Cluster:
         print(json.dumps({"elastic": False, "job_id": len(self.words), "cluster": ""}))
         return 0
 
-    def found(self, folder: Path, user: str) -> list[int]:
+    def found(self, folder: Path, user: str, age: float, script: str) -> list[int]:
         """The queue."""
         return [n for n, words in enumerate(self.words, 1) if any(str(folder) in word for word in words)]
 
