@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from hpctools.site.base import Model
 from hpctools.site.scalars import Duration, FilePath, UserName, matching, refuse
+from hpctools.site.secret import Secret
 
 DirectoryGroup = Annotated[
     str,
@@ -52,16 +53,6 @@ Domain = Annotated[
         matching(
             r"(?=.{1,100}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*",
             "a domain in lower case, for example uni.example",
-        )
-    ),
-]
-
-SecretArn = Annotated[
-    str,
-    BeforeValidator(
-        matching(
-            r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]{1,30}:\d{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}",
-            "the ARN of a secret of AWS Secrets Manager",
         )
     ),
 ]
@@ -127,28 +118,14 @@ def _check_run_as(value: object) -> str:
 RunAsUser = Annotated[UserName, BeforeValidator(_check_run_as)]
 
 
-class BindSecret(Model):
-    """Where the reader's password is; it never stands in the site file."""
-
-    file: FilePath | None = None
-    """A file that only root may read, on each node and where `hpctools identity` runs."""
-    aws_secret: SecretArn | None = None
-    """A secret of AWS Secrets Manager: a JSON object with the key `password`."""
-
-    @model_validator(mode="after")
-    def _one(self) -> BindSecret:
-        if (self.file is None) == (self.aws_secret is None):
-            refuse("either file or aws_secret")
-        return self
-
-
 class Bind(Model):
     """Who reads the directory."""
 
     dn: DistinguishedName
     """The reader's entry; it needs no more rights than to read people and groups."""
-    secret: BindSecret
-    """Its password."""
+    secret: Secret
+    """Its password: a file on each node and where `hpctools identity` runs, or an AWS secret that is a JSON
+    object with the key `password`."""
 
 
 class Tls(Model):

@@ -10,13 +10,14 @@ from moto import mock_aws
 
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.identity.secret import bind_password
-from hpctools.site.identity import Bind, BindSecret
+from hpctools.site.identity import Bind
+from hpctools.site.secret import Secret
 
 ARN = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:not-there"
 
 
 def bind(file: Path | None = None, arn: str | None = None) -> Bind:
-    return Bind(dn="cn=r", secret=BindSecret(file=str(file) if file else None, aws_secret=arn))
+    return Bind(dn="cn=r", secret=Secret(file=str(file) if file else None, aws_secret=arn))
 
 
 def test_without_bind_there_is_no_password() -> None:
