@@ -171,25 +171,32 @@ def comes_as_foretold(
     never: dict[int, tuple[str, str]],
     fits: dict[int, str],
     may: dict[int, str] | None = None,
+    elsewhere: dict[int, tuple[str, str]] | None = None,
 ) -> None:
     """Plan and apply name the jobs of `never` (whose, Slurm's reason), which stay; those of `fits` start.
 
-    Those of `may` (whose) are named with an `if`, since no command tells what they are, and start.
+    Those of `may` (whose) are named with an `if`, since no command tells what they are, and start. Those of
+    `elsewhere` (whose, partition) are told to start only there, and do.
     """
-    cluster, may = box.cluster, may or {}
+    cluster, may, elsewhere = box.cluster, may or {}, elsewhere or {}
     plan = box.plan(site)
     named = never.keys() | may.keys()
-    assert {row["id"]: row["waits"] for row in plan["jobs"]} == dict.fromkeys(named, False)
+    fates = {**dict.fromkeys(named, False), **dict.fromkeys(elsewhere, True)}
+    assert {row["id"]: row["waits"] for row in plan["jobs"]} == fates
     assert all("(if it " in row["why"] for row in plan["jobs"] if row["id"] in may)
-    assert {job for change in plan["changes"] for job in change["jobs"]} == named
+    whys = {row["id"]: row["why"] for row in plan["jobs"]}
+    assert all(whys[job].startswith(f"only in {name} then; ") for job, (_, name) in elsewhere.items())
+    assert {job for change in plan["changes"] for job in change["jobs"]} == fates.keys()
     unseen = box.apply(site, check=False)
     assert (unseen.code, f"jobs are disturbed: {len(named)}" in unseen.stderr) == (2, True)
     box.apply(site, "--yes")
     for held in (job for job in cluster.jobs("dl2") if job.reason == "JobHeldUser"):
         cluster.inside("scontrol", "release", str(held.id))
     cluster.inside("scontrol", "update", f"node={nodes}", "state=resume")
-    starting = {**fits, **may}
+    starting = {**fits, **may, **{job: user for job, (user, _) in elsewhere.items()}}
     until(lambda: all(cluster.job(job, user).state == "RUNNING" for job, user in starting.items()), 60)
+    found = {job: cluster.job(job, user).partition for job, (user, _) in elsewhere.items()}
+    assert found == {job: partition for job, (_, partition) in elsewhere.items()}
     foretold = {job: reason for job, (_, reason) in never.items()}
     seen: dict[int, str] = {}
 
@@ -304,6 +311,52 @@ def test_jobs_to_which_their_partition_gives_more_are_named(box: Applied) -> Non
     }
     try:
         comes_as_foretold(box, other_terms(box.base), nodes, never, fits, may)
+    finally:
+        cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
+        cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")
+
+
+def with_quick(text: str, of_quick: str, of_nlp: str = "") -> str:
+    """A partition for all beside the departments' own ones, each with its terms."""
+    quick = f"  - {{name: quick, node_groups: [reserved], departments: all{of_quick}}}\n"
+    for before, after in (
+        ("\ntiers:\n", f"\npartitions:\n{quick}\ntiers:\n"),
+        ("      default_time: 04:00:00\n", f"      default_time: 04:00:00\n{of_nlp}"),
+        (CV_LIMITS, f"{CV_LIMITS}, cpus_per_job: 6"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+@pytest.mark.long
+def test_jobs_that_named_several_partitions_start_where_it_was_foretold(box: Applied) -> None:
+    """One partition's default grows beyond its nodes, and it gives CPUs for memory: the other one is left."""
+    cluster = box.cluster
+    box.apply(with_quick(box.base, ", memory_mib_per_cpu: 2000"), "--yes")
+    nodes = ",".join(f"reserved-{number}" for number in (1, 2))
+    cluster.inside("scontrol", "update", f"node={nodes}", "state=drain", "reason=test")
+
+    def waiting(user: str, partitions: str, *words: str) -> int:
+        options = (f"--partition={partitions}", "--qos=medium", "--time=10", *words)
+        return cluster.submit(user, *options, "--wrap=sleep 600")
+
+    huge = "memory_mib_per_cpu: 2000000"
+    never = {
+        waiting("nlp1", "nlp,quick", "-c2"): ("nlp1", "BadConstraints"),
+        waiting("cv1", "quick", "-n1", "--mem-per-cpu=8000"): ("cv1", "AssocMaxCpuPerJobLimit"),
+        waiting("dl1", "quick", "-c2"): ("dl1", "BadConstraints"),
+    }
+    elsewhere = {
+        waiting("cv1", "cv,quick", "-n1", "--mem-per-cpu=8000"): ("cv1", "cv"),
+        waiting("cv2", "quick,cv", "-n1", "--mem=8000"): ("cv2", "cv"),
+        waiting("dl1", "quick,dl", "-c2"): ("dl1", "dl"),
+        waiting("dl2", "dl,quick", "--gpus=1"): ("dl2", "dl"),
+    }
+    fits = {waiting("nlp2", "nlp,quick", "-n1", "--mem=100"): "nlp2"}
+    tight = with_quick(box.base, f", {huge}, parameters: {{MaxMemPerCPU: '1000'}}", f"      {huge}\n")
+    try:
+        comes_as_foretold(box, tight, nodes, never, fits, elsewhere=elsewhere)
     finally:
         cluster.inside("scontrol", "update", f"node={nodes}", "state=resume", check=False)
         cancel(cluster, "nlp1", "nlp2", "cv1", "cv2", "dl1", "dl2")

@@ -18,11 +18,12 @@ from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.meaning import Meaning, read_meaning
 from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
 from hpctools.conf.plan.nodes import node_changes
-from hpctools.conf.plan.partition_jobs import reshaped
-from hpctools.conf.plan.partitions import partition_changes
+from hpctools.conf.plan.partition_jobs import reshaped, unusable
+from hpctools.conf.plan.partitions import partition_changes, partition_edits
 from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
+from hpctools.conf.plan.ways import Ways
 from hpctools.conf.plan.whole_nodes import taken
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
@@ -67,11 +68,13 @@ def make_plan(
         live.demands,
         live.groups,
     )
-    found = _Found()
-    found.take_slurm_conf(sides)
-    found.take_files(wanted, live, sides)
-    live = live.complete()
-    kept = found.take_accounts(wanted, live, sides, prune=prune)
+    found = _Found(sides)
+    files = list(file_changes(wanted, live.disk, sides))
+    live = live.complete()  # slurmdbd has answered meanwhile
+    kept = found.look_at_accounts(wanted, live, prune=prune)
+    found.take_slurm_conf()
+    found.take_files(files)
+    found.take_accounts()
     found.attribute()
     return Plan(
         cluster=cluster,
@@ -87,44 +90,59 @@ def make_plan(
 
 
 class _Found:
-    """Gathers changes, in the order in which people read them."""
+    """Looks at everything, and then gathers the changes in the order in which people read them.
 
-    def __init__(self) -> None:
+    What becomes of a job that named several partitions is known only when all has been looked at.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self.sides = sides
         self.changes: list[Change] = []
         self.jobs: dict[int, DisturbedJob] = {}
         self.meant: dict[str, bool] = {}
         self.hindered: list[DisturbedJob] = []
+        self.ways = Ways(lambda job, partition: unusable(sides, job, partition))
+        self._settings, self._nodes = [*setting_changes(sides)], [*node_changes(sides)]
+        self._too_big, self._edits = [*reshaped(sides)], [*partition_edits(sides)]
+        self._of_accounts: list[Change] = []
+        self._limited: tuple[Hindrance, ...] = ()
+        for partition, jobs in (*self._too_big, *((edit.partition, edit.jobs) for edit in self._edits)):
+            self.ways.close(partition, jobs)
 
-    def take_slurm_conf(self, sides: Sides) -> None:
-        if sides.now is None:
-            self.changes.append(_new_cluster(sides))
-        self._take(setting_changes(sides), sides)
-        too_big = tuple(reshaped(sides))
-        self._take(_naming(node_changes(sides), too_big), sides)
+    def look_at_accounts(self, wanted: Bundle, live: Live, *, prune: bool) -> tuple[str, ...]:
+        """Find what separates slurmdbd from the site; return what stays though the site does not name it."""
+        if live.accounts is None:
+            return ()
+        found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
+        self._limited = _hindrances(found, live.accounts, live, self.sides, self.ways)
+        trees = (live.accounts, wanted.accounts)
+        parents = {account.parent for tree in trees for account in tree.accounts}
+        self._of_accounts = [*account_changes(found, self._limited, self.sides.release, parents)]
+        return _kept(found.kept, prune=prune)
+
+    def take_slurm_conf(self) -> None:
+        if self.sides.now is None:
+            self.changes.append(_new_cluster(self.sides))
+        self._take(self._settings)
+        told = (self.ways.told(name, job) for name, jobs in self._too_big for job in jobs)
+        too_big = tuple({job.id: job for job in told}.values())
+        self._take(_naming(self._nodes, too_big))
         self._name(too_big)
         self.hindered.extend(too_big)
-        for change, jobs in partition_changes(sides):
+        for change, jobs in partition_changes(self.sides, self._edits, self.ways):
             self.changes.append(change)
             self._name(jobs)
         self.meant[_SLURM_CONF] = bool(self.changes)
 
-    def take_files(self, wanted: Bundle, live: Live, sides: Sides) -> None:
-        for path, change in file_changes(wanted, live.disk, sides):
+    def take_files(self, found: Iterable[tuple[str, Change]]) -> None:
+        for path, change in found:
             self.changes.append(change)
             self.meant[path] = True
 
-    def take_accounts(self, wanted: Bundle, live: Live, sides: Sides, *, prune: bool) -> tuple[str, ...]:
-        """Take what separates slurmdbd from the site; return what stays though the site does not name it."""
-        if live.accounts is None:
-            return ()
-        found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
-        hindrances = _hindrances(found, live.accounts, live, sides)
-        trees = (live.accounts, wanted.accounts)
-        parents = {account.parent for tree in trees for account in tree.accounts}
-        self.changes.extend(account_changes(found, hindrances, sides.release, parents))
-        self._name(each.job for each in hindrances)
-        self.hindered.extend(each.job for each in hindrances)
-        return _kept(found.kept, prune=prune)
+    def take_accounts(self) -> None:
+        self.changes.extend(self._of_accounts)
+        self._name(each.job for each in self._limited)
+        self.hindered.extend(each.job for each in self._limited)
 
     def attribute(self) -> None:
         """Name jobs that no change names yet with the changes of partitions that hinder them."""
@@ -132,10 +150,10 @@ class _Found:
         unnamed = {job.id: job for job in reversed(self.hindered) if job.id not in named}
         self.changes = [_with_limited(change, [*unnamed.values()]) for change in self.changes]
 
-    def _take(self, changes: Iterator[Change], sides: Sides) -> None:
+    def _take(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self.changes.append(change)
-            self._name(_ended(change, sides))
+            self._name(_ended(change, self.sides))
 
     def _name(self, jobs: Iterable[DisturbedJob]) -> None:
         """Each job once, with the first of the worst that happens to it."""
@@ -145,15 +163,15 @@ class _Found:
 
 
 def _hindrances(
-    found: AccountDifference, there: AccountTree, live: Live, sides: Sides
+    found: AccountDifference, there: AccountTree, live: Live, sides: Sides, ways: Ways
 ) -> tuple[Hindrance, ...]:
     """What the limits to be do to the jobs there are."""
     present = sides.now or sides.wanted
     before = rules_of(there, _enforced(sides, present), _qos_of_partitions(present))
     after = changed(before, found.changes, _enforced(sides, sides.wanted), _qos_of_partitions(sides.wanted))
     now, then = taken(sides)
-    earlier = {job: demand for job, demand in now.items() if demand != then[job]}
-    return tuple(hindered(before, after, Queue(live.jobs, then, live.used, earlier)))
+    earlier = {way: demand for way, demand in now.items() if demand != then[way]}
+    return tuple(hindered(before, after, Queue(live.jobs, live.demands, live.used, then, earlier), ways))
 
 
 def _qos_of_partitions(meaning: Meaning) -> dict[str, str]:

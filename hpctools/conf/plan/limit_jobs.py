@@ -16,6 +16,7 @@ from hpctools.conf.plan.capacity import memory_on_a_node
 from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.rules import Limit, Place, Rules
+from hpctools.conf.plan.ways import Ways
 from hpctools.slurm.types import Job
 
 _NOTHING = Demand()
@@ -60,13 +61,15 @@ class Queue:
     Attributes:
         demands: by job id; of a job that is missing only numbers and times are looked at.
         used: of limits on used time, by holder.
-        earlier: what jobs take now, where it is not what they would take then.
+        then: what jobs that wait would take in each of their partitions; as in `demands` where it is missing.
+        earlier: what they take now, where it is not that.
     """
 
     jobs: Sequence[Job]
     demands: Mapping[int, Demand] = field(default_factory=dict)
     used: Mapping[Holder, Used] = field(default_factory=dict)
-    earlier: Mapping[int, Demand] = field(default_factory=dict)
+    then: Mapping[tuple[int, str], Demand] = field(default_factory=dict)
+    earlier: Mapping[tuple[int, str], Demand] = field(default_factory=dict)
 
     def held(self, rules: Rules) -> dict[tuple[str, ...], Held]:
         """What the jobs that run hold, by the groups of rules."""
@@ -78,28 +81,47 @@ class Queue:
         return found
 
 
-def hindered(before: Rules, after: Rules, queue: Queue) -> Iterator[Hindrance]:
-    """Yield the jobs that new rules would disturb, each with every limit that does, the worst first."""
+def hindered(before: Rules, after: Rules, queue: Queue, ways: Ways) -> Iterator[Hindrance]:
+    """Yield the jobs that new rules would disturb, each with every limit that does, the worst first.
+
+    Args:
+        ways: what else keeps jobs out of partitions; what these rules do is noted there first.
+    """
     if before == after and not queue.earlier:
         return
     look = _Look(before, after, queue, queue.held(after))
-    for job in queue.jobs:
-        if job.state == "PENDING":
-            if not before.refusing_qos(job):
-                ways = [tuple(_in_partition(job, name, look)) for name in job.partition.split(",")]
-                yield from min(ways, key=_badness)
-        elif job.nodes and "safe" not in after.enforced:
+    waiting = [job for job in queue.jobs if job.state == "PENDING" and not before.refusing_qos(job)]
+    found = [(job, {name: [*_in_partition(job, name, look)] for name in _named(job)}) for job in waiting]
+    for _, by_partition in found:
+        for name, hindrances in by_partition.items():
+            ways.close(name, (each.job for each in hindrances if not each.job.waits))
+    for job, by_partition in found:
+        yield from _of_ways(job, by_partition, ways)
+    for job in queue.jobs if "safe" not in after.enforced else ():
+        if job.nodes and job.state != "PENDING":
             yield from _running(job, *_new_limits(job, job.partition, look), queue)
 
 
-def _badness(found: Sequence[Hindrance]) -> int:
-    return 1 + any(not each.job.waits for each in found) if found else 0
+def _named(job: Job) -> list[str]:
+    return job.partition.split(",")
+
+
+def _of_ways(job: Job, found: Mapping[str, Sequence[Hindrance]], ways: Ways) -> Iterator[Hindrance]:
+    """What closes partitions to a job; what makes it wait, unless nothing does in another one."""
+    for name, hindrances in found.items():
+        for each in hindrances:
+            if not each.job.waits:
+                yield each._replace(job=ways.told(name, each.job))
+    free = [found[name] for name in found if ways.open(job.id, name)]
+    later = min(free, key=len) if free else [each for hindrances in found.values() for each in hindrances]
+    yield from (each for each in later if each.job.waits)
 
 
 def _in_partition(job: Job, partition: str, look: _Look) -> Iterator[Hindrance]:
     """What would be in a waiting job's way in one of its partitions, and is not now."""
-    demand = look.queue.demands.get(job.id, _NOTHING)
-    earlier = look.queue.earlier.get(job.id, demand)
+    queue, way = look.queue, (job.id, partition)
+    demand = queue.then.get(way) or queue.demands.get(job.id, _NOTHING)
+    earlier = queue.earlier.get(way, demand)
     limits, old = _new_limits(job, partition, look)
     if not _hopeless(old.values(), job, earlier, look.before):
         limits = list(look.rules.limits(job, partition)) if earlier != demand else limits

@@ -6,17 +6,17 @@ Those of a partition that goes end at once, all of them (tried on all releases).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 
-from hpctools.conf.plan import effects
+from hpctools.conf.plan import effects, keys
 from hpctools.conf.plan.capacity import capacity, misfit, reshapes
 from hpctools.conf.plan.demand import ON_NODES, Demand
 from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.partition_nodes import nodes_of
-from hpctools.conf.plan.partition_terms import Terms, memory_for_limit, terms_of
+from hpctools.conf.plan.partition_terms import memory_for_limit
 from hpctools.conf.plan.sides import Sides
+from hpctools.conf.plan.terms import Terms, terms_of
 from hpctools.conf.plan.whole_nodes import gives_nodes, taken
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import holds_memory_of_cpus_against_nodes, keeps_jobs_of_other_partitions
@@ -32,8 +32,7 @@ def disturbed_by(sides: Sides, partition: str, key: str, before: str, after: str
     Args:
         before, after: canonical texts.
     """
-    memory = key == "maxmempernode"
-    why = _too_much_memory(sides, partition, before, after) if memory else _reason(sides, key, before, after)
+    why = _why(sides, partition, key, before, after)
     if why is None:
         return ()
     told = ((job, why(job, sides.demands.get(job.id, _NOTHING))) for job in _waiting(sides, partition))
@@ -54,18 +53,18 @@ def misfits(sides: Sides, partition: str, before: str, after: str) -> tuple[Dist
     then = sides.once(("then", after), lambda: capacity(sides.wanted, after))
     earlier, later = taken(sides)
     if there == then:
-        jobs = [job for job in jobs if earlier[job.id] != later[job.id]]
+        jobs = [job for job in jobs if earlier[job.id, partition] != later[job.id, partition]]
     stated = there != then and not holds_memory_of_cpus_against_nodes(sides.release)
-    told = ((job, misfit(later[job.id], then, stated=stated)) for job in jobs)
+    told = ((job, misfit(later[job.id, partition], then, stated=stated)) for job in jobs)
     return tuple(
         effects.disturbed(job, why)
         for job, why in told
-        if why and not misfit(earlier[job.id], there, stated=stated)
+        if why and not misfit(earlier[job.id, partition], there, stated=stated)
     )
 
 
-def reshaped(sides: Sides) -> Iterator[DisturbedJob]:
-    """Yield the jobs for which partitions' nodes have too little then, though they stay the same nodes."""
+def reshaped(sides: Sides) -> Iterator[tuple[str, tuple[DisturbedJob, ...]]]:
+    """Yield partitions whose nodes have too little then, though they stay the same nodes, with their jobs."""
     if sides.now is None:
         return
     earlier, later = taken(sides)
@@ -73,13 +72,10 @@ def reshaped(sides: Sides) -> Iterator[DisturbedJob]:
         return
     waiting = {name for job in sides.jobs if job.state == "PENDING" for name in job.partition.split(",")}
     there = sides.now.partitions
-    hindered = []
     for name in (each for each in sides.wanted.partitions if each in waiting and each in there):
         now, then = (nodes_of(each, each.partitions[name]) for each in (sides.now, sides.wanted))
         if now == then:
-            hindered.append((name, misfits(sides, name, now, then)))
-    for jobs in with_ways_out(sides, hindered):
-        yield from jobs
+            yield name, misfits(sides, name, now, then)
 
 
 def ended_with(sides: Sides, partition: str) -> tuple[Job, ...]:
@@ -93,32 +89,34 @@ def _elsewhere(sides: Sides, job: Job) -> bool:
     return any(name in sides.wanted.partitions for name in job.partition.split(","))
 
 
-def with_ways_out(
-    sides: Sides, hindered: Sequence[tuple[str, tuple[DisturbedJob, ...]]]
-) -> Iterator[tuple[DisturbedJob, ...]]:
-    """Yield the jobs of each partition; those that named others, where nothing hinders them, only wait.
-
-    Args:
-        hindered: partitions with the jobs that changes would keep from starting there.
-    """
-    blocked: dict[int, set[str]] = {}
-    for partition, jobs in hindered:
-        for job in jobs:
-            blocked.setdefault(job.id, set()).add(partition)
-    open_ = sides.wanted.partitions.keys()
-    for partition, jobs in hindered:
-        yield tuple(_with_way_out(job, partition, open_ - blocked[job.id]) for job in jobs)
-
-
-def _with_way_out(job: DisturbedJob, partition: str, usable: Set[str]) -> DisturbedJob:
-    others = [name for name in job.partition.split(",") if name in usable]
-    if not others:
-        return job
-    return replace(job, waits=True, why=f"only in {', '.join(others)} then; in {partition} {job.why}")
+def unusable(sides: Sides, number: int, partition: str) -> bool:
+    """Whether a waiting job, by its id, could not start in a partition then, if it can now or not."""
+    raw = sides.wanted.partitions.get(partition)
+    job = sides.by_id.get(number)
+    if raw is None or job is None:
+        return True
+    demand = sides.demands.get(number)
+    for key in raw:
+        before = "all" if key == "allowgroups" else ""
+        why = _why(sides, partition, key, before, keys.partition(key, raw[key]))
+        if why is not None and why(job, demand or _NOTHING):
+            return True
+    nodes = nodes_of(sides.wanted, raw)
+    if demand is None or not nodes:
+        return not nodes
+    then = sides.once(("then", nodes), lambda: capacity(sides.wanted, nodes))
+    stated = not holds_memory_of_cpus_against_nodes(sides.release)
+    return bool(misfit(taken(sides)[1][number, partition], then, stated=stated))
 
 
 def _waiting(sides: Sides, partition: str) -> Iterator[Job]:
     return (job for job in sides.jobs if job.state == "PENDING" and partition in job.partition.split(","))
+
+
+def _why(sides: Sides, partition: str, key: str, before: str, after: str) -> Why | None:
+    if key == "maxmempernode":
+        return _too_much_memory(sides, partition, before, after)
+    return _reason(sides, key, before, after)
 
 
 def _reason(sides: Sides, key: str, before: str, after: str) -> Why | None:
@@ -191,13 +189,14 @@ def _too_much_memory(sides: Sides, partition: str, before: str, after: str) -> W
     earlier, later = taken(sides)
 
     def why(job: Job, _: Demand) -> str:
-        if job.id not in later or (old and now(earlier[job.id])[0] > old):
+        way = job.id, partition
+        if way not in later or (old and now(earlier[way])[0] > old):
             return ""
-        least, likely = then(later[job.id])
-        if likely <= most or (least <= most and old and now(earlier[job.id])[1] > old):
+        least, likely = then(later[way])
+        if likely <= most or (least <= most and old and now(earlier[way])[1] > old):
             return ""
         told = effects.amount("mem", least if least > most else likely)
-        doubt = later[job.id].doubt("mem", "" if least > most else ON_NODES)
+        doubt = later[way].doubt("mem", "" if least > most else ON_NODES)
         return f"it asks for {told} on a node, and at most {most} are allowed then{doubt}"
 
     return why

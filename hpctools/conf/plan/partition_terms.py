@@ -8,13 +8,12 @@ docs/decisions/0104). No command tells whether a job has stated what the default
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from hpctools.conf.plan.capacity import smallest
 from hpctools.conf.plan.demand import Demand
-from hpctools.conf.plan.meaning import Meaning, Raw
-from hpctools.conf.plan.partition_nodes import nodes_of
+from hpctools.conf.plan.submitted import a_default, as_submitted
+from hpctools.conf.plan.terms import Terms
 from hpctools.slurm.types import Job
 
 KEYS = frozenset({"DefCpuPerGPU", "DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode", "MaxMemPerCPU"})
@@ -23,88 +22,23 @@ _NO_MEMORY = "if it states no memory itself"
 _NO_CPUS = "if it states no CPUs itself"
 # Reasons of jobs for which slurmctld has not yet worked out the CPUs that come with their GPUs.
 _NOT_LOOKED_AT = {"JobHeldUser", "JobHeldAdmin", "Dependency", "BeginTime", "None", "Priority"}
-# One limit on memory excludes the other, and so do two of the defaults (slurm.conf(5)).
-_SIBLINGS = {
-    "defmempercpu": ("defmempercpu", "defmempernode"),
-    "defmempernode": ("defmempercpu", "defmempernode"),
-    "maxmempercpu": ("maxmempercpu", "maxmempernode"),
-}
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a partition gives and allows; 0 for what it does not say.
+def under(demand: Demand, job: Job, was: Sequence[Terms], will: Terms) -> Demand:
+    """Return what a waiting job asks for once slurmctld has looked at it under a partition's terms.
 
-    Attributes:
-        per_cpu, per_node, per_gpu: MiB for jobs that state no memory.
-        gpu_cpus: CPUs for each GPU of jobs that state none.
-        most_per_cpu: MiB that may come with a CPU.
-        node_memory: MiB that its smallest node has; jobs get it of each node where nothing else is said.
+    Args:
+        was: the terms now of all partitions that it named: it is shown as one of them made it.
+        will: the terms under which it is looked at.
     """
-
-    per_cpu: int = 0
-    per_node: int = 0
-    per_gpu: int = 0
-    gpu_cpus: int = 0
-    most_per_cpu: int = 0
-    node_memory: int = 0
-
-    @property
-    def memory(self) -> tuple[int, int, int]:
-        """The defaults of memory."""
-        return self.per_cpu, self.per_node, self.per_gpu
+    demand = as_submitted(demand, was)
+    return _more_cpus(_other_memory(_cpus_of_gpus(demand, job, was, will), was, will), will)
 
 
-Pair = tuple[Terms, Terms]
-"""A partition's terms now, and those under which jobs are looked at."""
-
-
-def terms_of(meaning: Meaning, partition: str) -> Terms | None:
-    """Return a partition's terms; None of one that is not there."""
-    raw = meaning.partitions.get(partition)
-    if raw is None:
-        return None
-    return Terms(
-        _stated(meaning, raw, "defmempercpu"),
-        _stated(meaning, raw, "defmempernode"),
-        _stated(meaning, raw, "defmempergpu"),
-        _stated(meaning, raw, "defcpupergpu"),
-        _stated(meaning, raw, "maxmempercpu"),
-        smallest(meaning, nodes_of(meaning, raw)).get("mem", 0),
-    )
-
-
-def _stated(meaning: Meaning, raw: Raw, key: str) -> int:
-    """A number of the partition or, where it says nothing of the kind, of the cluster."""
-    own = {name: raw.get(name) or "" for name in _SIBLINGS.get(key, (key,))}
-    setting = meaning.settings.get(key)
-    text = own[key] if any(each.isdecimal() for each in own.values()) else setting.value if setting else ""
-    return int(text) if text.isdecimal() else 0
-
-
-def pair_of(names: Iterable[str], now: Meaning, then: Meaning, known: dict[str, Pair | None]) -> Pair | None:
-    """Return what partitions say now and then; None where a job that names them all gets different things."""
-    for name in names:
-        if name not in known:
-            known[name] = _pair(name, now, then)
-    found = {known[name] for name in names} - {None}
-    return found.pop() if len(found) == 1 else None
-
-
-def _pair(name: str, now: Meaning, then: Meaning) -> Pair | None:
-    will = terms_of(then, name)
-    return (terms_of(now, name) or will, will) if will else None
-
-
-def under(demand: Demand, job: Job, pair: Pair) -> Demand:
-    """Return what a waiting job asks for once slurmctld has looked at it under a partition's terms."""
-    was, will = pair
-    return _more_cpus(_other_memory(_cpus_of_gpus(demand, job, will), was, will), will)
-
-
-def _cpus_of_gpus(demand: Demand, job: Job, will: Terms) -> Demand:
+def _cpus_of_gpus(demand: Demand, job: Job, was: Sequence[Terms], will: Terms) -> Demand:
     gpus = demand.tres.get("gres/gpu", 0)
-    unseen = not demand.gpu_cpus and demand.task_cpus <= 1 and job.reason in _NOT_LOOKED_AT
+    looked_at = job.reason not in _NOT_LOOKED_AT and all(terms.gpu_cpus for terms in was)
+    unseen = not demand.gpu_cpus and demand.task_cpus <= 1 and not looked_at
     if not gpus or not ("cpu" in demand.given or (unseen and will.gpu_cpus)):
         return demand
     found = _with_cpus(demand, max(demand.own_cpus, will.gpu_cpus * gpus))
@@ -120,8 +54,10 @@ def _doubted(demand: Demand, tres: str, clause: str) -> Demand:
     return replace(demand, provided={**demand.provided, tres: clause})
 
 
-def _other_memory(demand: Demand, was: Terms, will: Terms) -> Demand:
-    if was.memory == will.memory or not _by_default(demand, was):
+def _other_memory(demand: Demand, was: Sequence[Terms], will: Terms) -> Demand:
+    given = [terms for terms in was if _by_default(demand, terms)]
+    by_several = len(was) > 1 and not given and a_default(demand, was)
+    if not (given or by_several) or any(terms.memory == will.memory for terms in given):
         return demand
     gpus = demand.tres.get("gres/gpu", 0) if will.per_gpu else 0
     per_cpu = 0 if gpus else will.per_cpu

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hpctools.conf.plan import effects, keys
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.model import Change, DisturbedJob, Need
-from hpctools.conf.plan.partition_jobs import disturbed_by, ended_with, misfits, with_ways_out
+from hpctools.conf.plan.partition_jobs import disturbed_by, ended_with, misfits
 from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.conf.plan.sides import Difference, Sides, differ, lighter
+from hpctools.conf.plan.ways import Ways
 
 
 class Found(NamedTuple):
@@ -21,22 +22,34 @@ class Found(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One key of one partition that changes; values are canonical."""
+    """One key of one partition that changes, and the jobs that it keeps out of it; values are canonical."""
 
     partition: str
     key: str
     difference: Difference
     before: str
     after: str
+    jobs: tuple[DisturbedJob, ...] = ()
 
 
-def partition_changes(sides: Sides) -> Iterator[Found]:
-    """Yield what comes, what goes and what changes."""
+def partition_edits(sides: Sides) -> Iterator[Edit]:
+    """Yield what changes of partitions that stay."""
     there = sides.now.partitions if sides.now else {}
-    edits = [edit for name in sides.wanted.partitions if name in there for edit in _edits(sides, name)]
-    hindered = [(edit.partition, _hindered(sides, edit)) for edit in edits]
+    for name in (each for each in sides.wanted.partitions if each in there):
+        yield from (edit._replace(jobs=_hindered(sides, edit)) for edit in _edits(sides, name))
+
+
+def partition_changes(sides: Sides, edits: Iterable[Edit], ways: Ways) -> Iterator[Found]:
+    """Yield what comes, what goes and what changes.
+
+    Args:
+        edits: of `partition_edits`.
+        ways: what keeps jobs out of which partitions, these edits included.
+    """
+    there = sides.now.partitions if sides.now else {}
     changed: dict[str, list[Found]] = {}
-    for edit, jobs in zip(edits, with_ways_out(sides, hindered), strict=True):
+    for edit in edits:
+        jobs = tuple(ways.told(edit.partition, job) for job in edit.jobs)
         changed.setdefault(edit.partition, []).append(_change(edit, jobs))
     for name, raw in sides.wanted.partitions.items():
         yield from changed.get(name, ()) if name in there else (Found(_coming(sides, name, raw)),)

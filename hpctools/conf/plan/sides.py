@@ -80,6 +80,11 @@ class Sides:
         return found
 
     @cached_property
+    def by_id(self) -> Mapping[int, Job]:
+        """Jobs by their ids."""
+        return {job.id: job for job in self.jobs}
+
+    @cached_property
     def held(self) -> Mapping[str, tuple[Job, ...]]:
         """Jobs by the nodes that they hold."""
         found: dict[str, list[Job]] = {}

@@ -8,7 +8,7 @@ docs/decisions/0079).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,8 +18,9 @@ from hpctools.conf.plan.capacity import common_threads, fewest_threads, fitting,
 from hpctools.conf.plan.demand import Demand, Tres
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.partition_nodes import nodes_of
-from hpctools.conf.plan.partition_terms import Pair, pair_of, under
+from hpctools.conf.plan.partition_terms import under
 from hpctools.conf.plan.sides import Sides
+from hpctools.conf.plan.terms import Terms, terms_of
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, shows_nodes_of_partition
 
@@ -31,8 +32,12 @@ class _Share(NamedTuple):
     threads: int
 
 
-def taken(sides: Sides) -> tuple[Mapping[int, Demand], Mapping[int, Demand]]:
-    """Return what jobs take now, and what they would take then."""
+Taken = Mapping[tuple[int, str], Demand]
+"""What jobs that wait take, by their ids and each of the partitions that they named."""
+
+
+def taken(sides: Sides) -> tuple[Taken, Taken]:
+    """Return what waiting jobs take now, and what they would take then."""
     now = sides.now or sides.wanted
     work = partial(demands_in, jobs=sides.jobs, demands=sides.demands, now=now, release=sides.release)
     return (
@@ -48,8 +53,8 @@ def demands_in(
     demands: Mapping[int, Demand],
     now: Meaning,
     release: Release,
-) -> dict[int, Demand]:
-    """Return what jobs take under a configuration; of those that run what they hold is known.
+) -> Taken:
+    """Return what waiting jobs take under a configuration, which may be another thing in each partition.
 
     A job takes at least as much as the smallest nodes on which it fits make it take.
 
@@ -60,44 +65,61 @@ def demands_in(
         now: the configuration under which it tells that.
         release: of Slurm.
     """
-    found = dict(demands)
+    return dict(_each(_Stage(now, meaning, release), jobs, demands))
+
+
+class _Stage(NamedTuple):
+    """The configuration under which squeue tells what jobs ask for, and the one that is looked at."""
+
+    now: Meaning
+    then: Meaning
+    release: Release
+
+
+def _each(
+    stage: _Stage, jobs: Iterable[Job], demands: Mapping[int, Demand]
+) -> Iterator[tuple[tuple[int, str], Demand]]:
     known: dict[object, _Share] = {}  # many jobs ask for the same
-    terms: dict[str, Pair | None] = {}
-    common = common_threads(meaning)
+    was, will = ({name: terms_of(meaning, name) for name in meaning.partitions} for meaning in stage[:2])
+    common = common_threads(stage.then)
     for job in jobs:
-        demand = demands.get(job.id)
-        if demand is None or job.state != "PENDING":
+        shown = demands.get(job.id)
+        if shown is None or job.state != "PENDING":
             continue
-        pair = pair_of(job.partition.split(","), now, meaning, terms)
-        demand = under(demand, job, pair) if pair else demand
-        place = job.partition, demand.whole, tuple(demand.per_node.items())
-        if place not in known:
-            known[place] = _share(meaning, job.partition.split(","), demand, common)
-        found[job.id] = _taken(demand, known[place], _doubt(job, demand, now, meaning, release))
-    return found
+        names = job.partition.split(",")
+        for name in names:
+            demand = _under(shown, job, [was.get(each) for each in names], will.get(name))
+            place = name, demand.whole, tuple(demand.per_node.items())
+            if place not in known:
+                known[place] = _share(stage.then, name, demand, common)
+            doubt = _doubt(names, name, demand, stage)
+            yield (job.id, name), _taken(demand, known[place], doubt)
 
 
-def _doubt(job: Job, demand: Demand, now: Meaning, then: Meaning, release: Release) -> str:
+def _under(shown: Demand, job: Job, was: Iterable[Terms | None], will: Terms | None) -> Demand:
+    """What it asks for in one partition; nothing is known of partitions that are not there."""
+    there = tuple(dict.fromkeys(terms for terms in was if terms))
+    return under(shown, job, there or (will,), will) if will else shown
+
+
+def _doubt(names: Iterable[str], name: str, demand: Demand, stage: _Stage) -> str:
     """A clause where squeue shows whole nodes, and only the partition, which does not give them then, may."""
-    if not (demand.whole and shows_nodes_of_partition(release)):
+    if not (demand.whole and shows_nodes_of_partition(stage.release)):
         return ""
-    names = job.partition.split(",")
-    given, kept = (_gives_any(meaning, names) for meaning in (now, then))
+    given = any(gives_nodes(stage.now.partitions.get(each, {})) for each in names)
+    kept = gives_nodes(stage.then.partitions.get(name, {}))
     return "if it asks for whole nodes itself" if given and not kept else ""
 
 
-def _gives_any(meaning: Meaning, names: Iterable[str]) -> bool:
-    return any(gives_nodes(meaning.partitions.get(name, {})) for name in names)
-
-
-def _share(meaning: Meaning, partitions: list[str], demand: Demand, common: int | None) -> _Share:
+def _share(meaning: Meaning, name: str, demand: Demand, common: int | None) -> _Share:
     """What a job gets of a node; where all cores are alike (`common`) only whole nodes are looked at."""
-    there = [meaning.partitions[name] for name in partitions if name in meaning.partitions]
-    alone = demand.whole or (there and all(gives_nodes(raw) for raw in there))
-    cores = bool(there) and all(_gives_cores(meaning, raw) for raw in there)
+    raw = meaning.partitions.get(name)
+    if raw is None:
+        return _Share({}, 1)
+    alone, cores = demand.whole or gives_nodes(raw), _gives_cores(meaning, raw)
     if not alone and (not cores or common):
         return _Share({}, common if cores and common else 1)
-    shapes = fitting(meaning, [nodes_of(meaning, raw) for raw in there], demand)
+    shapes = fitting(meaning, [nodes_of(meaning, raw)], demand)
     return _Share(least(shapes) if alone else {}, fewest_threads(shapes) if cores else 1)
 
 

@@ -62,7 +62,10 @@ def test_jobs_of_a_partition_that_goes(release: Any) -> None:
 
 def test_a_job_that_named_other_partitions_only_waits() -> None:
     shorter = ("max_time: 12:00:00", "max_time: 01:00:00")
-    jobs = (job(1, "nlp1", "nlp,quick", time_limit=120), job(2, "nlp1", "quick", time_limit=120))
+    jobs = (
+        job(1, "nlp1", "nlp,quick", account="nlp", time_limit=120),
+        job(2, "nlp1", "quick", account="nlp", time_limit=120),
+    )
     why = "it asks for 02:00:00, and at most 01:00:00 are allowed then"
     plan = plan_of([WITH_QUICK], [WITH_QUICK, shorter], *jobs)
     assert named(plan) == [(1, True, f"only in nlp then; in quick {why}"), (2, False, why)]
