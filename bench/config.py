@@ -1,6 +1,6 @@
 """What the configuration compiler costs on real daemons: render, plan, preflight, apply, account sync.
 
-    ./dev bench config [--quick] [--check]
+    ./dev bench config [--slurm RELEASE] [--quick] [--check]
 
 Every figure but the sync is a whole command, Python's start included; medians of several runs. Beside each
 stands a peer of the same run: what Slurm itself needs for the like.
@@ -13,14 +13,16 @@ import compileall
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.report import Goal, report
+from hpctools.sandbox.releases import find
+from hpctools.sandbox.root import under
 from hpctools.slurm.run import run
+from hpctools.slurm.versions import spell_release
 
 ROOT = Path(__file__).resolve().parent.parent
 PRIVATE = ROOT / "tests" / "conf" / "private_slurm.sh"
@@ -38,34 +40,38 @@ def main() -> int:
     # As pip does when it installs: without it each command would compile what has changed since.
     compileall.compile_dir(ROOT / "hpctools", quiet=1)
     sizes = QUICK_SIZES if given.quick else SIZES
-    measured = [_measured(*size) for size in sizes]
+    there = find(given.slurm)
+    measured = [_measured(there.root, *size) for size in sizes]
+    print(f"Slurm {spell_release(there.release)}")
     return report("config", [_row(each) for each in measured], _goals(measured[-1]), check=given.check)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The configuration compiler on real daemons.")
+    parser.add_argument("--slurm", metavar="RELEASE", default="", help="another one than the machine has")
     parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes only")
     parser.add_argument("--check", action="store_true", help="fail when a goal is not met")
     return parser.parse_args()
 
 
-def _measured(nodes: int, departments: int, users: int) -> Mapping[str, Any]:
-    """Measure one size among daemons of its own."""
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
-        inside = [sys.executable, "-m", "bench.config_inside", answer.name]
-        inside += [str(each) for each in (nodes, departments, users)]
-        begin = time.perf_counter()
-        done = run(
-            [*APART, str(PRIVATE), "env", "-C", str(ROOT), *inside],
-            timeout=SECONDS,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            check=False,
-        )
-        if done.code:
-            sys.exit(f"{nodes} nodes: {done.stdout}{done.stderr}")
-        print(f"{nodes} nodes: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-        found: Mapping[str, Any] = json.load(answer)
+def _measured(root: Path, nodes: int, departments: int, users: int) -> Mapping[str, Any]:
+    """Measure one size among daemons of its own, of the release whose system is in `root`."""
+    begin = time.perf_counter()
+    done = run(_inside(root, nodes, departments, users), timeout=SECONDS, env=_environment(), check=False)
+    if done.code:
+        sys.exit(f"{nodes} nodes: {done.stdout}{done.stderr}")
+    print(f"{nodes} nodes: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {"nodes": nodes, "departments": departments, "users": users, **found}
+
+
+def _inside(root: Path, *size: int) -> Sequence[str]:
+    inside = [sys.executable, "-m", "bench.config_inside", *map(str, size)]
+    return [*APART, *under(root, [str(PRIVATE), "env", "-C", str(ROOT), *inside])]
+
+
+def _environment() -> Mapping[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def _row(found: Mapping[str, Any]) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Runs inside private_slurm.sh for `bench.config`: one size of site before daemons of its own.
 
-Usage: python -m bench.config_inside ANSWER NODES DEPARTMENTS USERS
-Writes medians in seconds to ANSWER, as JSON.
+Usage: python -m bench.config_inside NODES DEPARTMENTS USERS
+The last line that it prints has medians in seconds, as JSON.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ slurmdbd_endpoint: {address: 127.0.0.1, port: 6819}
 os.environ["HPCTOOLS_STATE"] = "/run/hpctools"
 
 
-def main(answer: str, nodes: int, departments: int, users: int) -> None:
-    """Measure everything and write it down."""
+def main(nodes: int, departments: int, users: int) -> None:
+    """Measure everything and print it."""
     _prepare(big_site(nodes, departments, users))
     site = load(SITE)
     found: dict[str, float] = {"people": len(conf.compile(site).accounts.associations)}
@@ -60,7 +60,7 @@ def main(answer: str, nodes: int, departments: int, users: int) -> None:
             found["sync"] = _seconds(_sync)
             found |= _asked()
             found["per_user"] = _per_user(departments)
-    Path(answer).write_text(json.dumps(found))
+    print(json.dumps(found))
 
 
 def _prepare(text: str) -> None:
@@ -190,4 +190,4 @@ def _until_it_answers(process: Process, probe: Sequence[str], log: Path) -> None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]))
+    main(*map(int, sys.argv[1:4]))
