@@ -47,17 +47,21 @@ def preflight(
     SITE is a site file, or a folder with a slurm.conf. Nothing is written, no daemon is contacted. Exits with
     0 when slurmctld comes up with the nodes and partitions that the configuration declares, else with 1.
     """
-    from hpctools.conf.preflight import live_state, preflight
+    from hpctools.slurm.throwaway.place import Place
 
     if state is not None and no_state:
         raise UsageError("--state and --no-state exclude each other", "give one of them")
     if state is not None and not state.is_dir():
         raise UsageError(f"there is no folder {state}", "name slurmctld's StateSaveLocation")
-    subject = _subject(site_file, folder, facts_file)
-    found = None if no_state else state or live_state(subject.files, subject.folder)
-    verdict = preflight(
-        subject.files, folder=subject.folder, state=found, coming=subject.coming, root=slurm_root.resolve()
-    )
+    with Place() as place:  # it is made while the rest is imported and the site compiled
+        from hpctools.conf.preflight import live_state, preflight
+
+        subject = _subject(site_file, folder, facts_file)
+        found = None if no_state else state or live_state(subject.files, subject.folder)
+        root = slurm_root.resolve()
+        verdict = preflight(
+            subject.files, folder=subject.folder, state=found, coming=subject.coming, root=root, place=place
+        )
     verdict = replace(verdict, lost_jobs=_unfinished(verdict.lost_jobs))
     click.echo(_json(verdict) if as_json else "\n".join(_text(verdict)))
     return 0 if verdict.ok else 1

@@ -92,6 +92,35 @@ def run(
     return completed
 
 
+def finish(process: Process, argv: Sequence[str], *, timeout: float, stdin: str) -> Completed:
+    """Give a program that was started with three pipes its input, and wait for its end.
+
+    Args:
+        process: what `start` returned.
+        argv: the program and its arguments, for errors.
+        timeout: seconds after which it is killed.
+        stdin: text for its standard input.
+
+    Raises:
+        CommandError: its exit status is not 0.
+        CommandTimeout: it did not end within `timeout`.
+    """
+    with process:
+        try:
+            said = process.communicate(stdin.encode(errors="replace"), timeout)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise _timed_out(argv, timeout, error.stderr) from None
+        except BaseException:
+            process.kill()
+            raise
+    stdout, stderr = (each.decode(errors="replace") for each in said)
+    completed = Completed(tuple(argv), process.returncode, stdout, stderr)
+    if completed.code != 0:
+        raise failure(completed)
+    return completed
+
+
 def failure(completed: Completed) -> CommandError:
     """The error that a finished program with a nonzero exit status stands for."""
     stderr = _FAREWELL.sub("", completed.stderr)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,21 +12,16 @@ from typing import Any
 from hpctools.conf.preflight.node_gres import NodeTry
 from hpctools.conf.preflight.staging import Staged
 from hpctools.errors import CommandError, CommandTimeout, HpctoolsError, UnreachableError
-from hpctools.slurm import run
-from hpctools.slurm.throwaway.places import CONF
+from hpctools.slurm.throwaway.place import Place, search_path
 from hpctools.slurm.throwaway.seen import Booted, SeenNode
 
-# Whatever becomes of us, and however: what we started ends with us, and with it all in its namespaces.
-_DIE_WITH_US = ("setpriv", "--pdeathsig=KILL", "--")
-_APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--uts", "--ipc", "--cgroup")
-_PLACES_OF_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-_PLACES_OF_SLURM = ("/opt/slurm/sbin", "/opt/slurm/bin")
 _LEAST_SECONDS = 20.0
 _SECONDS_PER_NODE = 0.005
 _SECONDS_AROUND = 60.0
 
 
 def boot(
+    place: Place,
     staged: Staged,
     *,
     nodes: int,
@@ -40,6 +32,7 @@ def boot(
     """Boot a configuration apart from everything, and look at what came of it.
 
     Args:
+        place: where; it can be used once.
         staged: what to boot.
         nodes: how many nodes it has; slurmctld's time to start grows with them.
         asked: the slurmds that are asked what they make of gres.conf.
@@ -50,43 +43,25 @@ def boot(
         UnreachableError: this machine has no slurmctld, or lets us make no namespaces.
         HpctoolsError: the throwaway daemons could not be arranged.
     """
-    path = _path()
-    _check_installed(path, root)
+    _check_installed(search_path(), root)
     limit = _LEAST_SECONDS + _SECONDS_PER_NODE * nodes
     order = _order(staged, state, root, limit)
     order["tries"] = [asdict(each) for each in asked]
     began = time.monotonic()
     try:
-        done = run.run(
-            [*_DIE_WITH_US, *apart(os.geteuid()), sys.executable, "-m", "hpctools.slurm.throwaway.inside"],
-            timeout=limit + _SECONDS_AROUND,
-            stdin=json.dumps(order),
-            env=_environment(path),
-            cwd=Path("/"),
-        )
+        seen = _booted(place.carry_out(order, limit + _SECONDS_AROUND))
     except CommandTimeout as error:
         raise HpctoolsError(
             f"the preflight was given up: {error.message}", "try again when the machine is less busy"
         ) from None
     except CommandError as error:
         raise _no_namespaces(error) from None
-    seen = _booted(json.loads(done.stdout))
     return _with_whole(seen, time.monotonic() - began)
-
-
-def apart(uid: int) -> tuple[str, ...]:
-    """The command that makes the namespaces; others than root need a user namespace around them."""
-    mapped = () if uid == 0 else ("--user", "--map-current-user", "--keep-caps")
-    return (*_APART, "--propagation=private", *mapped, "--")
 
 
 def has_slurmd(root: Path) -> bool:
     """Whether there is a slurmd that could be asked; a controller need not have one."""
-    return _found("slurmd", _path(), root)
-
-
-def _path() -> str:
-    return ":".join((os.environ.get("PATH", ""), *_PLACES_OF_PROGRAMS, *_PLACES_OF_SLURM))
+    return _found("slurmd", search_path(), root)
 
 
 def _found(program: str, path: str, root: Path) -> bool:
@@ -107,11 +82,6 @@ def _order(staged: Staged, state: Path | None, root: Path, limit: float) -> dict
     now = time.strftime("%Y-%m-%dT%H:%M:%S")
     places = {"state": str(state) if state else "", "root": str(root)}
     return {**asdict(staged), **places, "limit": limit, "now": now}
-
-
-def _environment(path: str) -> dict[str, str]:
-    code = str(Path(__file__).resolve().parents[3])
-    return {"PATH": path, "LANG": "C.UTF-8", "PYTHONPATH": code, "SLURM_CONF": f"{CONF}/slurm.conf"}
 
 
 def _no_namespaces(error: CommandError) -> HpctoolsError:

@@ -21,6 +21,7 @@ from hpctools.conf.preflight.node_gres import NodeTry, tries
 from hpctools.conf.preflight.staging import Staged, stage
 from hpctools.conf.preflight.statements import statements
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.throwaway.place import Place
 from hpctools.slurm.throwaway.seen import Booted
 
 
@@ -31,6 +32,7 @@ def preflight(
     state: Path | None = None,
     coming: frozenset[str] = frozenset(),
     root: Path = Path("/"),
+    place: Place | None = None,
 ) -> Verdict:
     """Boot a configuration with a throwaway slurmctld and say whether it may go live.
 
@@ -44,6 +46,7 @@ def preflight(
             then booted with a copy of its nodes, jobs and associations.
         coming: names of QoS and accounts that slurmdbd will be told of before this goes live.
         root: where Slurm is installed, when that is not this system itself.
+        place: where to boot it, begun earlier to save time; one of our own when None.
 
     Raises:
         HpctoolsError: there is no slurm.conf, or the throwaway daemons could not be arranged.
@@ -51,15 +54,28 @@ def preflight(
     """
     if "slurm.conf" not in files:
         raise HpctoolsError("there is no slurm.conf to try", "name a site file or a folder that has one")
+    with place or Place() as there:
+        return _tried(there, with_outside(files, folder, root), folder, state, coming, root)
+
+
+def _tried(
+    place: Place,
+    files: Mapping[str, str],
+    folder: Path,
+    state: Path | None,
+    coming: frozenset[str],
+    root: Path,
+) -> Verdict:
     began = time.monotonic()
-    files = with_outside(files, folder, root)
     memory = _memory(state)
     accounting = Accounting(memory, coming) if memory else None
     account = str(os.geteuid()) if os.geteuid() else ""
     staged = stage(files, str(folder), account=account, accounting=accounting)
     wanted = expected(list(statements(staged.files, str(folder))))
     asked, silent = _slurmds(staged, folder, root)
-    seen = boot(staged, nodes=len(wanted.nodes), asked=asked, state=state if memory else None, root=root)
+    seen = boot(
+        place, staged, nodes=len(wanted.nodes), asked=asked, state=state if memory else None, root=root
+    )
     nameless, unasked = unresolved(_controllers(staged, folder), socket.gethostname())
     problems = (*nameless, *judge(wanted, seen, str(folder), past=memory is not None))
     verdict = _verdict(seen, problems, (*staged.not_checked, *unasked, *silent, *unasked_slurmds(seen)))

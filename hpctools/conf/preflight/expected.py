@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
+from hpctools.conf import text
 from hpctools.conf.preflight.statements import Statement
 
 # Nodes that slurmctld does not show until they register.
@@ -33,7 +34,7 @@ def expected(found: list[Statement]) -> Expected:
     What cannot be read is left out: slurmctld has its own words for that.
     """
     nodes = _nodes(found)
-    every = str(NodeSet.fromlist(list(nodes)))
+    every = text.fold(nodes)
     sets = {each.words["nodeset"] for each in found if "nodeset" in each.words}
     partitions: dict[str, str | None] = {}
     default = ""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hpctools.conf.preflight.expected import fold, unfold
+from hpctools.conf.preflight.expected import unfold
 from hpctools.conf.preflight.statements import Statement, first, statements
+from hpctools.conf.text import fold
 from hpctools.slurm.throwaway.places import PRIVATE
 
 DEVICES = f"{PRIVATE}/devices"
@@ -64,7 +65,7 @@ def tries(files: Mapping[str, str], folder: str) -> tuple[tuple[NodeTry, ...], t
 
 def _unasked(kinds: list[list[str]], why: str) -> Iterator[str]:
     if kinds:
-        nodes = fold(",".join(name for names in kinds for name in names))
+        nodes = fold(name for names in kinds for name in names)
         yield f"gres.conf as slurmds read it, of {nodes}: {why}"
 
 
@@ -117,7 +118,7 @@ def _try(settings: str, like: _Like, names: list[str]) -> NodeTry:
         f"NodeName={node} NodeAddr=127.0.0.1 {_spelled(line)}\nPartitionName=all Nodes={node}\n"
     )
     text = "".join(f"{_spelled(tuple(_stood_in(words)))}\n" for words in records)
-    return NodeTry(node, fold(",".join(names)) or node, conf, text, devices)
+    return NodeTry(node, fold(names), conf, text, devices)
 
 
 def _stood_in(words: _Words) -> Iterator[tuple[str, str]]:
