@@ -171,6 +171,7 @@ def test_columns_divide_every_bill_as_one_by_one(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(bills, histories, sites, st.integers(START, START + 3 * 86400))
 def test_a_thousand_bills_and_histories(
