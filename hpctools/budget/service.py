@@ -26,6 +26,10 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 _WHERE = "set HPCTOOLS_API=https://HOST"
 
 
+class TokenRefusedError(BudgetError):
+    """The service does not take the token: it is not, or no longer, one of its own."""
+
+
 @dataclass(frozen=True)
 class Service:
     """Where the service is, and who asks.
@@ -54,7 +58,7 @@ class Service:
 
         Raises:
             UnreachableError: it does not answer, or cannot.
-            BudgetError: it refuses; the message is its own.
+            BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold.
         """
         return self._asked(method, path, body, if_match)[0]
 
@@ -77,7 +81,8 @@ class Service:
         told = f"{detail or text[:200]!s}".rstrip(".")
         if status >= http.client.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
-        raise BudgetError(f"{self.host} refuses ({status}): {told}", _remedy(status))
+        kind = TokenRefusedError if status == http.client.UNAUTHORIZED else BudgetError
+        raise kind(f"{self.host} refuses ({status}): {told}", _remedy(status))
 
     def _exchange(
         self, method: str, path: str, body: Mapping[str, Any] | None, conditions: Mapping[str, str]
@@ -121,15 +126,29 @@ def find_service(environment: Mapping[str, str]) -> Service:
         )
     if url.scheme != "https" and not (url.scheme == "http" and known in _HERE):
         raise UsageError(f"a token is not sent to {address}", "use https://")
-    return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), _token(environment))
+    return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), read_token(environment))
 
 
-def _token(environment: Mapping[str, str]) -> str:
+def read_token(environment: Mapping[str, str]) -> str:
+    """The token of $HPCTOOLS_API_TOKEN, or of the file $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token).
+
+    Raises:
+        UsageError: there is none, or others can read it.
+    """
     stated = environment.get("HPCTOOLS_API_TOKEN", "").strip()
     if stated:
         return _printable(stated, "HPCTOOLS_API_TOKEN")
     named = environment.get("HPCTOOLS_API_TOKEN_FILE")
-    path = Path(named) if named else Path(environment.get("HOME", "/nonexistent")) / ".hpctools" / "token"
+    return token_in(named or f"{environment.get('HOME', '/nonexistent')}/.hpctools/token")
+
+
+def token_in(file: str) -> str:
+    """The token in a file that only its owner reads.
+
+    Raises:
+        UsageError: there is none, or others can read it.
+    """
+    path = Path(file)
     try:
         with path.open(encoding="ascii") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

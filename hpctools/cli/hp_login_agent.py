@@ -51,10 +51,14 @@ def _serve(given: argparse.Namespace) -> int:
         print(settings.model_dump_json(indent=2))
         return 0
     from hpctools.budget.service import find_service
+    from hpctools.cli.renewed_service import renewed
     from hpctools.login.agent.daemon import serve
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    if not os.environ.get("HPCTOOLS_API"):
+        serve(settings, None)
+        return 0
     # PAM waits for three seconds at most, for connecting, for the answer, and for us.
-    service = replace(find_service(os.environ), seconds=_SECONDS) if os.environ.get("HPCTOOLS_API") else None
-    serve(settings, service)
+    patient, quick = renewed(replace(find_service(os.environ), seconds=_SECONDS), os.environ)
+    serve(settings, patient, quick)
     return 0

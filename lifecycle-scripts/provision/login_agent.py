@@ -1,7 +1,8 @@
 """The agent of a login node: its settings, the service's token, its systemd unit.
 
-The token is fetched once; the file with the service's address also says where the token came from, so that
-another secret in the site file is another address file, and the token is fetched anew.
+The token is fetched once. The file with the service's address also says where the token came from: another
+secret in the site file is another address file, and the token is fetched anew; and the agent itself looks
+there when the service no longer takes its token.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def do(context: Context) -> None:
 def _files(section: Mapping[str, Any]) -> dict[str, str]:
     """Path and text of what has no secret in it."""
     service = (
-        f"# Made by hpctools' lifecycle scripts; the token is from {_source(section['token'])}.\n"
+        "# Made by hpctools' lifecycle scripts.\n"
         f"HPCTOOLS_API={section['service']}\n"
         f"HPCTOOLS_API_TOKEN_FILE={TOKEN}\n"
+        f"HPCTOOLS_API_TOKEN_SOURCE={_source(section['token'])}\n"
     )
     return {UNIT_FILE: str(section["unit"]), SETTINGS: str(section["settings"]), SERVICE: service}
 

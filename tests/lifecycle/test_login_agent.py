@@ -69,7 +69,11 @@ def test_a_login_node_gets_its_agent_once(make_node: Callable[[str], Node]) -> N
     assert before[TOKEN[1:]] == f"600 {WORD}\n"
     assert before[UNIT_FILE[1:]] == f"644 {UNIT.read_text()}"
     environment = node.path(ENVIRONMENT).read_text().splitlines()
-    assert environment[1:] == ["HPCTOOLS_API=https://api.uni.example", f"HPCTOOLS_API_TOKEN_FILE={TOKEN}"]
+    assert environment[1:] == [
+        "HPCTOOLS_API=https://api.uni.example",
+        f"HPCTOOLS_API_TOKEN_FILE={TOKEN}",
+        f"HPCTOOLS_API_TOKEN_SOURCE={ARN}",
+    ]
     assert read_settings(node.path("/etc/hpctools/login-agent.yaml")).every == 20
     assert started(node) == [
         f"systemctl {each}" for each in ("daemon-reload", "enable hp-login-agent", "restart hp-login-agent")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -49,6 +50,13 @@ class Service:
         engine.dispose()
         self.port = ports.choose(["api"])["api"]
         self.process: subprocess.Popen[bytes] | None = None
+
+    def replace_node_token(self) -> None:
+        """Nodes have another token from now on, and theirs no longer holds."""
+        engine = connect(self.url)
+        tokens.revoke(engine, "nodes", int(time.time()))
+        self.node_token = tokens.create(engine, "next-nodes", "root", 0, None, ("login",))
+        engine.dispose()
 
     @contextmanager
     def patient(self) -> Iterator[None]:
@@ -105,7 +113,13 @@ class Service:
 
 
 class LoginRig(Rig):
-    """A cluster with login nodes in process namespaces of their own."""
+    """A cluster with login nodes in process namespaces of their own.
+
+    Attributes:
+        every: seconds between two reports of an agent.
+    """
+
+    every = 1.0
 
     def __init__(self, cluster: Cluster, service: Service) -> None:
         super().__init__(cluster)
@@ -149,12 +163,17 @@ class LoginRig(Rig):
         login["agent_socket"] = f"/tmp/{node}/agent.sock"
         access = {**SETTINGS["access"], "login": login}
         (folder / "pam.json").write_text(json.dumps({"access": access}))
-        agent = {"node": node, "administrators": {"users": [ADMIN]}, "every": 1.0, "check_port": 0}
+        agent = {"node": node, "administrators": {"users": [ADMIN]}, "every": self.every, "check_port": 0}
         agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
         agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited"}
         (folder / "agent.yaml").write_text(json.dumps(agent))
-        (folder / "token").write_text(self.service.node_token)
-        (folder / "token").chmod(0o600)
+        self.give_token(node)
+
+    def give_token(self, node: str) -> None:
+        """Put the nodes' present token where a node's agent finds it."""
+        file = self.tree / "tmp" / node / "token"
+        file.touch(mode=0o600)
+        file.write_text(self.service.node_token)
 
     def up(self) -> list[str]:
         """Nodes that the service has heard of lately."""

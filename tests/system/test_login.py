@@ -147,6 +147,17 @@ def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) ->
         file.unlink()
 
 
+def test_a_token_that_is_replaced_needs_no_restart(rig: LoginRig) -> None:
+    """The old one is revoked; nodes that let nobody in uncounted do so again once their file has the next."""
+    rig.service.replace_node_token()
+    refused = rig.ssh("sshd-strict-1", "nlp1", "id")
+    assert "refuses this node's questions" in refused.stderr
+    for node in (*NODES, *STRICT):
+        rig.give_token(node)
+    until(lambda: rig.ssh("sshd-strict-1", "nlp1", "id -un").stdout == "nlp1\n" or None, 30)
+    until(lambda: set(rig.up()) >= {*NODES, *STRICT} or None, 30)
+
+
 def test_a_node_that_is_killed_with_sessions_on_it_locks_nobody_out(rig: LoginRig) -> None:
     """Its agent, its sshd and who was there go at once; nobody there can tell the service."""
     for _ in range(LIMIT):

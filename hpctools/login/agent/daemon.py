@@ -74,8 +74,12 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
     return agent
 
 
-def serve(settings: Settings, service: Service | None) -> None:
+def serve(settings: Settings, service: Service | None, quick: Service | None = None) -> None:
     """Run until SIGTERM or SIGINT.
+
+    Args:
+        service: None where the site has none.
+        quick: the same for PAM, which waits for three seconds; `service` itself when None.
 
     Raises:
         UnreachableError: a port or the socket cannot be had.
@@ -83,7 +87,7 @@ def serve(settings: Settings, service: Service | None) -> None:
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
     agent.look()
-    with _listening(settings, agent, service), _limits_lifted(agent):
+    with _listening(settings, agent, quick or service), _limits_lifted(agent):
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
             agent.wake.wait(settings.every)

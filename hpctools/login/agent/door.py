@@ -87,6 +87,7 @@ class Door:
         except UnreachableError as error:
             answer = self._without_service(user, error, _TRY_AGAIN)
         except HpctoolsError as error:
+            self._agent.wake.set()  # whose report may find a token that holds
             answer = self._without_service(user, error, _REFUSES)
         if answer["granted"]:
             self._agent.claims.admit(claim)

@@ -148,8 +148,10 @@ def test_without_the_service_the_site_decides(tmp_path: Path, choice: str, grant
 def test_a_service_that_refuses_the_question_is_as_the_site_says(
     tmp_path: Path, choice: str, granted: bool
 ) -> None:
-    answer = lease(made_agent(tmp_path), FakeService(BudgetError("token")), when_unreachable=choice)
+    agent = made_agent(tmp_path)
+    answer = lease(agent, FakeService(BudgetError("token")), when_unreachable=choice)
     assert answer["granted"] is granted
+    assert agent.wake.is_set(), "the next report looks for another token"
     assert ("tell your administrators" in answer["message"]) is not granted
 
 
