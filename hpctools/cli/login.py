@@ -13,6 +13,7 @@ import click
 from hpctools.budget.service import Service, find_service
 from hpctools.cli import login_text
 from hpctools.cli.login_drain import drain, undrain
+from hpctools.cli.login_function import function
 from hpctools.cli.login_host_keys import host_keys
 from hpctools.cli.login_nlb import nlb
 from hpctools.cli.output import save, show
@@ -37,7 +38,7 @@ def login() -> None:
     """
 
 
-for command in (drain, undrain, host_keys, nlb):
+for command in (drain, undrain, host_keys, nlb, function):
     login.add_command(command)
 
 

@@ -9,9 +9,10 @@ Source: AWS Systems Manager User Guide, "Turn on Run As support for Linux and ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hpctools.site.model import Site
+if TYPE_CHECKING:  # the Lambda function of Session Manager takes TAG from here, and has no pydantic
+    from hpctools.site.model import Site
 
 TAG: Final = "SSMSessionRunAs"
 _OF_PRINCIPAL = f"aws:PrincipalTag/{TAG}"
