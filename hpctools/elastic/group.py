@@ -122,6 +122,13 @@ class Group:
         the thread's own end there takes the process down (SIGABRT, `terminate called`).
         """
         _give_up(self._scratch, self._devices)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connections: what the others await of us fails at once.
+
+        When nothing is under way that is all, and the group's memory stays sound.
+        """
         for rank in self.others:
             # A receive that times out closes the connection; Backend.abort() leaves it open (torch 2.13).
             with contextlib.suppress(RuntimeError):

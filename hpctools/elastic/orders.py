@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from hpctools.elastic.group import Task
 from hpctools.elastic.protocol import Message
 
 REST_SECONDS = 5.0
@@ -94,6 +95,20 @@ class Orders:
             self.rests = False
             with changed:
                 changed.wait_for(lambda: self.end is not None or self.recover > standing, REST_SECONDS)
+
+    def admission(self, standing: int) -> int | None:
+        """The newest generation that lets us in; `standing`: the one that we are in, or have left last."""
+        newest = max((each.generation for each in self.commits.values() if not each.agree), default=0)
+        return newest if newest > standing and newest >= self.recover else None
+
+    def let_end(self, task: Task[Any], changed: threading.Condition, until: float) -> None:
+        """Although we are called away, wait until then for what all members may have begun.
+
+        One that is not called away, since it was given up, completes the step then, and is in the next one:
+        all others would do both again.
+        """
+        with changed:
+            changed.wait_for(lambda: task.finished or self.end is not None, until - time.monotonic())
 
     def _form(self, fields: Message) -> None:
         generation = int(fields["generation"])

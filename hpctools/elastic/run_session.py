@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
@@ -26,6 +27,7 @@ from hpctools.elastic.state import move_state
 from hpctools.elastic.timing import StepClock
 
 RELEASE_SECONDS = 5.0
+EXCHANGE_SECONDS = 0.5  # of an exchange in which who is called away lets it end
 NO_STATE = -1
 
 
@@ -103,17 +105,18 @@ class RunSession:
         self._go_if_told()
         if not self._must_rejoin():
             return False
+        self.group.hang_up()  # who waits for our part of the step need not wait to be called away
         self._rejoin()
         return True
 
     def exchange(self, work: Callable[[Group], Result]) -> Result | None:
         """Do what all ranks do at the end of a step; None: the group broke, the step is to be done again."""
-        group = self.group
+        group, until = self.group, time.monotonic() + EXCHANGE_SECONDS
         task = group.begin(lambda: work(group), self._notify)
         done: Result | None = None
         self._exchanging = True
         try:
-            done = self._outcome(task, group, group.number)
+            done = self._outcome(task, group, group.number, until)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
         finally:
@@ -170,19 +173,13 @@ class RunSession:
     def _await_admission(self) -> None:
         """Until we train: let in, or part of a recovery."""
         while not self._trains:
-            self._wait(lambda: self._must_rejoin() or self._admission() is not None)
+            self._wait(lambda: self._must_rejoin() or self._orders.admission(self._standing) is not None)
             self._go_if_told()
-            admission = self._admission()
+            admission = self._orders.admission(self._standing)
             if self._must_rejoin() or admission is None:
                 self._rejoin()
             else:
                 self._switch(admission)
-
-    def _admission(self) -> int | None:
-        """The newest generation that lets us in."""
-        let_in = [each.generation for each in self._orders.commits.values() if not each.agree]
-        newest = max(let_in, default=0)
-        return newest if newest > self._standing and newest >= self._orders.recover else None
 
     def _switch(self, generation: int) -> None:
         commit = self._orders.commits[generation]
@@ -204,9 +201,10 @@ class RunSession:
             self._go_back(self._orders.roll_backs.get(generation))
             completed = self._state.completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
-            self._wait_parked(lambda: self._admission() is not None or self._orders.recover > generation)  # noqa: B023
+            let_in = partial(self._orders.admission, self._standing)
+            self._wait_parked(lambda: let_in() is not None or self._orders.recover > generation)  # noqa: B023
             self._go_if_told()
-            admission = self._admission()
+            admission = let_in()
             if self._orders.recover > generation or admission is None:
                 continue
             try:
@@ -316,9 +314,10 @@ class RunSession:
                 return
             self._state.save_as_ordered()
 
-    def _outcome(self, task: Task[Any], group: Group, generation: int) -> Any:
+    def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""
         self._wait(lambda: task.finished or self._orders.recover > generation)
+        self._orders.let_end(task, self._changed, until)
         if task.finished:
             return task.result()
         group.abandon()
