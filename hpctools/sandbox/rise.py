@@ -199,19 +199,23 @@ class _Rise:
         return _ordered([*daemons, *others])
 
     def _ensure(self, daemon: Daemon) -> bool:
-        """Start a daemon unless it runs; wait until it answers."""
+        """Start a daemon unless it runs; wait until it answers, as one may not that a killed `up` started."""
+        log = self.sandbox.layout.logs / f"{daemon.name}.log"
         known = self.record.processes.get(daemon.name)
         if known and process.alive(known):
+            self._await(daemon, known, log)
             return False
         holder = self.record.holder
         if holder is None:
             raise SandboxError("the sandbox has no inside", "run up again")
-        log = self.sandbox.layout.logs / f"{daemon.name}.log"
         identity = namespace.found(holder, log)
         if identity is None:
             identity = namespace.start(holder, daemon.host, daemon.argv, log)
         self.sandbox.remember(daemon.name, identity)
+        self._await(daemon, identity, log)
+        return True
 
+    def _await(self, daemon: Daemon, identity: process.Identity, log: Path) -> None:
         def answers() -> bool:
             if not process.alive(identity):
                 raise SandboxError(
@@ -220,7 +224,6 @@ class _Rise:
             return self._answers(daemon)
 
         _until(answers, f"{daemon.name} does not answer", f"see {log}")
-        return True
 
     def _answers(self, daemon: Daemon) -> bool:
         if isinstance(daemon.probe, int):
