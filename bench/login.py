@@ -1,6 +1,6 @@
-"""Login nodes: what a day of many people does to them, and how fast a place is found.
+"""Login nodes: what a day of many people does to them, how fast a place is found, what a login takes.
 
-python -m bench.login [--only simulation|placement|submit] [--quick] [--check]
+python -m bench.login [--only simulation|placement|logins|submit] [--quick] [--check]
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from bench.login_logins import goals as login_goals
+from bench.login_logins import logins as measured_logins
 from bench.login_placement import placements
 from bench.login_submit import PARAMIKO_MORE, start_seconds, submissions
 from bench.report import Goal, report
@@ -78,7 +80,18 @@ def placement(quick: bool) -> Part:
     """Places at 200 requests a second."""
     found = placements(quick)
     rows = [asdict(each) for each in found]
-    return Part(rows, tuple(Goal(f"{e.name}, p99", e.p99_ms, "ms", "<=", PLACEMENT_MS) for e in found))
+    names = [each.name.partition(" (")[0] for each in found]
+    goals = [
+        Goal(f"{name}, p99", each.p99_ms, "ms", "<=", PLACEMENT_MS)
+        for name, each in zip(names, found, strict=True)
+    ]
+    return Part(rows, tuple(goals))
+
+
+def logins(quick: bool) -> Part:
+    """200 people at once on four login nodes, beside plain sshds."""
+    found = measured_logins(quick)
+    return Part([asdict(each) for each in found.rows], login_goals(found))
 
 
 def submit(quick: bool) -> Part:
@@ -94,6 +107,7 @@ def submit(quick: bool) -> Part:
 PARTS: dict[str, Callable[[bool], Part]] = {
     "simulation": simulation,
     "placement": placement,
+    "logins": logins,
     "submit": submit,
 }
 

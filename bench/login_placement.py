@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from api.db.engine import connect
@@ -20,7 +21,10 @@ from hpctools.site import load
 
 NODES, SESSIONS = 50, 40
 SITE = Path(__file__).resolve().parent.parent / "slurm-conf/examples/university/site.yaml"
-SECONDS, QUICK_SECONDS = 30, 5
+SECONDS, QUICK_SECONDS = 30, 2
+PROBES = 100
+AT_MOST = 2.0
+"""How much longer than meant asking may take: what a machine cannot do in time is not asked of it at all."""
 
 
 def placements(quick: bool) -> list[Load]:
@@ -32,17 +36,33 @@ def placements(quick: bool) -> list[Load]:
 
 
 def _asked_at(url: str, folder: Path, seconds: int) -> Load:
-    secret = _filled(url, hold=seconds + 60)
-    bodies = tuple(json.dumps({"user": f"user{number}"}) for number in range(RATE * seconds))
-    paths = ("/v1/login/sessions",) * len(bodies)
-    header = f"Authorization: Bearer {secret}"
+    secret = _filled(url, hold=20 * seconds + 300)
     with served(url, SITE, folder) as (port, service):
+        questions = partial(_questions, port, f"Authorization: Bearer {secret}")
         # Connections, statements and the site's rules are made ready by the first ones.
-        asked(Questions(port, header, paths[:CLIENTS], RATE, CLIENTS, bodies[:CLIENTS]))
+        asked(questions("first", CLIENTS))
+        at_once = asked(questions("probe", PROBES, rate=PROBES * 1000))
+        count = affordable(PROBES / max(at_once.seconds), seconds)
         before = processor_seconds(service)
-        took = asked(Questions(port, header, paths, RATE, CLIENTS, bodies))
+        took = asked(questions("user", count))
         busy = processor_seconds(service) - before
-    return load_of(f"placement, {url.partition(':')[0]}", took, busy)
+    some = "" if count == RATE * seconds else f" ({count} of {RATE * seconds}: it does not keep up)"
+    return load_of(f"placement, {url.partition(':')[0]}{some}", took, busy)
+
+
+def _questions(port: int, header: str, who: str, count: int, rate: int = RATE) -> Questions:
+    """Each for somebody else."""
+    bodies = tuple(json.dumps({"user": f"{who}{number}"}) for number in range(count))
+    return Questions(port, header, ("/v1/login/sessions",) * count, rate, CLIENTS, bodies)
+
+
+def affordable(possible: float, seconds: int) -> int:
+    """How many are asked: all, or what a service that does not keep up answers in `AT_MOST` of the time.
+
+    Args:
+        possible: a second, when all are asked at once.
+    """
+    return max(PROBES, min(RATE * seconds, int(possible * AT_MOST * seconds)))
 
 
 def _filled(url: str, hold: int) -> str:
