@@ -47,6 +47,7 @@ from api.services.login_rules import RulesOf
 from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
 from api.services.site_work import SiteWork
+from api.services.warming import Warming
 from api.services.watching import SiteWatch, Watching
 from api.settings import Settings
 
@@ -95,6 +96,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     )
     watch = SiteWatch(settings, site_file, engine)
     app.state.watching = Watching(engine, watch, settings.watch_every, clock)
+    app.state.warming = Warming(engine, site_file, clock)
     problems.install(app)
     _stand_in_front(app, settings)
     for module in (
@@ -121,7 +123,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
 @asynccontextmanager
 async def _alive(app: FastAPI) -> AsyncIterator[None]:
     """While the service is served."""
-    works = (app.state.scheduler, app.state.watching)
+    works = (app.state.scheduler, app.state.watching, app.state.warming)
     for work in works:
         work.start()
     yield
@@ -134,7 +136,12 @@ def _stand_in_front(app: FastAPI, settings: Settings) -> None:
     """What every request passes; the last one that is added is the first."""
     app.add_middleware(Idempotency, identify=identify_request, never=frozenset({"/v1/tokens"}))
     app.add_middleware(Conditional)
-    app.add_middleware(Limits, most_bytes=settings.most_request_bytes, seconds=settings.answer_seconds)
+    app.add_middleware(
+        Limits,
+        most_bytes=settings.most_request_bytes,
+        most_at_once=settings.most_at_once,
+        seconds=settings.answer_seconds,
+    )
     app.add_middleware(Edge, metrics=app.state.metrics)
 
 

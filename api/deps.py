@@ -1,6 +1,7 @@
 """What a route may ask for: who asks, the site, the store. Permissions are here and nowhere else.
 
-What waits for nothing is `async`: everything else is carried to a thread and back, for each request anew.
+What waits for nothing is `async`: everything else is carried to a thread and back, for each request anew. So
+who asks, and the site, are found out on one way there where a route needs both.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
-from api.auth.identify import Context, identify, identify_browser
+from api.auth.identify import Context, identify, identify_browser, identify_request
 from api.auth.principal import Principal, Scope
 from api.problems import ProblemError, forbidden, not_found, unauthorized
+from api.rooted import route_of
 from api.services.budgets import with_budgets
 from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import Account, BudgetSite
@@ -34,24 +37,48 @@ async def get_context(request: Request) -> Context:
 Ctx = Annotated[Context, Depends(get_context)]
 
 
-def get_bearer(
-    context: Ctx, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+async def get_bearer(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
     """Who asks, by `Authorization: Bearer`. The cookie does not count here: /v1 needs no CSRF protection."""
-    return known(context, credentials.credentials if credentials else "")
+    return await _identified(request, identify_request)
 
 
-def get_visitor(context: Ctx, request: Request) -> Principal:
+async def get_visitor(request: Request) -> Principal:
     """Who asks, by the cookie of a browser."""
-    principal = identify_browser(context, request.cookies.get(COOKIE, ""))
+    return await _identified(request, _by_cookie)
+
+
+async def get_site(context: Ctx, request: Request) -> BudgetSite:
+    """The site as its file is now, with the budgets that people set over it."""
+    by = identify_request if route_of(request.scope).startswith("/v1/") else _by_cookie
+
+    def read() -> tuple[Principal | None, BudgetSite]:
+        today = day_of(context.clock())
+        return by(request), with_budgets(context.engine, context.site_file.current(), today)
+
+    principal, site = await run_in_threadpool(read)
+    request.state.identified = by, principal
+    return site
+
+
+async def _identified(request: Request, by: Callable[[Request], Principal | None]) -> Principal:
+    """Who asks; found out with the site where that was asked for before.
+
+    Raises:
+        ProblemError: 401, nobody whom we know.
+    """
+    before, principal = getattr(request.state, "identified", (None, None))
+    if before is not by:
+        principal = await run_in_threadpool(by, request)
     if principal is None:
         raise unauthorized()
-    return principal
+    known_one: Principal = principal
+    return known_one
 
 
-def get_site(context: Ctx) -> BudgetSite:
-    """The site as its file is now, with the budgets that people set over it."""
-    return with_budgets(context.engine, context.site_file.current(), day_of(context.clock()))
+def _by_cookie(request: Request) -> Principal | None:
+    return identify_browser(request.app.state.context, request.cookies.get(COOKIE, ""))
 
 
 def require(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:

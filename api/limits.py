@@ -11,8 +11,12 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import ProblemError, respond
+from api.rooted import route_of
 
 _RETRY_SECONDS = "30"
+_SOON_SECONDS = "2"
+# How the service is must be told just when it has too much to do.
+_ALWAYS = ("/livez", "/healthz", "/metrics")
 
 
 class Limits:
@@ -20,12 +24,16 @@ class Limits:
 
     Args:
         most_bytes: of a request's body; more is answered 413.
+        most_at_once: requests that are being answered; one more is answered 503 at once, instead of waiting
+            behind all of them.
         seconds: until an answer begins; then it is 503. What was begun in a thread is carried to its end all
             the same, its answer is dropped.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, most_bytes: int, most_at_once: int, seconds: float) -> None:
         self._app = app
+        self._most_at_once = most_at_once
+        self._at_once = 0
         self._most = most_bytes
         self._seconds = seconds
 
@@ -38,6 +46,9 @@ class Limits:
         if not length.isdecimal() or int(length) > self._most:
             problem = ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._too_much())
             await respond(Request(scope), problem)(scope, receive, send)
+            return
+        if self._at_once >= self._most_at_once and route_of(scope) not in _ALWAYS:
+            await respond(Request(scope), _too_many(self._at_once))(scope, receive, send)
             return
         await self._in_time(scope, self._counted(receive), send)
 
@@ -57,6 +68,8 @@ class Limits:
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = _Answer(send)
         task = asyncio.ensure_future(self._app(scope, receive, answer))
+        self._at_once += 1
+        task.add_done_callback(self._ended)
         try:
             done, _ = await asyncio.wait({task}, timeout=self._seconds)
             if not done and not answer.begun:
@@ -78,8 +91,19 @@ class Limits:
             task.cancel()
             raise
 
+    def _ended(self, _: asyncio.Future[None]) -> None:
+        self._at_once -= 1
+
     def _too_much(self) -> str:
         return f"A request may have at most {self._most} bytes."
+
+
+def _too_many(count: int) -> ProblemError:
+    return ProblemError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"{count} requests are being answered. Try again in some seconds.",
+        headers={"Retry-After": _SOON_SECONDS},
+    )
 
 
 class _Answer:

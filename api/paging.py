@@ -72,7 +72,7 @@ class Page:
         return items, _encode(key(items[-1]), listing) if more else None
 
 
-def get_page(
+async def get_page(
     limit: Annotated[int, Query(ge=1, le=MOST, description="Items at most.")] = DEFAULT,
     cursor: Annotated[
         str | None, Query(max_length=4096, description="`next` of the page before.", examples=[None])

@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     """Change Slurm's limits at each look, as the budgets say."""
     most_request_bytes: int = Field(default=1_000_000, ge=1000)
     """The largest request."""
+    most_at_once: int = Field(default=500, ge=1)
+    """Requests that may be answered at the same time; one more is refused at once."""
     answer_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """The longest that an answer may take to begin."""
     metrics: Literal["token", "loopback"] = "token"

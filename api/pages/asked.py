@@ -15,7 +15,7 @@ from hpctools.budget.month import Month, day_of
 from hpctools.errors import BudgetError
 
 
-def get_period(
+async def get_period(
     context: Ctx,
     period: Annotated[str | None, Query(max_length=32)] = None,
     month: Annotated[str | None, Query(max_length=32)] = None,

@@ -11,13 +11,13 @@ from api.services.store_state import money_state
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import BudgetSite
 
-_PAGES = 500
+_PAGES = 1000
 
-_kept: KeptByStore[Kept[str]] = KeptByStore(lambda: Kept(_PAGES))
+_kept: KeptByStore[Kept[bytes]] = KeptByStore(lambda: Kept(_PAGES))
 
 
-def kept_page(context: Context, site: BudgetSite, asked: Hashable, make: Callable[[], str]) -> str:
-    """A page as it was made before, if nothing has changed since that it could tell.
+def kept_page(context: Context, site: BudgetSite, asked: Hashable, make: Callable[[], str]) -> bytes:
+    """A page as it was made before, in UTF-8, if nothing has changed since that it could tell.
 
     Args:
         site: that it is made of, as `with_budgets` gives it: another object for other budgets.
@@ -25,4 +25,4 @@ def kept_page(context: Context, site: BudgetSite, asked: Hashable, make: Callabl
     """
     today, state = day_of(context.clock()), money_state(context.engine)
     key = (asked, ROOT.get(), Same(site), today, state)
-    return _kept.of(context.engine).get(key, make)
+    return _kept.of(context.engine).get(key, lambda: make().encode())

@@ -40,7 +40,7 @@ Word = Annotated[str, Query(max_length=128, pattern=r"^[ -~]*$")]
 T = TypeVar("T")
 
 
-def get_wanted(
+async def get_wanted(
     user: Annotated[Word, Query(description="Only this one's.", examples=["nlp1"])] = "",
     state: Annotated[Word, Query(description="Slurm's word.", examples=["FAILED"])] = "",
     partition: Annotated[Word, Query(examples=["nlp"])] = "",

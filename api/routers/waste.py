@@ -11,7 +11,7 @@ from api.periods import Days, KnownOn
 from api.routers import problems
 from api.schemas.waste import WasteOut
 from api.services.books import Moment
-from api.services.waste import tell_waste
+from api.services.waste import read_waste
 from hpctools.budget.tree import Account
 
 router = APIRouter(prefix="/v1/accounts", tags=["costs"])
@@ -30,4 +30,4 @@ def get_waste(
     Jobs are the account's own and those below it; `jobs` with `state` lists them. Nodes are the whole site's,
     since idle nodes are nobody's.
     """
-    return WasteOut.of(period, tell_waste(context.engine, site, account, period, Moment(known_on)))
+    return WasteOut.of(period, read_waste(context.engine, site, account, period, Moment(known_on)))

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.schemas.account import Amount, Currency
 from api.schemas.cost import PeriodOut, QualityOut
-from api.services.waste import LOST, Ended, GroupUse, ToldWaste
+from api.services.waste import LOST, Ended, GroupUse, Waste
 from hpctools.budget.allowance import Period
 
 _MILLI = Decimal("0.001")
@@ -69,14 +69,14 @@ class WasteOut(BaseModel):
     node_groups: list[GroupUseOut]
 
     @classmethod
-    def of(cls, period: Period, told: ToldWaste) -> WasteOut:
+    def of(cls, period: Period, waste: Waste) -> WasteOut:
         """Waste as it goes over the wire."""
         return cls(
             period=PeriodOut.of(period),
-            quality=QualityOut.of(told.quality),
-            currency=told.currency,
-            jobs=[EndedOut.of(ended) for ended in told.waste.ended],
-            node_groups=[GroupUseOut.of(use) for use in told.waste.groups],
+            quality=QualityOut.of(waste.quality),
+            currency=waste.currency,
+            jobs=[EndedOut.of(ended) for ended in waste.ended],
+            node_groups=[GroupUseOut.of(use) for use in waste.groups],
         )
 
 

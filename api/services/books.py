@@ -5,23 +5,27 @@ What a run has posted does not change, so whoever names the last run that counts
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from sqlalchemy import func, select
+from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from api.db.day_store import KnownDay, coverage, known_days
 from api.db.ledger import corrected, last_run
 from api.db.models import AttributionRun
+from api.services.kept import Kept, KeptByStore
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Coverage
 from hpctools.budget.money import percent
 from hpctools.budget.month import Month, day_of, months_of
 from hpctools.budget.statement import Status
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
+
+_MONTHS = 60
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def open_books(session: Session, metric: str, period: Period, moment: Moment) ->
     return Books(period, metric, through, runs, tuple(day for day in days if day.day in period))
 
 
-def quality(session: Session, books: Books, site: BudgetSite, account: Account) -> Quality:
+def quality(engine: Engine, session: Session, books: Books, site: BudgetSite, account: Account) -> Quality:
     """How sure what the books say of an account is."""
     mine = None if account.name == SITE_ACCOUNT else site.subtree(account.name)
     final = [run.final for run in books.runs]
@@ -106,7 +110,7 @@ def quality(session: Session, books: Books, site: BudgetSite, account: Account) 
     return Quality(
         status=status if books.runs else "none",
         corrected=late,
-        coverage=_coverage(coverage(session, books.day_ids), mine),
+        coverage=_coverage(_covered(engine, session, books), mine),
         as_of=books.as_of,
     )
 
@@ -116,8 +120,26 @@ def counted_to(books: Books, day: date) -> int | None:
     return next((known.inputs.counted_to for known in books.days if known.day == day), None)
 
 
-def _coverage(known: dict[str, Coverage], mine: Collection[str] | None) -> Decimal | None:
-    counted = [found for name, found in known.items() if mine is None or name in mine]
+_Covered = Mapping[str, Coverage]
+
+_kept: KeptByStore[Kept[_Covered]] = KeptByStore(lambda: Kept(_MONTHS))
+
+
+def _covered(engine: Engine, session: Session, books: Books) -> list[_Covered]:
+    """By account, of each month. Days in the store do not change: those of a month are read once."""
+    months: defaultdict[Month, list[int]] = defaultdict(list)
+    for day in books.days:
+        months[Month.of(day.day)].append(day.id)
+
+    def read(ids: tuple[int, ...]) -> _Covered:
+        return _kept.of(engine).get(ids, lambda: coverage(session, ids))
+
+    return [read(tuple(ids)) for ids in months.values()]
+
+
+def _coverage(months: Iterable[_Covered], mine: Collection[str] | None) -> Decimal | None:
+    everybody = ((name, found) for known in months for name, found in known.items())
+    counted = [found for name, found in everybody if mine is None or name in mine]
     billed, used = sum(found.billed for found in counted), sum(found.used for found in counted)
     return percent(Decimal(billed), Decimal(used))
 

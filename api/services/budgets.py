@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -101,12 +101,14 @@ def versions(session: Session, account: Account, today: date) -> list[Stored]:
     return _with_site([_stored(row) for row in session.scalars(query)], account, today)
 
 
-def versions_of_all(session: Session, site: BudgetSite, today: date) -> dict[str, list[Stored]]:
-    """The same for every account of a site, in one query."""
+def versions_of(session: Session, accounts: Collection[Account], today: date) -> dict[str, list[Stored]]:
+    """The same for several accounts, in one query."""
+    names = [account.name for account in accounts]
+    query = select(BudgetVersion).where(BudgetVersion.account.in_(names)).order_by(BudgetVersion.id)
     rows: defaultdict[str, list[Stored]] = defaultdict(list)
-    for row in session.scalars(select(BudgetVersion).order_by(BudgetVersion.id)):
+    for row in session.scalars(query):
         rows[row.account].append(_stored(row))
-    return {account.name: _with_site(rows[account.name], account, today) for account in site.accounts}
+    return {account.name: _with_site(rows[account.name], account, today) for account in accounts}
 
 
 def _with_site(rows: list[Stored], account: Account, today: date) -> list[Stored]:

@@ -135,7 +135,7 @@ def job_costs(
         told = with_jobs(session, books, costs).filter(_like(wanted))
         page = _sorted(told, wanted.sort).slice(offset, limit)
         parts = table.join(page.select(_BY), on=_BY, how="semi").sort("day", "node_group", "capacity")
-        sure = quality(session, books, site, account)
+        sure = quality(engine, session, books, site, account)
     by_currency = told.group_by("currency").agg(pl.col("units").sum()).sort("currency")
     sums = {currency: amount(units, places) for currency, units in by_currency.iter_rows()}
     return JobCosts(books.through, told.height, sums, sure, as_jobs(page, parts, places))

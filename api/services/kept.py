@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
@@ -24,19 +25,40 @@ class Kept(Generic[Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._being_made: dict[Hashable, Future[Value]] = {}
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key; made when it is not there."""
+        """The value of a key; made when it is not there.
+
+        Of many threads that want the same at once one makes it, and the others wait for it: they would only
+        take the processors from each other. What it raises is raised in all of them, and nothing is kept.
+
+        Args:
+            make: may ask for other keys, never for this one.
+        """
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
-        value = make()
+            awaited = self._being_made.get(key)
+            mine = self._being_made.setdefault(key, Future())
+        return awaited.result() if awaited else self._made(key, make, mine)
+
+    def _made(self, key: Hashable, make: Callable[[], Value], told: Future[Value]) -> Value:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                del self._being_made[key]
+            told.set_exception(error)
+            raise
         with self._lock:
+            del self._being_made[key]
             self._values[key] = value
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
+        told.set_result(value)
         return value
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from sqlalchemy import Engine
 
 from api.services.reports import read_spent
-from api.services.standing import Allowed, read_allowed
+from api.services.standing import Allowed, read_allowances
 from hpctools.budget.allowance import Period
 from hpctools.budget.money import ZERO
 from hpctools.budget.tree import Account, BudgetSite
@@ -37,13 +37,14 @@ def list_accounts(
     Raises:
         UnreachableError: the database does not answer.
     """
-    spent = read_spent(engine, site, period)
+    wanted, spent = list(accounts), read_spent(engine, site, period)
+    allowed = read_allowances(engine, site, wanted, period, now)
     return [
         Listed(
             account,
             spent.get(account.name, ZERO),
             account.budget.currency if account.budget else site.currency,
-            read_allowed(engine, site, account, period, now),
+            allowed[account.name],
         )
-        for account in accounts
+        for account in wanted
     ]

@@ -86,7 +86,7 @@ def read_jobs(
         return [
             known
             for life, keys in found
-            for known in _costs(session, site, life, keys, Moment(known_on, books.through))
+            for known in _costs(engine, session, site, life, keys, Moment(known_on, books.through))
             if sees(known.cost.account)
         ]
 
@@ -110,7 +110,7 @@ def _lives(session: Session, books: Books, called: str) -> list[tuple[Period, tu
 
 
 def _costs(
-    session: Session, site: BudgetSite, life: Period, key: tuple[str, int], moment: Moment
+    engine: Engine, session: Session, site: BudgetSite, life: Period, key: tuple[str, int], moment: Moment
 ) -> list[KnownJob]:
     books = open_books(session, site.metric, life, moment)
     mine = (pl.col("cluster") == key[0]) & (pl.col("dbindex") == key[1])
@@ -120,7 +120,7 @@ def _costs(
     return [
         KnownJob(
             job,
-            quality(session, books, site, _account(site, job)),
+            quality(engine, session, books, site, _account(site, job)),
             tuple(_history(session, books, mine & _whose(job))),
         )
         for job in as_jobs(told, parts.sort("day", "node_group", "capacity"), places)

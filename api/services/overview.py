@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from api.services.reports import Report, read_report
-from api.services.standing import Allowed, Standing, read_allowed, read_standing
+from api.services.standing import Allowed, Standing, read_allowances, read_standing
 from api.services.waste import Waste, read_waste
 from hpctools.budget.allowance import Period
 from hpctools.budget.tree import Account, BudgetSite
@@ -35,10 +35,9 @@ def read_overview(engine: Engine, site: BudgetSite, account: Account, period: Pe
         UnreachableError: the database does not answer.
     """
     report = read_report(engine, site, account, period)
-    below = site.children(account.name)
     return Overview(
         report=report,
         standing=read_standing(engine, site, report, now),
         waste=read_waste(engine, site, account, period),
-        budgets={child.name: read_allowed(engine, site, child, period, now) for child in below},
+        budgets=read_allowances(engine, site, site.children(account.name), period, now),
     )

@@ -1,6 +1,6 @@
 """What an account spent in some days, in slices: by day, account or person, node group, kind of capacity.
 
-What runs have told does not change, so a month's slices are worked out once for each run.
+They are sums of what a month cost, which is read once for each run that told it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,14 @@ from decimal import Decimal
 
 import polars as pl
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from api.db.engine import reading
-from api.db.ledger import charges
 from api.services.books import Books, Moment, Quality, open_books, quality
-from api.services.kept import Kept, KeptByStore
+from api.services.charged import Table, month_charges, together
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution_table import amount
 from hpctools.budget.money import ZERO, total
-from hpctools.budget.month import Month
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
-
-_BY = ("day", "node_group", "kind", "account", "user", "capacity", "currency")
-_MONTHS = 60
 
 
 @dataclass(frozen=True)
@@ -98,41 +92,10 @@ def read_report(engine: Engine, site: BudgetSite, account: Account, period: Peri
     """
     with reading(engine) as session:
         books = open_books(session, site.metric, period, Moment())
-        sure = quality(session, books, site, account)
-        tables = [_month(engine, session, site, run.month, run.id) for run in books.runs]
+        sure = quality(engine, session, books, site, account)
+        tables = [month_charges(engine, session, site, run.month, run.id) for run in books.runs]
     billed = [run.billed_through for run in books.runs if run.billed_through is not None]
     return _report(site, account, books, sure, tables, max(billed, default=None))
-
-
-def month_key(site: BudgetSite, month: str, run: int) -> tuple[str, str, int]:
-    """What a month as a run told it is kept under."""
-    return (site.metric, month, run)
-
-
-Table = tuple[pl.DataFrame, int]
-"""Columns, and the places of `units`."""
-
-_kept: KeptByStore[Kept[Table]] = KeptByStore(lambda: Kept(_MONTHS))
-
-
-def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: int) -> Table:
-    def made() -> Table:
-        return charges(session, Month.parse(month), site.metric, run, _BY)
-
-    return _kept.of(engine).get(month_key(site, month, run), made)
-
-
-def together(tables: Iterable[Table], by: Iterable[str]) -> Table:
-    """Sums of `units` over tables of different places."""
-    known = list(tables)
-    places = max((own for _, own in known), default=0)
-    scaled = [
-        table.with_columns(pl.col("units") * pl.lit(10 ** (places - own), dtype=pl.Int128))
-        for table, own in known
-    ]
-    columns = list(by)
-    sums = pl.concat(scaled).group_by(columns).agg(pl.col("units").sum())
-    return sums.filter(pl.col("units") != 0).sort(columns), places
 
 
 def _report(
@@ -217,7 +180,7 @@ def read_spent(engine: Engine, site: BudgetSite, period: Period) -> dict[str, De
     """
     with reading(engine) as session:
         books = open_books(session, site.metric, period, Moment())
-        months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
+        months = [month_charges(engine, session, site, run.month, run.id) for run in books.runs]
     if not months:
         return {}
     sums, places = together([(_within(table, period), own) for table, own in months], ("account", "currency"))

@@ -78,7 +78,7 @@ def run_costs(
         table, places = cost_table(session, books, of_account(site, account))
         costs = table.group_by(_JOB).agg(pl.col("units", "used").sum())
         told = with_jobs(session, books, costs).filter(pl.col("run") != "")
-        sure = quality(session, books, site, account)
+        sure = quality(engine, session, books, site, account)
     runs = told.group_by(_BY).agg(
         pl.len().alias("jobs"),
         pl.col("units").sum(),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from typing import Protocol
 
 from sqlalchemy import Engine, func, select
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from api.db.budget_models import BurnReading
 from api.db.engine import reading
 from api.db.models import AttributionRun
-from api.services.budgets import Stored, approvals, approvals_of_all, in_effect, versions, versions_of_all
+from api.services.budgets import Stored, approvals, approvals_of_all, in_effect, versions, versions_of
 from api.services.month_days import MonthDays, read_month_days
 from api.services.statements import read_statement
 from hpctools.budget.allowance import Approval, Period, Spendable, period_of, spendable
@@ -163,13 +163,13 @@ def read_outlooks(engine: Engine, site: BudgetSite, now: int) -> list[Outlook]:
     """
     today = day_of(now)
     with reading(engine) as session:
-        known, granted = versions_of_all(session, site, today), approvals_of_all(session)
+        known, granted = versions_of(session, site.accounts, today), approvals_of_all(session)
         burning, since = burn_of_all(session, site), first_known(session)
-        of_month = cache(lambda month: read_month_days(engine, session, site, month))
+        of_month = months_of_all(engine, session, site)
         found = [
             _outlook(
                 _Held(account, known[account.name], granted[account.name], burning.get(account.name), since),
-                Spending(partial(_of, of_month, site, account)),
+                spending_among(of_month, site, account),
                 today,
             )
             for account in site.accounts
@@ -178,10 +178,14 @@ def read_outlooks(engine: Engine, site: BudgetSite, now: int) -> list[Outlook]:
     return [outlook for outlook in found if outlook is not None]
 
 
-def _of(
-    of_month: Callable[[Month], MonthDays], site: BudgetSite, account: Account, month: Month
-) -> KnownMonth:
-    return of_month(month).of(account, site)
+def months_of_all(engine: Engine, session: Session, site: BudgetSite) -> Callable[[Month], MonthDays]:
+    """Months of all accounts as a session sees them, each read once."""
+    return cache(lambda month: read_month_days(engine, session, site, month))
+
+
+def spending_among(of_month: Callable[[Month], MonthDays], site: BudgetSite, account: Account) -> Spending:
+    """What the ledger has of an account, out of months of all accounts: where many are looked at."""
+    return Spending(lambda month: of_month(month).of(account, site))
 
 
 @dataclass(frozen=True)
@@ -222,8 +226,10 @@ def read_forecast(
     Raises:
         UnreachableError: the database does not answer.
     """
-    spending, today = spending_of(engine, site, account), day_of(now)
-    return _forecast(spending, period, today, _newest(spending, today))
+    today = day_of(now)
+    with reading(engine) as session:
+        spending = spending_among(months_of_all(engine, session, site), site, account)
+        return _forecast(spending, period, today, _newest(spending, today))
 
 
 def _newest(spending: Spending, today: date) -> KnownMonth:

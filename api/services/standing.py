@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
 from sqlalchemy import Engine
 
 from api.db.engine import reading
-from api.services.budgets import approvals, in_effect, versions
+from api.services.budgets import Stored, approvals_of_all, in_effect, versions_of
 from api.services.reports import Report
-from api.services.spending import first_known, last_burn, read_forecast, spending_of, unbilled
-from hpctools.budget.allowance import Calendar, Period, PeriodKind, Spendable, period_of, spendable
+from api.services.spending import (
+    Spending,
+    first_known,
+    last_burn,
+    months_of_all,
+    read_forecast,
+    spending_among,
+    unbilled,
+)
+from hpctools.budget.allowance import Approval, Calendar, Period, PeriodKind, Spendable, period_of, spendable
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import Forecast
 from hpctools.budget.money import ZERO, difference, percent, total
@@ -81,7 +89,7 @@ def read_standing(engine: Engine, site: BudgetSite, report: Report, now: int) ->
         UnreachableError: the database does not answer.
     """
     account, period, today = report.account, report.period, day_of(now)
-    allowed = read_allowed(engine, site, account, period, now)
+    allowed = read_allowances(engine, site, (account,), period, now)[account.name]
     other = account.spec.calendar.kind if allowed is None and account.spec else None
     if today not in period:
         return Standing(report.spent, allowed, other, Burn(), None)
@@ -92,32 +100,63 @@ def read_standing(engine: Engine, site: BudgetSite, report: Report, now: int) ->
     return Standing(report.spent, allowed, other, burn, ahead)
 
 
-def read_allowed(
-    engine: Engine, site: BudgetSite, account: Account, period: Period, now: int
-) -> Allowed | None:
-    """What an account may spend in some days; of the whole site the sum of its departments.
+def read_allowances(
+    engine: Engine, site: BudgetSite, accounts: Iterable[Account], period: Period, now: int
+) -> dict[str, Allowed | None]:
+    """What accounts may spend in some days; of the whole site the sum of its departments.
 
     Raises:
         UnreachableError: the database does not answer.
     """
-    if account.name == SITE_ACCOUNT:
-        return _of_departments(engine, site, period, now)
-    today = day_of(now)
+    wanted = list(accounts)
     with reading(engine) as session:
-        known = versions(session, account, today)
-        granted = approvals(session, account.name)
-        since = first_known(session)
+        known = versions_of(session, _looked_at(site, wanted), day_of(now))
+        budgets = _Budgets(known, approvals_of_all(session), first_known(session))
+        of_month = months_of_all(engine, session, site)
+
+        def of(account: Account) -> Allowed | None:
+            if account.name == SITE_ACCOUNT:
+                return _together(site, [of(department) for department in site.departments])
+            spending = spending_among(of_month, site, account)
+            return _allowed(budgets, account, spending, period, day_of(now))
+
+        return {account.name: of(account) for account in wanted}
+
+
+def _looked_at(site: BudgetSite, accounts: Iterable[Account]) -> set[Account]:
+    """Accounts, and for the site those whose budgets are its own."""
+    return {
+        each
+        for account in accounts
+        for each in (site.departments if account.name == SITE_ACCOUNT else (account,))
+    }
+
+
+@dataclass(frozen=True)
+class _Budgets:
+    """What the store has of all accounts' budgets."""
+
+    versions: Mapping[str, list[Stored]]
+    approvals: Mapping[str, list[Approval]]
+    since: date | None
+
+
+def _allowed(
+    budgets: _Budgets, account: Account, spending: Spending, period: Period, today: date
+) -> Allowed | None:
+    known = budgets.versions[account.name]
     version = in_effect(known, min(max(today, period.first), period.end - timedelta(days=1)))
     pieces = _pieces(version.spec.calendar, period) if version else ()
     if not pieces or known[0].effective >= pieces[0].end:
         return None
-    spent = spending_of(engine, site, account).of
+    granted = budgets.approvals.get(account.name, [])
     day = today if len(pieces) == 1 and today in period else None
-    return _sum([spendable(known, each, spent, granted, since=since, today=day) for each in pieces])
+    return _sum(
+        [spendable(known, each, spending.of, granted, since=budgets.since, today=day) for each in pieces]
+    )
 
 
-def _of_departments(engine: Engine, site: BudgetSite, period: Period, now: int) -> Allowed | None:
-    each = [read_allowed(engine, site, department, period, now) for department in site.departments]
+def _together(site: BudgetSite, each: Iterable[Allowed | None]) -> Allowed | None:
     known = [allowed for allowed in each if allowed is not None and allowed.currency == site.currency]
     if not known:
         return None

@@ -11,8 +11,9 @@ from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.db.engine import reachable, reading
-from api.db.ledger import charges, corrected, knowledge
+from api.db.ledger import STATED_BY, corrected, knowledge
 from api.db.models import AttributionRun
+from api.services.charged import less, month_charges
 from api.services.kept import Kept, KeptByStore
 from hpctools.budget.charges_table import SplitCharges
 from hpctools.budget.month import Month
@@ -99,7 +100,7 @@ def site_month(
     """A site's month as a run told it; read once."""
 
     def made() -> SiteMonth:
-        table, places = charges(session, month, site.metric, run.id)
+        table, places = less(month_charges(engine, session, site, str(month), run.id), STATED_BY)
         told = knowledge(session, month, site.metric, run.as_of)
         late = corrected(session, month, site.metric, run.id, None)
         return SiteMonth(table, places, told, SplitCharges(table, places), late)

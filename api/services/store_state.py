@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine, func, select
 
 from api.db.budget_models import BudgetApproval, BudgetVersion, BurnReading
-from api.db.engine import reading
+from api.db.engine import reachable
 from api.db.models import AttributionRun
 
 _TABLES = (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
@@ -18,5 +18,5 @@ def money_state(engine: Engine) -> tuple[int | None, ...]:
     Raises:
         UnreachableError: the database does not answer.
     """
-    with reading(engine) as session:
-        return tuple(session.execute(_NEWEST).one())
+    with reachable(), engine.connect() as connection:
+        return tuple(connection.execute(_NEWEST).one())

@@ -15,11 +15,10 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from api.db.engine import reading
-from api.db.ledger import charges
 from api.services.books import Books, Moment, Quality, open_books, quality
+from api.services.charged import Table, less, month_charges, month_key, together
 from api.services.job_costs import cost_table, of_account, with_jobs
-from api.services.kept import Kept, KeptByStore
-from api.services.reports import Table, month_key, together
+from api.services.kept import Kept, KeptByStore, Same
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution_table import amount
 from hpctools.budget.money import ZERO
@@ -75,25 +74,16 @@ class Waste:
     """What was paid for without use.
 
     Attributes:
+        currency: of all amounts.
+        quality: how sure it is of the account.
         ended: jobs of the account by state, the dearest first.
         groups: node groups of the whole site that the bill has, the idlest first.
     """
 
-    ended: tuple[Ended, ...]
-    groups: tuple[GroupUse, ...]
-
-
-@dataclass(frozen=True)
-class ToldWaste:
-    """The same with what it is of, for programs.
-
-    Attributes:
-        currency: of all amounts.
-    """
-
     currency: str
     quality: Quality
-    waste: Waste
+    ended: tuple[Ended, ...]
+    groups: tuple[GroupUse, ...]
 
 
 def read_waste(
@@ -110,23 +100,12 @@ def read_waste(
     """
     with reading(engine) as session:
         books = open_books(session, site.metric, period, moment)
-        months = _months(engine, session, site, books)
-    return _waste(site, account, period, months)
-
-
-def tell_waste(
-    engine: Engine, site: BudgetSite, account: Account, period: Period, moment: Moment
-) -> ToldWaste:
-    """`read_waste`, and how sure it is.
-
-    Raises:
-        UnreachableError: the database does not answer.
-    """
-    with reading(engine) as session:
-        books = open_books(session, site.metric, period, moment)
-        sure = quality(session, books, site, account)
-        months = _months(engine, session, site, books)
-    return ToldWaste(_currency(site, account), sure, _waste(site, account, period, months))
+        sure = quality(engine, session, books, site, account)
+        months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
+    currency = _currency(site, account)
+    key = (Same(site), currency, period, tuple((run.month, run.id) for run in books.runs))
+    groups = _kept_groups.of(engine).get(key, lambda: _groups(site, period, months, currency))
+    return Waste(currency, sure, _ended(site, account, period, months, currency), groups)
 
 
 def _currency(site: BudgetSite, account: Account) -> str:
@@ -149,21 +128,11 @@ class _Month:
 
 
 _kept: KeptByStore[Kept[_Month]] = KeptByStore(lambda: Kept(_MONTHS))
+_kept_groups: KeptByStore[Kept[tuple[GroupUse, ...]]] = KeptByStore(lambda: Kept(_MONTHS))
 
 
-def _months(engine: Engine, session: Session, site: BudgetSite, books: Books) -> list[_Month]:
-    return [_month(engine, session, site, run.month, run.id) for run in books.runs]
-
-
-def _waste(site: BudgetSite, account: Account, period: Period, months: list[_Month]) -> Waste:
-    if not months:
-        return Waste((), ())
-    currency = _currency(site, account)
-    within = (pl.col("day") >= period.first) & (pl.col("day") < period.end)
-    stated = [(each.states[0].filter(within & of_account(site, account)), each.states[1]) for each in months]
-    held = pl.concat([each.held.filter(within) for each in months])
-    costs = [(each.costs[0].filter(within), each.costs[1]) for each in months]
-    return Waste(_ended(stated, currency), _groups(site, held, costs, currency))
+def _within(period: Period) -> pl.Expr:
+    return (pl.col("day") >= period.first) & (pl.col("day") < period.end)
 
 
 def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: int) -> _Month:
@@ -171,7 +140,7 @@ def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: 
         whole = Month.parse(month)
         books = open_books(session, site.metric, Period(whole.start, whole.end), Moment(through=run))
         by = ("day", "node_group", "kind", "currency")
-        return _of_jobs(session, books, charges(session, whole, site.metric, run, by))
+        return _of_jobs(session, books, less(month_charges(engine, session, site, month, run), by))
 
     return _kept.of(engine).get(month_key(site, month, run), made)
 
@@ -195,21 +164,27 @@ def _of_jobs(session: Session, books: Books, costs: Table) -> _Month:
     return _Month((states, places), held, costs)
 
 
-def _ended(tables: list[Table], currency: str) -> tuple[Ended, ...]:
-    sums, places = together(tables, ("state", "currency"))
-    counts = pl.concat([table.select("state", "currency", "ended") for table, _ in tables])
-    mine = counts.filter(pl.col("currency") == currency)
-    jobs = dict(mine.group_by("state").agg(pl.col("ended").sum()).iter_rows())
-    found = [
-        Ended(state, jobs[state], amount(units, places))
-        for state, code, units in sums.iter_rows()
-        if code == currency
-    ]
+def _ended(
+    site: BudgetSite, account: Account, period: Period, months: list[_Month], currency: str
+) -> tuple[Ended, ...]:
+    if not months:
+        return ()
+    mine = _within(period) & of_account(site, account) & (pl.col("currency") == currency)
+    tables = [(each.states[0].filter(mine), each.states[1]) for each in months]
+    sums, places = together(tables, ("state",))
+    counts = pl.concat([table.select("state", "ended") for table, _ in tables])
+    jobs = dict(counts.group_by("state").agg(pl.col("ended").sum()).iter_rows())
+    found = [Ended(state, jobs[state], amount(units, places)) for state, units in sums.iter_rows()]
     return tuple(sorted(found, key=lambda each: (-each.amount, each.state)))
 
 
-def _groups(site: BudgetSite, held: pl.DataFrame, costs: list[Table], currency: str) -> tuple[GroupUse, ...]:
+def _groups(site: BudgetSite, period: Period, months: list[_Month], currency: str) -> tuple[GroupUse, ...]:
+    """The same for every account: nodes are the whole site's."""
+    if not months:
+        return ()
+    costs = [(each.costs[0].filter(_within(period)), each.costs[1]) for each in months]
     sums, places = together(costs, ("day", "node_group", "kind", "currency"))
+    held = pl.concat([each.held.filter(_within(period)) for each in months])
     used = {(day, group): hours for day, group, hours in held.iter_rows()}
     cells: defaultdict[str, defaultdict[date, _Cell]] = defaultdict(lambda: defaultdict(_Cell))
     for day, group, kind, code, units in sums.iter_rows():

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Event
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -13,12 +14,10 @@ from api.settings import Settings
 PROBLEM = "application/problem+json"
 
 
-@pytest.fixture(params=[60.0])
+@pytest.fixture(params=[{}])
 def app(request: pytest.FixtureRequest, sqlite_service: Any, site_path: Any, now: int) -> Iterator[Any]:
     url = sqlite_service.engine.url.render_as_string()
-    settings = Settings(
-        database_url=url, site=site_path, most_request_bytes=1000, answer_seconds=request.param
-    )
+    settings = Settings(database_url=url, site=site_path, most_request_bytes=1000, **request.param)
     app = create_app(settings, clock=lambda: now)
     yield app
     app.state.context.engine.dispose()
@@ -51,7 +50,7 @@ def test_a_length_that_is_none(app: Any) -> None:
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("app", [0.2], indirect=True)
+@pytest.mark.parametrize("app", [{"answer_seconds": 0.2}], indirect=True)
 def test_an_answer_that_takes_too_long(app: Any) -> None:
     go, ended = Event(), Event()
 
@@ -70,3 +69,28 @@ def test_an_answer_that_takes_too_long(app: Any) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM)
         assert answer.headers["Retry-After"] == "30"
         assert ended.wait(60)
+
+
+@pytest.mark.parametrize("app", [{"most_at_once": 2}], indirect=True)
+def test_more_than_can_be_answered_is_refused_at_once(app: Any, sqlite_service: Any) -> None:
+    go, begun = Event(), Semaphore(0)
+
+    def slow() -> dict[str, int]:
+        begun.release()
+        assert go.wait(60)
+        return {}
+
+    app.get("/v1/slow")(slow)
+    with TestClient(app) as client, ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(client.get, "/v1/slow") for _ in range(2)]
+        try:
+            assert all(begun.acquire(timeout=60) for _ in range(2))
+            answer = client.get("/v1/slow")
+            told = [client.get(path).status_code for path in ("/livez", "/healthz")]
+        finally:
+            go.set()
+        assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM)
+        assert answer.headers["Retry-After"] == "2"
+        assert told == [200, 200]
+        assert [each.result(60).status_code for each in waiting] == [200, 200]
+        assert client.get("/v1/slow").status_code == 200

@@ -58,7 +58,9 @@ def shown(site: BudgetSite) -> Make:
         standing = Standing(spent, Allowed("USD", usd("18000")), None, Burn(), forecast)
         ended = (Ended("COMPLETED", 9, spent * 6 / 10), Ended("OUT_OF_MEMORY", 1, spent * 2 / 10))
         use = (GroupUse("reserved", usd("75"), usd("25"), usd("200"), usd("100")),)
-        return Overview(report, standing, Waste(ended, use), {"cv-lab-a": Allowed("USD", spent)})
+        return Overview(
+            report, standing, Waste("USD", report.quality, ended, use), {"cv-lab-a": Allowed("USD", spent)}
+        )
 
     return make
 

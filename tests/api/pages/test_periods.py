@@ -21,10 +21,11 @@ from api.pages.periods import (
 )
 from api.pages.wording import DASH, hours, money, percentage
 from hpctools.budget.allowance import Period
-from hpctools.budget.month import Month
+from hpctools.budget.month import FIRST_MONTH, Month
 from hpctools.errors import BudgetError
 
-DAYS = st.dates(date(2001, 1, 1), date(2150, 1, 1))
+# Before each of them there are as many days as a page may show.
+DAYS = st.dates(FIRST_MONTH.start + timedelta(days=MOST_DAYS), date(2150, 1, 1))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -10,7 +9,7 @@ import pytest
 
 from api.services.budgets import Change, set_budget
 from api.services.spending import read_forecast
-from api.services.standing import read_allowed
+from api.services.standing import read_allowances
 from hpctools.budget.allowance import Calendar, Period, Spec
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.statement import DayPoint
@@ -25,6 +24,10 @@ class Steady:
 
     month: Month
     until: date
+
+    def of(self, *_: Any) -> Steady:
+        """Whatever the account."""
+        return self
 
     @property
     def days(self) -> tuple[DayPoint, ...]:
@@ -44,8 +47,7 @@ class Steady:
 def test_what_was_spent_before_the_days_that_make_the_pace_counts_too(
     sqlite_service: Any, site: BudgetSite, monkeypatch: pytest.MonkeyPatch, until: date
 ) -> None:
-    read: Callable[..., Steady] = lambda engine, site, account, month: Steady(month, until)  # noqa: E731
-    monkeypatch.setattr("api.services.spending.read_statement", read)
+    monkeypatch.setattr("api.services.spending.read_month_days", lambda *given: Steady(given[-1], until))
     now = day_start(until + timedelta(days=1))
     found = read_forecast(sqlite_service.engine, site, site.by_name["nlp"], QUARTER, now)
     assert found is not None
@@ -55,8 +57,9 @@ def test_what_was_spent_before_the_days_that_make_the_pace_counts_too(
 def test_a_budget_is_compared_with_whole_periods_of_it(
     sqlite_service: Any, site: BudgetSite, now: int
 ) -> None:
-    def allowed(account: str, first: date, end: date) -> Decimal | None:
-        found = read_allowed(sqlite_service.engine, site, site.by_name[account], Period(first, end), now)
+    def allowed(name: str, first: date, end: date) -> Decimal | None:
+        wanted = [site.by_name[name], site.by_name["nlp"]]
+        found = read_allowances(sqlite_service.engine, site, wanted, Period(first, end), now)[name]
         return found.amount if found else None
 
     november, december = date(2026, 11, 1), date(2026, 12, 1)
@@ -75,5 +78,5 @@ def test_days_that_are_over_keep_the_periods_that_they_had(sqlite_service: Any, 
     set_budget(engine, site, nlp, quarterly, january, Change("nlp-head", day_start(date(2026, 11, 10))))
     for seen in (date(2026, 11, 20), date(2027, 1, 5), date(2027, 6, 1)):
         for first, end in ((november, december), (december, january)):
-            found = read_allowed(engine, site, nlp, Period(first, end), day_start(seen))
+            found = read_allowances(engine, site, [nlp], Period(first, end), day_start(seen))["nlp"]
             assert (found.amount if found else None) == Decimal(25000), (seen, first)

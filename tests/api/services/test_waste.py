@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from api.services.books import Moment
-from api.services.waste import read_waste, tell_waste
+from api.services.waste import read_waste
 from hpctools.budget.allowance import Period
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.tree import BudgetSite
@@ -71,7 +71,7 @@ def test_waste_is_told_as_it_was_known(
     reconcile_november()
     jobs.records = [replace(job, state="FAILED") if job.end else job for job in jobs.records]
     reconcile_november(now + 60)
-    told = tell_waste(engine, site, site.by_name["nlp"], NOVEMBER, Moment(now))
+    told = read_waste(engine, site, site.by_name["nlp"], NOVEMBER, Moment(now))
     assert (told.currency, told.quality.as_of) == ("USD", now)
-    assert {each.state for each in told.waste.ended} == {"COMPLETED", "FAILED", "CANCELLED", "RUNNING"}
+    assert {each.state for each in told.ended} == {"COMPLETED", "FAILED", "CANCELLED", "RUNNING"}
     assert set(ended(engine, site, NOVEMBER)) == {"FAILED"}
