@@ -24,7 +24,9 @@ from typing import Any
 from bench.big_site import big_site
 from bench.budget_load import QUICK, Extent, Load, under_load
 from bench.budget_month import bill, write_jobs
+from bench.budget_parts import Parts
 from bench.budget_postgres import Server, postgres
+from bench.course import until_ctrl_c
 from bench.report import Goal, report, table
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.month import Month
@@ -46,23 +48,27 @@ Row = Mapping[str, Any]
 
 
 def main() -> int:
-    """Measure, report, and return the exit code."""
-    given = _arguments()
+    """Measure, report, and return the exit code. A part that fails is named, and the rest is told."""
+    given, parts = _arguments(), Parts()
     rows: list[Row] = []
     loads: list[Load] = []
-    with tempfile.TemporaryDirectory(prefix="hpctools-bench-") as name, postgres() as server:
+    with until_ctrl_c() as course, tempfile.TemporaryDirectory(prefix="hpctools-bench-") as name:
         folder = Path(name)
         site_file = folder / "site.yaml"
         site_file.write_text(big_site(NODES, DEPARTMENTS, USERS))
         site = budget_site(load(site_file))
-        if given.only != "load":
-            rows = [row for size in _sizes(given) for row in _month(site, site_file, folder, server, size)]
-        if given.only != "months":
-            extent = QUICK if given.quick else Extent()
-            for url in _urls("load", folder, server):
-                loads += under_load(url, site_file, folder, site, extent)
+        with parts.part("the bench"), postgres() as server:
+            if given.only != "load":
+                for size in _sizes(given):
+                    rows.extend(_month(site, site_file, folder, server, size, parts))
+            if given.only != "months":
+                extent = QUICK if given.quick else Extent()
+                for url in _urls("load", folder, server):
+                    with parts.part(f"load, {url.partition(':')[0]}"):
+                        loads.extend(under_load(url, site_file, folder, site, extent, parts))
     print(table([asdict(each) for each in loads]), end="")
-    return report("budget", rows, [*_goals(rows), *_load_goals(loads)], check=given.check)
+    goals = [*_goals(rows), *_load_goals(loads), *parts.goals()]
+    return report("budget", rows, goals, check=given.check, complete=course.complete)
 
 
 def _sizes(given: argparse.Namespace) -> tuple[int, ...]:
@@ -82,11 +88,14 @@ def _urls(name: str, folder: Path, server: Server) -> tuple[str, str]:
     return f"sqlite:///{folder}/{name}.sqlite", server.database(name)
 
 
-def _month(site: BudgetSite, site_file: Path, folder: Path, server: Server, size: int) -> Iterator[Row]:
+def _month(
+    site: BudgetSite, site_file: Path, folder: Path, server: Server, size: int, parts: Parts
+) -> Iterator[Row]:
     answers = folder / str(size)
     _make(site, size, answers)
     for url in _urls(f"b{size}", folder, server):
-        yield from _reconciled(url, site_file, answers, size)
+        with parts.part(f"{size:,} jobs, {url.partition(':')[0]}"):
+            yield from _reconciled(url, site_file, answers, size)
     shutil.rmtree(answers)
 
 
@@ -96,9 +105,10 @@ def _make(site: BudgetSite, size: int, folder: Path) -> None:
     bill(site, MONTH, BILL_ROWS).table.write_parquet(folder / "bill.parquet")
 
 
-def _reconciled(url: str, site_file: Path, folder: Path, size: int) -> list[Row]:
+def _reconciled(url: str, site_file: Path, folder: Path, size: int) -> Iterator[Row]:
     fixed = {"jobs": size, "database": url.partition(":")[0]}
-    return [fixed | {"run": what} | _inside(url, site_file, folder) for what in ("full", "replay")]
+    for what in ("full", "replay"):
+        yield fixed | {"run": what} | _inside(url, site_file, folder)
 
 
 def _inside(url: str, site_file: Path, folder: Path) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import json
 import os
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from http.client import HTTPConnection
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import polars as pl
@@ -21,15 +23,18 @@ from api.db.engine import connect
 from api.db.migrate import upgrade
 from api.services import tokens
 from api.services.reconcile import reconcile
-from bench.budget_client import Questions, Took
+from bench.budget_client import ANSWER_SECONDS, Questions, Took
 from bench.budget_month import Answers, Bill, bill, write_jobs
+from bench.budget_parts import Parts
 from hpctools.budget.month import Month, day_of, day_start
 from hpctools.budget.tree import BudgetSite
 from hpctools.slurm.run import Process, run, start
 
 JOBS, BILL_ROWS = 20_000, 31_000
 RATE, CLIENTS = 200, 16
-_LIMIT = 60.0
+_START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+_FIRSTS_SECONDS = 900.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -61,6 +66,7 @@ class Load:
         first_ms: processor time of the service for what was asked once before, one after the other, and is in
             no other figure: what a run told is worked out once, a page is made once for each state of the
             store. Of statements it is one for each month: most of the others are new all the same.
+        failed: requests without an answer of success; in the percentiles they count with ANSWER_SECONDS.
     """
 
     name: str
@@ -70,6 +76,7 @@ class Load:
     service_ms: float
     client_ms: float
     first_ms: float = 0.0
+    failed: int = 0
 
 
 Asked = Callable[[random.Random, list[str], list[Month]], str]
@@ -125,30 +132,40 @@ KINDS = {
 }
 
 
-def under_load(url: str, site_file: Path, folder: Path, site: BudgetSite, extent: Extent) -> list[Load]:
+def under_load(
+    url: str, site_file: Path, folder: Path, site: BudgetSite, extent: Extent, parts: Parts
+) -> Iterator[Load]:
     """Fill a store with months, then ask for each of KINDS at 200 a second."""
     months = [Month.of(day_of(int(time.time())))]
     while len(months) < extent.months:
         months.append(months[-1].previous)
     secret = _filled(url, site, months, folder)
     accounts = [account.name for account in site.accounts]
-    loads = []
     with served(url, site_file, folder) as (port, service):
         for name, kind in KINDS.items():
-            header, dice = kind.header.format(secret), random.Random(1)  # noqa: S311 - which account is next
-            firsts = tuple(kind.firsts(accounts, months))
-            _, first = _busy(service, Questions(port, header, firsts, RATE, 1))
-            paths = tuple(kind.path(dice, accounts, months) for _ in range(RATE * extent.seconds))
-            took, busy = _busy(service, Questions(port, header, paths, RATE, CLIENTS))
-            load = load_of(f"{name}, {url.partition(':')[0]}", took, busy)
-            loads.append(replace(load, first_ms=first * 1000 / len(firsts)))
-    return loads
+            what = f"{name}, {url.partition(':')[0]}"
+            with parts.part(what):
+                header, dice = kind.header.format(secret), random.Random(1)  # noqa: S311 - which is next
+                firsts = tuple(kind.firsts(accounts, months))
+                before = Questions(port, header, firsts, RATE, 1, limit=_FIRSTS_SECONDS)
+                paths = tuple(kind.path(dice, accounts, months) for _ in range(RATE * extent.seconds))
+                yield _load(service, what, before, Questions(port, header, paths, RATE, CLIENTS), parts)
+
+
+def _load(service: Process, what: str, before: Questions, questions: Questions, parts: Parts) -> Load:
+    firsts, first = _busy(service, before)
+    took, busy = _busy(service, questions)
+    for name, failed in ((f"{what}, the first time", firsts.failed), (what, took.failed)):
+        if failed:
+            parts.fail(name, f"{len(failed)} requests, such as {failed[0]}")
+    found = load_of(what, took, busy)
+    return replace(found, first_ms=first * 1000 / len(before.paths), failed=len(took.failed))
 
 
 def _busy(service: Process, questions: Questions) -> tuple[Took, float]:
     """Ask, and tell the processor seconds that the service took for it."""
     before = processor_seconds(service)
-    took = asked(questions)
+    took = tried(questions)
     return took, processor_seconds(service) - before
 
 
@@ -166,14 +183,27 @@ def load_of(name: str, took: Took, busy: float) -> Load:
 
 
 def asked(questions: Questions) -> Took:
+    """`tried`, where every answer must be a success.
+
+    Raises:
+        AssertionError: one was not.
+    """
+    took = tried(questions)
+    assert not took.failed, f"{len(took.failed)} of {len(took.seconds)}: {took.failed[0]}"
+    return took
+
+
+def tried(questions: Questions) -> Took:
     """By a process of its own, so that no interpreter is shared."""
     with tempfile.TemporaryDirectory(prefix="hpctools-load-") as name:
         asked, answer = Path(name) / "questions.json", Path(name) / "answer.json"
         asked.write_text(json.dumps(asdict(questions)))
         words = [sys.executable, "-m", "bench.budget_client", str(asked), str(answer)]
-        run(words, timeout=4 * _LIMIT, env={**os.environ, "PYTHONPATH": str(_ROOT)}, cwd=_ROOT)
+        # Its own limits end it before; a connection that it waits to open may take one answer's time more.
+        limit = questions.limit + 3 * ANSWER_SECONDS
+        run(words, timeout=limit, env={**os.environ, "PYTHONPATH": str(_ROOT)}, cwd=_ROOT)
         told = json.loads(answer.read_text())
-    return Took(tuple(told["seconds"]), told["processor_seconds"])
+    return Took(tuple(told["seconds"]), told["processor_seconds"], tuple(told["failed"]))
 
 
 def _filled(url: str, site: BudgetSite, months: list[Month], folder: Path) -> str:
@@ -212,26 +242,42 @@ def served(url: str, site_file: Path, folder: Path) -> Iterator[tuple[int, Proce
     with (folder / "serve.log").open("ab") as log:
         service = start(words, stdout=log.fileno(), stderr=log.fileno(), env=environment, cwd=_ROOT)
     try:
-        _wait(port)
+        _wait(port, service, folder / "serve.log")
         yield port, service
     finally:
-        service.terminate()
-        service.wait(30)
+        _end(service)
 
 
-def _wait(port: int) -> None:
-    limit = time.monotonic() + _LIMIT
-    while True:
-        try:
-            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+def _end(service: Process) -> None:
+    service.terminate()
+    try:
+        service.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        service.kill()
+        service.wait(_STOP_SECONDS)
+
+
+def _wait(port: int, service: Process, log: Path) -> None:
+    """Until it answers.
+
+    Raises:
+        AssertionError: it ended, or does not answer; with the end of its log.
+    """
+    limit = time.monotonic() + _START_SECONDS
+    while not _is_healthy(port):
+        told = log.read_text(errors="replace")[-2000:]
+        assert service.poll() is None, f"the service has ended: {told}"
+        assert time.monotonic() < limit, f"the service does not answer: {told}"
+        time.sleep(0.1)
+
+
+def _is_healthy(port: int) -> bool:
+    try:
+        with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
             connection.request("GET", "/healthz")
-            assert connection.getresponse().status == 200
-        except OSError:
-            if time.monotonic() > limit:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+            return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
 
 
 def processor_seconds(service: Process) -> float:

@@ -14,6 +14,9 @@ from sqlalchemy import create_engine
 
 from hpctools.slurm.run import run
 
+# Seconds that a busy machine may take for what takes two on a quiet one.
+_SECONDS = 300
+
 
 @dataclass(frozen=True)
 class Server:
@@ -45,10 +48,15 @@ def postgres() -> Iterator[Server]:
     data = folder / "data"
     command = [*words, str(control), "-D", str(data)]
     try:
-        run([*command, "initdb", "-o", "-U postgres -A trust -E UTF8 --no-locale"], timeout=120, cwd=folder)
+        init = [*command, "initdb", "-o", "-U postgres -A trust -E UTF8 --no-locale"]
+        run(init, timeout=_SECONDS, cwd=folder)
         options = f"-k {folder} -c listen_addresses=''"
-        run([*command, "-l", str(folder / "log"), "-o", options, "-w", "start"], timeout=60, cwd=folder)
+        run(
+            [*command, "-l", str(folder / "log"), "-o", options, "-t", f"{_SECONDS}", "start"],
+            timeout=2 * _SECONDS,
+            cwd=folder,
+        )
         yield Server(folder)
     finally:
-        run([*command, "-m", "immediate", "stop"], timeout=60, check=False, cwd=folder)
+        run([*command, "-m", "immediate", "stop"], timeout=2 * _SECONDS, check=False, cwd=folder)
         shutil.rmtree(folder)
