@@ -45,7 +45,5 @@ def live_queries(cluster: str | None = None) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def people_in(association_text: str) -> list[str]:
-    """Names of all who have an association on any cluster, by the answer about associations; sorted."""
-    rows = (line.split("|") for line in association_text.splitlines())
-    return sorted({row[2] for row in rows if len(row) == len(ASSOCIATION_FIELDS)} - {""})
+NAMES = ("show", "user", "format=User")
+"""The arguments whose output is the names of all people, a line each: 0.16 s for 2,100 (22.05.8)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from hpctools.conf.plan import keys
@@ -80,7 +80,7 @@ def _each(
     stage: _Stage, jobs: Iterable[Job], demands: Mapping[int, Demand]
 ) -> Iterator[tuple[tuple[int, str], Demand]]:
     known: dict[object, _Share] = {}  # many jobs ask for the same
-    was, will = ({name: terms_of(meaning, name) for name in meaning.partitions} for meaning in stage[:2])
+    was, will = (cache(partial(terms_of, meaning)) for meaning in (stage.now, stage.then))
     common = common_threads(stage.then)
     for job in jobs:
         shown = demands.get(job.id)
@@ -88,7 +88,7 @@ def _each(
             continue
         names = job.partition.split(",")
         for name in names:
-            demand = _under(shown, job, [was.get(each) for each in names], will.get(name))
+            demand = _under(shown, job, map(was, names), will(name))
             place = name, demand.whole, tuple(demand.per_node.items())
             if place not in known:
                 known[place] = _share(stage.then, name, demand, common)
