@@ -20,7 +20,7 @@ from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.hearing import Hearing
-from hpctools.elastic.peers import Agent, write
+from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
 
 
@@ -54,6 +54,8 @@ class Acting:
         run.carry_out()
 
     def _carry_out(self, action: Action, now: float) -> None:
+        if isinstance(action, (RestartWorker, ReplaceNode)):
+            self._run.at_stake = Outcome("failed", action.reason, action.code)
         if isinstance(action, RestartWorker):
             self._restart_worker(action.worker)
         elif isinstance(action, ReplaceNode):

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RestartWorker:
-    """Kill one worker's process; its agent starts it again and it joins from the survivors' memory."""
+    """Kill one worker's process; its agent starts it again and it joins from the survivors' memory.
+
+    Attributes:
+        code: exit code of the run when that worker alone has the state and nothing was saved; None: 1.
+    """
 
     worker: str
     reason: str
+    code: int | None = None
 
 
 @dataclass(frozen=True)
@@ -22,12 +27,14 @@ class ReplaceNode:
     Attributes:
         exclude: whether later jobs of the run must not get this node again.
         worker: who is to blame there, and is started again when the node stays; empty when not known.
+        code: exit code of the run when only that node has the state and nothing was saved; None: 1.
     """
 
     node: str
     exclude: bool
     reason: str
     worker: str = ""
+    code: int | None = None
 
 
 @dataclass(frozen=True)

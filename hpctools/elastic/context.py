@@ -65,6 +65,8 @@ class RunContext:
         completed: whether the last step is done.
         answered: set when an order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
+        at_stake: how the run ends when what is being done about a fault takes the last of the state along and
+            nothing was saved; None: nothing is being done, or the training runs again.
         payback: what is noted for the decision to grow.
         baseline_lost: set when a node of a baseline job has gone, or will.
         failing_baselines: baseline jobs that lose a node; another one is submitted before that.
@@ -96,6 +98,7 @@ class RunContext:
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = False
         self.answered = asyncio.Event()
+        self.at_stake: Outcome | None = None
         self.payback = payback
         self.baseline_lost = asyncio.Event()
         self.failing_baselines: set[int] = set()

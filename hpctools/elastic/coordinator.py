@@ -253,6 +253,8 @@ class Coordinator:
         if broken.state_is_lost and self._run.has_checkpoint and self._run.fence.holds():
             self._run.warn(f"{broken.reason}: it begins again with what was saved last")
             self._acting.restart_all()
+        elif broken.state_is_lost and (ends := self._run.at_stake) is not None:
+            self._run.fail(f"{ends.message}: {broken.reason}, and nothing was saved", ends.code)
         else:
             self._run.fail(broken.reason)
 
@@ -312,6 +314,7 @@ class Coordinator:
         else:
             run.membership.expect(run.roster.starting(run.membership.known))
             run.membership.consider(now)
+            run.at_stake = None if run.membership.phase == "running" else run.at_stake
             self._deadlines.tick(now)
         self._watching.tick(now)
         self._carry_out()

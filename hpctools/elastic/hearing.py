@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
-from hpctools.elastic.peers import Agent, Worker, write
+from hpctools.elastic.peers import Agent, Outcome, Worker, write
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
 from hpctools.elastic.wave import Wave
@@ -77,12 +78,16 @@ class Hearing:
         worker, code, tail = str(message["worker"]), int(message["code"]), list(message["tail"])
         agent.running.discard(worker)
         roster = self._run.roster
+        report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
+        ours = worker in roster.restarting or worker in roster.expelled or code == 0 or agent.leaving
+        rules = not ours and self._watching.handles(report)
+        if rules:
+            why = f"crash: {worker} on {agent.node} ended with {code}"
+            self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
         if roster.missing.pop(worker, None) is not None:
             self._run.membership.lost(worker, now)
             self._run.carry_out()
-        report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
-        ours = worker in roster.restarting or worker in roster.expelled or code == 0 or agent.leaving
-        if ours or worker in roster.judged or not self._watching.handles(report):
+        if not rules or worker in roster.judged:
             self._exits.judge(agent, worker, code, tail)
         else:
             self._exits.note(agent, worker, code, tail)

@@ -38,7 +38,7 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
-from hpctools.elastic.peers import Agent, Worker
+from hpctools.elastic.peers import Agent, Outcome, Worker
 from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.elastic.replicas import Replicas
@@ -268,7 +268,7 @@ def test_a_node_that_the_run_needs_is_prepared_for(tmp_path: Path) -> None:
         save = {"kind": "save", "why": "why", "urgent": False, "seconds": 100.0}
         assert scene.workers["b0.0.0"].said("save") == [save, save]
         assert not any(wire.said("shutdown") for wire in scene.agents.values())
-        for _ in range(100):
+        for _ in range(1200):
             await asyncio.sleep(0.05)
             if slurm.submitted:
                 break
@@ -310,6 +310,69 @@ def test_the_coordinator_keeps_an_eye_on_departures(tmp_path: Path) -> None:
         coordinator._decide(128.0)
         assert made.agents["r7"].said("shutdown")
         assert made.workers["r7.0.0"].cut
+
+    asyncio.run(scene())
+
+
+def coordinated(folder: RunFolder) -> tuple[Scene, Coordinator]:
+    """A scene under a real coordinator; only b0's worker is left of those with the state."""
+    made, coordinator = Scene(folder), Coordinator(folder, FakeSlurm(), 1)
+    coordinator._run.roster, coordinator._run.membership = made.run.roster, made.run.membership
+    for worker in NAMES[1:]:
+        made.connections.expel(made.run.roster.workers[worker])
+    return made, coordinator
+
+
+@pytest.mark.parametrize(
+    "action", [RestartWorker("b0.0.0", "hang: why", 42), ReplaceNode("n0", False, "hang: why", "b0.0.0", 42)]
+)
+def test_who_alone_has_a_state_that_was_not_saved_ends_the_run_with_the_cause_s_code(
+    tmp_path: Path, action: RestartWorker | ReplaceNode
+) -> None:
+    """Nothing is left to go on from: the first rung of the ladder is the last one."""
+
+    async def scene() -> None:
+        _, coordinator = coordinated(RunFolder.create(tmp_path / "run", SPEC))
+        coordinator.act(action)
+        outcome = coordinator._run.ended.result()
+        assert (outcome.state, outcome.code) == ("failed", 42)
+        assert outcome.message.startswith("hang: why: no worker that holds the state")
+        assert outcome.message.endswith("nothing was saved")
+
+    asyncio.run(scene())
+
+
+def test_it_begins_again_with_what_was_saved(tmp_path: Path) -> None:
+    async def scene() -> None:
+        _, coordinator = coordinated(RunFolder.create(tmp_path / "run", SPEC))
+        coordinator._run.has_checkpoint = True
+        coordinator.act(RestartWorker("b0.0.0", "hang: why", 42))
+        assert not coordinator._run.ended.done()
+
+    asyncio.run(scene())
+
+
+def test_a_crash_that_rules_deal_with_ends_the_run_with_its_code_too(tmp_path: Path) -> None:
+    async def scene() -> None:
+        spec = replace(SPEC, recovery={"runPolicy": {"mode": "enforce"}, "metrics": {"crash": True}})
+        made, coordinator = coordinated(RunFolder.create(tmp_path / "run", spec))
+        made.connections._drop(made.run.roster.workers["b0.0.0"])
+        assert made.run.roster.missing
+        exited = {"kind": "exited", "worker": "b0.0.0", "code": -9, "tail": []}
+        coordinator._connections._hearing.hear(made.run.roster.agents["b0"], exited)
+        assert coordinator._run.ended.result().code == 40
+
+    asyncio.run(scene())
+
+
+def test_what_was_done_about_a_fault_is_over_when_the_training_runs(tmp_path: Path) -> None:
+    async def scene() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        made, coordinator = Scene(folder), Coordinator(folder, FakeSlurm(), 1)
+        coordinator._run.roster, coordinator._run.membership = made.run.roster, made.run.membership
+        coordinator._run.at_stake = Outcome("failed", "hang: why", 42)
+        coordinator._decide(1.0)
+        assert coordinator._run.at_stake is None
 
     asyncio.run(scene())
 

@@ -88,7 +88,7 @@ class Ladder:
         if entry.rung == "fail":
             return None
         together = f"together with {entry.worker}"
-        restart = RestartWorker(finding.worker, _reason(finding, together))
+        restart = RestartWorker(finding.worker, _reason(finding, together), EXIT_CODES[finding.cause])
         return Decision("restartProcess", restart, False, together)
 
     def _rung(self, now: float, finding: Finding) -> tuple[str, str]:
@@ -114,20 +114,20 @@ class Ladder:
         return rung, why
 
     def _decision(self, rung: str, why: str, finding: Finding) -> Decision:
-        reason = _reason(finding, why)
+        reason, code = _reason(finding, why), EXIT_CODES[finding.cause]
         if rung == "retries":
             return Decision("fail", Fail(EXIT_RETRIES, reason), True, why)
         if rung == "fullRestarts":
             return Decision("fail", Fail(EXIT_FULL_RESTARTS, reason), True, why)
         actions: dict[str, Action] = {
-            "restartProcess": RestartWorker(finding.worker, reason),
-            "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker),
-            "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker),
+            "restartProcess": RestartWorker(finding.worker, reason, code),
+            "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker, code),
+            "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker, code),
             "rollBack": RollBack(
                 self._settings.back + finding.late, self._settings.skip, reason, finding.step
             ),
             "restartAll": RestartAll(reason),
-            "fail": Fail(EXIT_CODES[finding.cause], reason),
+            "fail": Fail(code, reason),
         }
         return Decision(rung, actions[rung], True, why)
 

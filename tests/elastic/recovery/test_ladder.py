@@ -37,8 +37,8 @@ def test_a_cause_climbs_and_ends_with_its_own_exit_code() -> None:
     ladder = Ladder(Recovery(restart=RestartPolicy(partial=9, full=9, offenders=0)))
     decisions = [ladder.decide(60.0 * time, CRASH) for time in range(4)]
     assert [decision.action for decision in decisions if decision] == [
-        RestartWorker("w1", "crash at step 7: ended (time 1 in 3600 s)"),
-        ReplaceNode("n1", False, "crash at step 7: ended (time 2 in 3600 s)", "w1"),
+        RestartWorker("w1", "crash at step 7: ended (time 1 in 3600 s)", EXIT_CODES["crash"]),
+        ReplaceNode("n1", False, "crash at step 7: ended (time 2 in 3600 s)", "w1", EXIT_CODES["crash"]),
         RestartAll("crash at step 7: ended (time 3 in 3600 s)"),
         Fail(EXIT_CODES["crash"], "crash at step 7: ended (time 4 in 3600 s)"),
     ]
