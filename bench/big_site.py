@@ -22,7 +22,7 @@ _LABS = 4
 _HEAD = """\
 cluster:
   name: big
-  controllers: [ctl-1, ctl-2]
+  controllers: [ctl-1]
   configuration: {state_folder: /shared/slurmctld}
   power_saving:
     resume_program: /opt/site/resume

@@ -30,6 +30,8 @@ FOLDER, STATE = Path("/etc/slurm"), Path("/var/spool/slurmctld")
 SITE = FOLDER / "site.yaml"
 HPCTOOLS = str(Path(sys.executable).with_name("hpctools"))
 AS_SLURM = ("setpriv", "--reuid", "slurm", "--regid", "slurm", "--clear-groups")
+# 26.05 does not start without its state where slurmdbd knows the cluster, unless it is told to.
+OPTIONS = {"slurmctld": ("-i",)}
 REPEATS = 3
 SAMPLE = 20  # sacctmgr calls for one person each; a thousand of them would take minutes
 LIMIT = 600.0
@@ -66,7 +68,7 @@ def main(nodes: int, departments: int, users: int) -> None:
 def _prepare(text: str) -> None:
     (Path("/run") / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1\n")
     run(["mount", "--bind", "/run/resolv.conf", "/etc/resolv.conf"], timeout=10)
-    resolver.serve({"localhost", "ctl-1", "ctl-2"})
+    resolver.serve({"localhost", "ctl-1"})
     here = {
         "/shared/slurmctld": str(STATE),
         "/opt/site/resume": "/bin/true",
@@ -167,7 +169,7 @@ def _daemon(name: str, probe: Sequence[str]) -> Iterator[None]:
     """Run a daemon in the foreground until it is no longer needed."""
     log = Path(f"/var/log/slurm/{name}.out")
     with log.open("ab") as out:
-        process = start([*AS_SLURM, name, "-D"], stdout=out, stderr=out)
+        process = start([*AS_SLURM, name, "-D", *OPTIONS.get(name, ())], stdout=out, stderr=out)
     try:
         _until_it_answers(process, probe, log)
         yield
