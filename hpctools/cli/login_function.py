@@ -15,7 +15,11 @@ from hpctools.errors import HpctoolsError, UsageError
 
 @click.command()
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Where the zip goes."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the zip goes; nothing else is printed if that is a pipe.",
 )
 @click.option(
     "--template",
@@ -45,6 +49,8 @@ def function(out: Path, template: Path | None, as_json: bool) -> None:
     digest = hashlib.sha256(made).hexdigest()
     key = f"hpctools/session-limit-{digest[:12]}.zip"
     told = {"file": str(out), "bytes": len(made), "sha256": digest, "key": key}
+    if out.exists() and not out.is_file():  # a pipe, which may be our standard output: it is the zip's
+        return
     show(told | ({"template": str(template)} if template else {}) if as_json else _text(told, template))
 
 

@@ -195,6 +195,11 @@ def test_the_command_says_what_it_made_and_what_is_next(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "a").iterdir()] == ["function.zip"]
 
 
+def test_a_pipe_gets_the_zip_and_nothing_else() -> None:
+    words = [sys.executable, "-m", "hpctools.cli.main", "login", "function", "--out", "/dev/stdout"]
+    assert subprocess.run(words, capture_output=True, timeout=120, check=True).stdout == function_zip()
+
+
 def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert CliRunner().invoke(hpctools, ["login", "function"]).exit_code == 2
     folder = CliRunner().invoke(hpctools, ["login", "function", "--out", str(tmp_path)])
