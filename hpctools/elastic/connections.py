@@ -84,7 +84,7 @@ class Connections:
             return None  # it tries again, and its agent comes, or ends it
         if (former := run.roster.workers.get(name)) is not None:
             self._drop(former)
-        worker = run.roster.workers[name] = Worker(writer, name, agent, now)
+        worker = run.roster.workers[name] = Worker(writer, name, agent, now, shards=bool(hello.get("shards")))
         run.roster.missing.pop(name, None)
         write(writer, "welcome", term=run.fence.term)
         how = Returned.from_hello(hello)

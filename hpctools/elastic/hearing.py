@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +16,8 @@ from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
 from hpctools.elastic.wave import Wave
 
+LEAVE_RESERVE = 1.5  # seconds, of the time that a node has, for the way out
+
 Handler = Callable[[Worker, Message, float], None]
 
 
@@ -25,6 +29,7 @@ class Hearing:
         self._exits = exits
         self._watching = watching
         self._wave = Wave(run, self._leave)
+        self._saving: set[str] = set()  # who leaves when the state is saved
         self._of_worker: dict[str, Handler] = {
             "beat": self._on_beat,
             "ready": self._on_ready,
@@ -131,11 +136,33 @@ class Hearing:
             return  # its job is ended: whoever did that has asked for the end of the run, too
         names = [each.name for each in run.roster.workers_of(agent)]
         if any(run.membership.trains(name) for name in names):
-            self._wave.add(names)
+            if self._must_save_first():
+                self._saving.update(names)
+                run.in_background(self._leave_saved(names, seconds))
+            else:
+                self._wave.add(names)
             return
         self._leave(names)
         if not run.membership.is_assembling:
             self._exits.send_away(agent, reason)
+
+    def _must_save_first(self) -> bool:
+        """Whether those that stay are too few to train, and nobody could save once all have parked."""
+        run, workers = self._run, self._run.roster.workers
+        staying = [each for each in run.membership.members if not _leaves(run.roster.agent_of(each))]
+        shards = any(workers[each].shards for each in run.membership.members if each in workers)
+        return shards and 0 < len(staying) < run.spec.min_nodes * run.spec.workers_per_node
+
+    async def _leave_saved(self, workers: Sequence[str], seconds: float | None) -> None:
+        """Leave when the state is saved, or there is no time left for it."""
+        run = self._run
+        stays = run.spec.departure_seconds(run.spec.grace_seconds if seconds is None else seconds)
+        limit = max(0.0, stays - LEAVE_RESERVE)
+        run.order_save("fewer workers than the least will be left", urgent=True, seconds=limit)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(run.answered.wait(), limit)
+        self._saving.difference_update(workers)
+        self._wave.add(workers)
 
     def _leave(self, workers: Sequence[str]) -> None:
         self._run.membership.leaving(workers, time.monotonic())
@@ -152,7 +179,7 @@ class Hearing:
 
     def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
         journal = self._run.journal
-        if message.get("leaving"):
+        if message.get("leaving") and worker.name not in self._saving:
             self._wave.add([worker.name])
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])

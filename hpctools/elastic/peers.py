@@ -48,6 +48,7 @@ class Worker:
     Attributes:
         step: completed steps as it last said; None: nothing yet.
         waits: whether it has done its part of the step and waits for the others, as it last said.
+        shards: whether it holds a part of the state only, which nobody can save once all have parked.
     """
 
     writer: asyncio.StreamWriter
@@ -56,6 +57,7 @@ class Worker:
     seen: float
     step: int | None = None
     waits: bool = False
+    shards: bool = False
 
 
 @dataclass(frozen=True)

@@ -363,11 +363,11 @@ class RunSession:
     def _hello(self) -> Mapping[str, Any]:
         """Who we are and how we stand: `assembly.Returned`."""
         with self._changed:
-            group = self._group
-            orders = self._orders
+            group, orders = self._group, self._orders
             return {
                 "worker": self._worker,
                 "pid": os.getpid(),
+                "shards": isinstance(self._state, Resharding),
                 "ready": self._is_ready,
                 "trains": self._trains,
                 "generation": self._standing,

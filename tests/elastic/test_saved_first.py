@@ -1,0 +1,77 @@
+"""A sharded model is saved before so many leave that the rest cannot train: who has parked cannot save it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_acting import NAMES, SPEC, Scene
+
+from hpctools.elastic.folder import RunFolder
+
+LIMIT = 30.0
+LEAVER = NAMES[2]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def leaves(scene: Scene) -> bool:
+    return scene.run.membership._ready[LEAVER].leaving
+
+
+def scene_of(tmp_path: Path, *, least: int, shards: bool) -> Scene:
+    spec = replace(SPEC, min_nodes=least)
+    scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+    for worker in scene.run.roster.workers.values():
+        worker.shards = shards
+    return scene
+
+
+def told_to_go(scene: Scene, seconds: float) -> None:
+    scene.hearing.leaves(scene.run.roster.agents["r8"], "departed", time.monotonic(), seconds)
+    # Slurm tells the worker, too, which says so in its next sign of life.
+    beat = {"kind": "beat", "leaving": True}
+    scene.hearing.hear(scene.run.roster.workers[LEAVER], beat)
+
+
+def test_who_leaves_too_few_behind_goes_when_the_state_is_saved(tmp_path: Path) -> None:
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=3, shards=True)
+        told_to_go(scene, 3600.0)
+        first = scene.workers[NAMES[0]]
+        await until(lambda: bool(first.said("save")))
+        (order,) = first.said("save")
+        assert (order["urgent"], order["why"]) == (True, "fewer workers than the least will be left")
+        await asyncio.sleep(0.2)  # as long as it would take otherwise
+        assert not leaves(scene)
+        scene.hearing.hear(
+            scene.run.roster.workers[NAMES[0]], {"kind": "saved", "step": 7, "why": order["why"]}
+        )
+        await until(lambda: leaves(scene))
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    ("least", "shards", "seconds"), [(2, True, 3600.0), (3, False, 3600.0), (3, True, 0.0)]
+)
+def test_who_need_not_wait_or_has_no_time_goes(
+    tmp_path: Path, least: int, shards: bool, seconds: float
+) -> None:
+    """The rest trains on; or whoever has parked has all of the state, and saves it then."""
+
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=least, shards=shards)
+        told_to_go(scene, seconds)
+        await until(lambda: leaves(scene))
+
+    asyncio.run(act())
