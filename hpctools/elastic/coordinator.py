@@ -158,6 +158,8 @@ class Coordinator:
             for node, since in exclusions(_events(run.folder)).items():
                 run.replicas.exclude(node, since)
             run.membership.take_over(run.journal.status.generation, time.monotonic())
+            # After the last step no replica is of use, and only those that come can tell that it is done.
+            run.replicas.are_wanted = lambda: run.restart is not None or not run.membership.is_assembling
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)
         run.journal.flush(time.monotonic())
 

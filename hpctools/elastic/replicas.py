@@ -100,6 +100,9 @@ class Replicas:
         limit: what is known of the run's baseline job, with whose time limit the replicas end.
         clock: seconds that only grow.
         wall_clock: Unix seconds.
+
+    Attributes:
+        are_wanted: asked before a job is submitted: who takes over hears first how the run stands.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Replicas:
         self._yielding = Yielding(spec.grace_seconds)
         self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
         self._stopped = False
+        self.are_wanted: Callable[[], bool] = lambda: True
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
         self._complaint = ""
@@ -298,7 +302,7 @@ class Replicas:
     def _is_due(self, slot: _Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
             return False
-        if self._yielding.lasts(self._clock()):
+        if self._yielding.lasts(self._clock()) or not self.are_wanted():
             return False
         if minutes_left(self.end, self._wall_clock() + 60) == 0:
             return False  # the run ends before it could do anything

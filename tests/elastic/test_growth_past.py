@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpctools.elastic.assembly import FIRST_SECONDS
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deciding import GrowthFacts
 from hpctools.elastic.folder import Event, RunFolder
@@ -122,3 +124,22 @@ def test_who_takes_a_run_over_asks_its_folder(tmp_path: Path, mode: str) -> None
     noted, known = asyncio.run(taken_over())
     assert noted == known
     assert (noted.pauses, len(noted.growths)) == ((1.5,), 1)
+
+
+@pytest.mark.parametrize("mode", ["live", "restart"])
+def test_who_takes_over_submits_no_replica_before_it_knows_whether_the_last_step_is_done(
+    tmp_path: Path, mode: str
+) -> None:
+    """In restart mode nothing is to be heard of workers: ranks are the agents' to tell of."""
+    spec = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now", mode=mode)
+    folder = RunFolder.create(tmp_path / "run", spec)
+
+    async def taken_over() -> tuple[bool, bool]:
+        coordinator = Coordinator(folder, FakeSlurm(), 12, term=2)
+        coordinator._begin("here")
+        run = coordinator._run
+        first = run.replicas.are_wanted()
+        run.membership.consider(time.monotonic() + FIRST_SECONDS + 1)  # nobody has come
+        return first, run.replicas.are_wanted()
+
+    assert asyncio.run(taken_over()) == (mode == "restart", True)

@@ -100,6 +100,20 @@ def of_run(job_id: int, qos: str = "elastic", **more: Any) -> Job:
     return Job(job_id, "t", "nlp1", "nlp", "gpu", qos, **known)
 
 
+def test_nothing_is_submitted_before_it_is_wanted(scene: Scene) -> None:
+    looks = 0
+
+    def wanted() -> bool:
+        nonlocal looks
+        looks += 1
+        assert len(scene.slurm.submitted) == (0 if looks <= 10 else looks - 11)
+        return looks > 10
+
+    scene.replicas.are_wanted = wanted
+    scene.act(scene.submitted(2))
+    assert looks == 12
+
+
 def test_one_job_a_slot_and_no_more(scene: Scene) -> None:
     async def a_while() -> None:
         await asyncio.sleep(0.05)
