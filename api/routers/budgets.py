@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Response
+from pydantic import BaseModel
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -25,11 +26,24 @@ from api.schemas.budget import (
     BudgetIn,
     ForecastOut,
     OutlookOut,
+    PartOut,
     SplitIn,
+    SplitOut,
     VersionOut,
     VersionsOut,
 )
-from api.services.budgets import Change, OvertakenError, approve, set_budget, split, state_of, versions
+from api.services.budgets import (
+    Change,
+    OvertakenError,
+    approve,
+    in_effect,
+    parts_state,
+    set_budget,
+    split,
+    state_of,
+    versions,
+    versions_of,
+)
 from api.services.spending import Outlook, read_outlook
 from hpctools.budget.allowance import period_of
 from hpctools.budget.month import day_of
@@ -77,7 +91,8 @@ def put_budget(
     """Give an account another budget. Only for those who may write to the account above it."""
     account = _given_by(site, principal, name)
     now = context.clock()
-    change = Change(principal, now, body.why, _seen(context.engine, account, now, if_match))
+    seen = _seen(context.engine, if_match, lambda session: _known(session, account, now))
+    change = Change(principal, now, body.why, seen)
     with _refusing():
         spec = parse_spec(body.budget.words())
         period = period_of(spec.calendar, change.today)
@@ -85,11 +100,23 @@ def put_budget(
         return VersionOut.of(set_budget(context.engine, site, account, spec, effective, change))
 
 
-@router.put("/{name}/split", responses=problems(401, 403, 404, 422))
-def put_split(context: Ctx, site: Site, principal: Writer, name: Name, body: SplitIn) -> list[VersionOut]:
+@router.get("/{name}/split", responses=problems(401, 404))
+def get_split(context: Ctx, site: Site, account: Seen, response: Response) -> SplitOut:
+    """What those directly below an account have of its budget. The ETag is for `If-Match` of a change."""
+    with reading(context.engine) as session:
+        known = _known_split(session, site, account, context.clock())
+    response.headers["ETag"] = known.tag
+    return known.told
+
+
+@router.put("/{name}/split", responses=problems(401, 403, 404, 412, 422))
+def put_split(
+    context: Ctx, site: Site, principal: Writer, name: Name, body: SplitIn, if_match: etags.IfMatch = None
+) -> list[VersionOut]:
     """Give parts of an account's budget to those directly below it, all at once or none."""
-    account = visible_account(site, principal, name)
-    change = Change(principal, context.clock(), body.why)
+    account, now = visible_account(site, principal, name), context.clock()
+    seen = _seen(context.engine, if_match, lambda session: _known_split(session, site, account, now))
+    change = Change(principal, now, body.why, seen)
     parts = {part: Decimal(amount) for part, amount in body.parts.items()}
     with _refusing():
         return [VersionOut.of(made) for made in split(context.engine, site, account, parts, change)]
@@ -107,15 +134,18 @@ def post_approval(context: Ctx, site: Site, principal: Writer, name: Name, body:
     )
 
 
+Told = TypeVar("Told", bound=BaseModel)
+
+
 @dataclass(frozen=True)
-class _Known:
-    """An account's budgets as GET tells them.
+class _Known(Generic[Told]):
+    """An account's budgets, or their parts, as GET tells them.
 
     Attributes:
         state: for `Change.seen`.
     """
 
-    told: VersionsOut
+    told: Told
     state: str
 
     @property
@@ -124,13 +154,21 @@ class _Known:
         return etags.of(self.state, self.told.model_dump_json())
 
 
-def _known(session: Session, account: Account, now: int) -> _Known:
+def _known(session: Session, account: Account, now: int) -> _Known[VersionsOut]:
     today = day_of(now)
     found = [VersionOut.of(version) for version in versions(session, account, today)]
     return _Known(VersionsOut(account=account.name, versions=found), state_of(session, account, today))
 
 
-def _seen(engine: Engine, account: Account, now: int, if_match: str | None) -> str | None:
+def _known_split(session: Session, site: BudgetSite, account: Account, now: int) -> _Known[SplitOut]:
+    today = day_of(now)
+    below = versions_of(session, site.children(account.name), today)
+    parts = [PartOut.of(name, in_effect(known, today)) for name, known in below.items()]
+    told = SplitOut(account=account.name, parts=parts)
+    return _Known(told, parts_state(session, site, account, today))
+
+
+def _seen(engine: Engine, if_match: str | None, known: Callable[[Session], _Known[Told]]) -> str | None:
     """What whoever asks has seen, for `Change.seen`; it is looked at again when the change is written.
 
     Raises:
@@ -139,9 +177,9 @@ def _seen(engine: Engine, account: Account, now: int, if_match: str | None) -> s
     if etags.any_state(if_match):
         return None
     with reading(engine) as session:
-        known = _known(session, account, now)
-    etags.demand(if_match, known.tag)
-    return known.state
+        present = known(session)
+    etags.demand(if_match, present.tag)
+    return present.state
 
 
 def _outlook(engine: Engine, site: BudgetSite, account: Account, now: int) -> Outlook:

@@ -176,6 +176,25 @@ class VersionsOut(BaseModel):
     versions: list[VersionOut]
 
 
+class PartOut(BaseModel):
+    """What an account has of the budget of the one above it."""
+
+    account: str = Field(examples=["nlp-lab-a"])
+    version: VersionOut | None = Field(description="The budget in effect; null for none.")
+
+    @classmethod
+    def of(cls, account: str, version: Stored | None) -> PartOut:
+        """A part as it goes over the wire."""
+        return cls(account=account, version=VersionOut.of(version) if version else None)
+
+
+class SplitOut(BaseModel):
+    """How an account's budget is split."""
+
+    account: str = Field(examples=["nlp"])
+    parts: list[PartOut] = Field(description="Of all accounts directly below it.")
+
+
 class ForecastOut(BaseModel):
     """What will have been spent at the period's end."""
 

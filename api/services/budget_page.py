@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from api.auth.principal import Principal
 from api.db.budget_models import BudgetApproval
 from api.db.engine import reading
-from api.services.budgets import Stored, in_effect, state_of, versions
+from api.services.budgets import Stored, in_effect, parts_state, state_of, versions
 from api.services.spending import Outlook, read_outlook
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
@@ -45,7 +45,7 @@ class BudgetView:
     Attributes:
         outlook: None when it has no budget today.
         present: the budget in effect.
-        state: for `Change.seen`.
+        state: for `Change.seen`; `parts_state`: for that of a split.
         approvals: the newest first.
         children: the accounts directly below, each with its budget.
     """
@@ -54,6 +54,7 @@ class BudgetView:
     outlook: Outlook | None
     present: Stored | None
     state: str
+    parts_state: str
     versions: tuple[Stored, ...]
     approvals: tuple[BudgetApproval, ...]
     children: tuple[tuple[Account, Stored | None], ...]
@@ -80,6 +81,7 @@ def read_budget(engine: Engine, site: BudgetSite, account: Account, now: int) ->
             outlook=outlook,
             present=in_effect(known, today),
             state=state_of(session, account, today),
+            parts_state=parts_state(session, site, account, today),
             versions=tuple(reversed(known)),
             approvals=tuple(granted),
             children=children,

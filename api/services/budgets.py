@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -58,7 +58,8 @@ class Change:
     Attributes:
         principal: who asks.
         at: Unix seconds.
-        seen: what they saw (`state_of`); it is refused when it is otherwise by now. None for whatever it is.
+        seen: what they saw (`state_of`, and `parts_state` for a split); it is refused when it is otherwise by
+            now. None for whatever it is.
     """
 
     principal: Principal | str
@@ -89,6 +90,12 @@ def state_of(session: Session, account: Account, today: date) -> str:
     told = [(row.spec, None if row.from_site else row.id) for row in versions(session, account, today)]
     granted = select(func.max(BudgetApproval.id)).where(BudgetApproval.account == account.name)
     return hashlib.sha256(repr((told, session.scalar(granted))).encode()).hexdigest()[:32]
+
+
+def parts_state(session: Session, site: BudgetSite, account: Account, today: date) -> str:
+    """What the budgets of an account and of those directly below it are now, for `Change.seen` of a split."""
+    told = [state_of(session, each, today) for each in (account, *site.children(account.name))]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
 
 def versions(session: Session, account: Account, today: date) -> list[Stored]:
@@ -186,7 +193,7 @@ def set_budget(
             the account above has to give, or less than those below were given.
     """
     with writing(engine) as session:
-        _demand_seen(session, account, change)
+        _demand_seen(account, change, lambda: state_of(session, account, change.today))
         record_site(session, site, change.at)
         return _set(session, site, account, spec, effective, change)
 
@@ -210,7 +217,7 @@ def split(
             f"there are: {', '.join(children) or 'none'}",
         )
     with writing(engine) as session:
-        _demand_seen(session, account, change)
+        _demand_seen(account, change, lambda: parts_state(session, site, account, change.today))
         record_site(session, site, change.at)
         above = in_effect(versions(session, account, change.today), change.today)
         if above is None:
@@ -248,15 +255,15 @@ def approve(engine: Engine, account: Account, amount: Decimal, until: date, chan
     )
     after = {"amount": f"{amount:f}", "until": until.isoformat(), "why": change.why}
     with writing(engine) as session:
-        _demand_seen(session, account, change)
+        _demand_seen(account, change, lambda: state_of(session, account, change.today))
         session.add(row)
         audit.record(session, change.principal, "budget.approve", account.name, None, after, at=change.at)
     return Approval(change.today, amount, until)
 
 
-def _demand_seen(session: Session, account: Account, change: Change) -> None:
+def _demand_seen(account: Account, change: Change, state: Callable[[], str]) -> None:
     """Under the writers' lock: nobody comes in between."""
-    if change.seen is not None and change.seen != state_of(session, account, change.today):
+    if change.seen is not None and change.seen != state():
         raise OvertakenError(
             f"somebody else changed the budget of {account.name} meanwhile",
             "look at it anew and decide again",

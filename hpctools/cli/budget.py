@@ -113,7 +113,9 @@ def split(account: str, parts: tuple[str, ...], why: str, as_json: bool) -> None
         if not (name and equals and amount) or name in amounts:
             raise UsageError(f"{part!r} is no part", "expected each once, for example nlp-lab-a=15000.00")
         amounts[name] = amount
-    answer = service().ask("PUT", path(account, "split"), {"parts": amounts, "why": why})
+    here = service()
+    _, tag = here.look(path(account, "split"))
+    answer = here.ask("PUT", path(account, "split"), {"parts": amounts, "why": why}, if_match=tag)
     lines = [budget_text.version(name, each) for name, each in zip(amounts, answer, strict=True)]
     told(answer, as_json, "".join(lines))
 

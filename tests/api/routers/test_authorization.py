@@ -77,6 +77,7 @@ PROGRAMS = {
         (403, 403, 403, 404, 403, 403, 200),
         {"budget": {"amount": "1.00"}, "why": "test"},
     ),
+    ("GET", "/v1/accounts/{name}/split"): Row("/v1/accounts/nlp/split", READS_NLP),
     ("PUT", "/v1/accounts/{name}/split"): Row(
         "/v1/accounts/nlp/split",
         (403, 403, 200, 404, 403, 403, 200),

@@ -88,3 +88,64 @@ def test_one_of_many_at_once_is_taken(service: Any) -> None:
     assert sorted(answer.status_code for answer in answers) == [200, *[412] * 5]
     taken = next(answer.json() for answer in answers if answer.status_code == 200)
     assert amount(service.client(None)) == taken["budget"]["amount"]
+
+
+SPLIT = "/v1/accounts/nlp/split"
+
+
+def split(client: Any, amount: str, if_match: str | None = None) -> Any:
+    body = {"parts": {"nlp-lab-a": amount}, "why": "test"}
+    return client.put(SPLIT, json=body, headers={} if if_match is None else {"If-Match": if_match})
+
+
+def parts(client: Any) -> dict[str, str | None]:
+    told = client.get(SPLIT).json()["parts"]
+    return {
+        part["account"]: part["version"]["budget"]["amount"] if part["version"] else None for part in told
+    }
+
+
+def test_who_saw_other_parts_splits_nothing(sqlite_service: Any) -> None:
+    first, second = sqlite_service.client("nlp", "write"), sqlite_service.client(None)
+    seen = first.get(SPLIT).headers["ETag"]
+    assert parts(first) == {"nlp-lab-a": None, "nlp-lab-b": None}
+    assert split(first, "15000.00", seen).status_code == 200
+    refused = split(second, "9000.00", seen)
+    assert (refused.status_code, refused.json()["detail"]) == (412, CHANGED)
+    assert parts(second) == {"nlp-lab-a": "15000.00", "nlp-lab-b": None}
+    assert split(second, "9000.00", second.get(SPLIT).headers["ETag"]).status_code == 200
+    assert parts(first)["nlp-lab-a"] == "9000.00"
+
+
+@pytest.mark.parametrize(("if_match", "status"), [(None, 200), ("*", 200), ('"x"', 412), ("", 412)])
+def test_who_names_no_parts_splits_whatever_they_are(
+    sqlite_service: Any, if_match: str | None, status: int
+) -> None:
+    assert split(sqlite_service.client(None), "15000.00", if_match).status_code == status
+
+
+def test_a_budget_that_changed_above_or_below_is_another_split(sqlite_service: Any) -> None:
+    client = sqlite_service.client(None)
+    seen = client.get(SPLIT).headers["ETag"]
+    assert client.get(SPLIT, headers={"If-None-Match": seen}).status_code == 304
+    assert put(client, "30000.00").status_code == 200
+    assert split(client, "15000.00", seen).status_code == 412
+    seen = client.get(SPLIT).headers["ETag"]
+    body = {"budget": {"amount": "5.00"}, "why": "test"}
+    assert client.put("/v1/accounts/nlp-lab-b/budget", json=body).status_code == 200
+    assert split(client, "15000.00", seen).status_code == 412
+
+
+def test_nobody_splits_between_the_look_and_the_change(
+    sqlite_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = sqlite_service.client(None)
+    seen, demand = client.get(SPLIT).headers["ETag"], etags.demand
+
+    def slowly(if_match: str | None, current: str) -> None:
+        demand(if_match, current)
+        assert split(client, "4000.00").status_code == 200
+
+    monkeypatch.setattr(etags, "demand", slowly)
+    assert split(client, "3000.00", seen).status_code == 412
+    assert parts(client)["nlp-lab-a"] == "4000.00"
