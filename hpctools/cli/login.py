@@ -119,19 +119,23 @@ def end(numbers: tuple[int, ...], as_json: bool) -> None:
 @click.argument("site", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the files into this folder.")
 def render(site: Path, out: Path | None) -> None:
-    """Make haproxy.cfg and login-agent.yaml from a site file; printed unless --out is given.
+    """Make login-agent.yaml, login-sshd.conf and haproxy.cfg from a site file; printed unless --out is given.
 
     \b
     Examples:
       hpctools login render site.yaml
       hpctools login render site.yaml --out /etc/hpctools
     """
+    from hpctools.login import sshd
     from hpctools.login.agent.from_site import agent_settings, settings_text
     from hpctools.login.haproxy import configuration, login_servers
     from hpctools.site import load
 
     read = load(site)
-    texts = {"login-agent.yaml": settings_text(agent_settings(read))}
+    texts = {
+        "login-agent.yaml": settings_text(agent_settings(read)),
+        "login-sshd.conf": sshd.configuration(),
+    }
     if read.login.haproxy is not None:
         texts["haproxy.cfg"] = configuration(read.login.haproxy, login_servers(read))
     for name, text in sorted(texts.items()):

@@ -161,9 +161,10 @@ def test_files_of_a_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     )
     out = tmp_path / "out"
     told, code = call(monkeypatch, FakeService({}), "render", str(site), "--out", str(out))
-    assert (told, code) == (f"{out}/haproxy.cfg\n{out}/login-agent.yaml\n", 0)
+    assert (told, code) == (f"{out}/haproxy.cfg\n{out}/login-agent.yaml\n{out}/login-sshd.conf\n", 0)
     assert "    server login-2 login-2:22\n" in (out / "haproxy.cfg").read_text()
     assert "care:\n  cpus: 2" in (out / "login-agent.yaml").read_text()
+    assert "\nMaxStartups 300:30:600\n" in (out / "login-sshd.conf").read_text()
 
 
 def test_what_a_balancer_step_says() -> None:

@@ -9,17 +9,20 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from api.db.engine import connect
 from api.db.migrate import upgrade
 from api.services import tokens
+from hpctools.login import sshd
+from hpctools.login.haproxy import Server, Timing, configuration
 from hpctools.sandbox import ports
+from hpctools.site.login_haproxy import HaProxy
 from tests.system.harness import Cluster, until
-from tests.system.pam_rig import ADMIN, SETTINGS, Rig
+from tests.system.pam_rig import ADMIN, SETTINGS, SSHD_CONFIG, Rig
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2
@@ -117,14 +120,21 @@ class LoginRig(Rig):
 
     Attributes:
         every: seconds between two reports of an agent.
+        settings: of sshd, beside those of its file.
+        api_port: where agents ask the service.
     """
 
     every = 1.0
+    settings: ClassVar[Mapping[str, str]] = sshd.SETTINGS
+    api_port = 0
 
     def __init__(self, cluster: Cluster, service: Service) -> None:
         super().__init__(cluster)
         self.service = service
         self.tree = cluster.sandbox.layout.tree
+        own = [line for line in SSHD_CONFIG.splitlines() if not line.startswith("MaxStartups")]
+        lines = (*own, *(f"{name} {value}" for name, value in self.settings.items()))
+        (self.tree / "etc/ssh/sshd_login").write_text("".join(f"{line}\n" for line in lines))
 
     def serve_login(self, node: str, when_unreachable: str = "open") -> None:
         """A login node: its stack, its agent, its sshd."""
@@ -142,12 +152,12 @@ class LoginRig(Rig):
         ]
         self.installer("install", service, *words)
         self.ports[service] = port = ports.choose([service])[service]
-        sshd = ["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_pam", "-p", str(port)]
+        argv = ["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_login", "-p", str(port)]
         about = [node, sys.executable, f"/tmp/{node}/agent.yaml", f"/tmp/{node}/agent.pid"]
         alone = ["unshare", "--uts", "--pid", "--fork", "--mount", "--kill-child"]
-        told = [f"HPCTOOLS_API=http://127.0.0.1:{self.service.port}", f"PYTHONPATH={ROOT}"]
+        told = [f"HPCTOOLS_API=http://127.0.0.1:{self.api_port or self.service.port}", f"PYTHONPATH={ROOT}"]
         told += [f"HPCTOOLS_API_TOKEN_FILE=/tmp/{node}/token", f"PATH={os.environ['PATH']}"]
-        argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *sshd, *self._named(service)]
+        argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *argv, *self._named(service)]
         with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:
             inside = self.cluster.sandbox.command(argv)
             self.processes.append(subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
@@ -183,3 +193,36 @@ class LoginRig(Rig):
     def until_known(self, user: str, count: int) -> None:
         """Wait until the service knows so many sessions of somebody."""
         until(lambda: len(self.service.sessions(user)) == count or None, 30)
+
+
+class EntranceRig(LoginRig):
+    """Login nodes whose agents HAProxy asks."""
+
+    def __init__(self, cluster: Cluster, service: Service, nodes: tuple[str, ...]) -> None:
+        super().__init__(cluster, service)
+        self.checks = ports.choose(nodes)
+
+    def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
+        super()._settings(node, folder, when_unreachable)
+        path = folder / "agent.yaml"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"check_port": self.checks[node]}))
+
+    def stand_before(self, folder: Path) -> None:
+        """HAProxy, with the configuration that we render, in front of all."""
+        port = ports.choose(["haproxy"])["haproxy"]
+        servers = [Server(node, f"127.0.0.1:{self.ports[f'sshd-{node}']}") for node in self.checks]
+        timing = Timing(check=1000, agent=200)
+        text = configuration(HaProxy(port=port), servers, socket=str(folder / "admin.sock"), timing=timing)
+        for node, server in zip(self.checks, servers, strict=True):
+            line = f"server {node} {server.address}"
+            text = text.replace(line, f"{line} agent-port {self.checks[node]}")
+        (folder / "haproxy.cfg").write_text(text)
+        with (folder / "haproxy.log").open("wb") as log:
+            argv = ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
+            self.processes.append(subprocess.Popen(argv, stdout=log, stderr=log))
+        self.ports["haproxy"] = port
+        until(lambda: not ports.is_free(port) or None, 20)
+
+    def reached(self, count: int = 3) -> set[str]:
+        """Which nodes people get to who come one after the other."""
+        return {self.ssh("haproxy", "nlp2", "hostname").stdout.strip() for _ in range(count)}

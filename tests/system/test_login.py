@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,26 @@ def come(rig: LoginRig, node: str, user: str) -> subprocess.Popen[str] | None:
     """Log in and stay; None when refused."""
     session = rig.begin(f"sshd-{node}", user, STAY)
     return session if came_in(session) else None
+
+
+def test_connections_that_never_speak_keep_nobody_out_and_are_not_counted(rig: LoginRig) -> None:
+    """Half-open ones, as sshd is told to treat them (`hpctools.login.sshd`): its own words take ten."""
+    silent = [silent_at(rig.ports["sshd-front-1"]) for _ in range(150)]
+    try:
+        assert [rig.ssh("sshd-front-1", "nlp2", "id -un").stdout for _ in range(3)] == ["nlp2\n"] * 3
+        rig.stay("sshd-front-1", "nlp1")
+        rig.until_known("nlp1", 1)
+        assert len(rig.service.ask("GET", "/v1/login/sessions?node=front-1")["sessions"]) == 1
+    finally:
+        for each in silent:
+            each.close()
+
+
+def silent_at(port: int) -> socket.socket:
+    """A connection that has sshd's first line, and says nothing itself."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    assert connection.recv(100).startswith(b"SSH-2.0-")
+    return connection
 
 
 def test_sshds_that_were_killed_lock_nobody_out(rig: LoginRig) -> None:

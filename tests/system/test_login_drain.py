@@ -12,50 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.login.haproxy import Server, Timing, configuration
-from hpctools.sandbox import ports
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
-from hpctools.site.login_haproxy import HaProxy
 from tests.system.harness import Cluster, until
-from tests.system.login_rig import ROOT, LoginRig, Service
+from tests.system.login_rig import ROOT, EntranceRig, Service
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 NODES = ("front-1", "front-2")
 
 
-class EntranceRig(LoginRig):
-    """Login nodes whose agents HAProxy asks."""
-
-    def __init__(self, cluster: Cluster, service: Service) -> None:
-        super().__init__(cluster, service)
-        self.checks = ports.choose(NODES)
-
-    def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
-        super()._settings(node, folder, when_unreachable)
-        path = folder / "agent.yaml"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"check_port": self.checks[node]}))
-
-    def stand_before(self, folder: Path) -> None:
-        """HAProxy, with the configuration that we render, in front of both."""
-        port = ports.choose(["haproxy"])["haproxy"]
-        servers = [Server(node, f"127.0.0.1:{self.ports[f'sshd-{node}']}") for node in NODES]
-        timing = Timing(check=1000, agent=200)
-        text = configuration(HaProxy(port=port), servers, socket=str(folder / "admin.sock"), timing=timing)
-        for node, server in zip(NODES, servers, strict=True):
-            line = f"server {node} {server.address}"
-            text = text.replace(line, f"{line} agent-port {self.checks[node]}")
-        (folder / "haproxy.cfg").write_text(text)
-        with (folder / "haproxy.log").open("wb") as log:
-            argv = ["haproxy", "-db", "-f", folder / "haproxy.cfg"]
-            self.processes.append(subprocess.Popen(argv, stdout=log, stderr=log))
-        self.ports["haproxy"] = port
-        until(lambda: not ports.is_free(port) or None, 20)
-
-    def reached(self, count: int = 3) -> set[str]:
-        """Which nodes people get to who come one after the other."""
-        return {self.ssh("haproxy", "nlp2", "hostname").stdout.strip() for _ in range(count)}
+class DrainRig(EntranceRig):
+    """With the commands that people and administrators type."""
 
     def login(self, *words: str) -> subprocess.Popen[str]:
         """Begin `hpctools login`, as an administrator."""
@@ -77,16 +45,14 @@ class EntranceRig(LoginRig):
 
 
 @pytest.fixture(scope="module")
-def rig(
-    tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
-) -> Iterator[EntranceRig]:
+def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[DrainRig]:
     """Two login nodes, the service, HAProxy."""
     folder = tmp_path_factory.mktemp("drain")
     sandbox, service, made = Sandbox(folder / "state"), Service(folder, site_file.read_text()), None
     try:
         up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
         service.start()
-        made = EntranceRig(Cluster(sandbox), service)
+        made = DrainRig(Cluster(sandbox), service, NODES)
         for node in NODES:
             made.serve_login(node)
         made.stand_before(folder)
@@ -100,7 +66,7 @@ def rig(
         down(sandbox)
 
 
-def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: EntranceRig) -> None:
+def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: DrainRig) -> None:
     """Who is at a terminal is told why and when; new people get to the other node; then nobody is left."""
     until(lambda: rig.reached() == set(NODES) or None, 60)
     session = rig.begin("sshd-front-1", "nlp1", "-tt", "sleep 600")
@@ -128,7 +94,7 @@ def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: EntranceR
     until(lambda: rig.reached() == set(NODES) or None, 60)
 
 
-def test_who_is_where_is_listed(rig: EntranceRig) -> None:
+def test_who_is_where_is_listed(rig: DrainRig) -> None:
     rig.stay("sshd-front-2", "cv1")
     rig.until_known("cv1", 1)
     listed = rig.login("sessions", "--user", "cv1").communicate(timeout=60)[0].splitlines()
@@ -139,7 +105,7 @@ def test_who_is_where_is_listed(rig: EntranceRig) -> None:
     assert [line.split()[:2] for line in nodes[1:]] == [["front-1", "up"], ["front-2", "up"]]
 
 
-def test_hp_login_goes_back_to_where_somebody_is_and_ends_their_session(rig: EntranceRig) -> None:
+def test_hp_login_goes_back_to_where_somebody_is_and_ends_their_session(rig: DrainRig) -> None:
     session = rig.stay("sshd-front-2", "cv2")
     rig.until_known("cv2", 1)
     way, _ = rig.hp_login("--user", "cv2", "--dry-run").communicate(timeout=60)
