@@ -14,9 +14,10 @@ from hpctools.conf.account_difference import difference
 from hpctools.conf.accounts import Account, AccountTree, Association
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.versions import CoordinatorWay
 
 # For each coordinator the load waits twice for an acknowledgement that is late (0.09 s on 22.05.8); calls
-# of their own need not wait for each other.
+# of their own need not wait for each other there.
 _MOST_COORDINATORS = 20
 
 # Where the file's words differ from the commands'.
@@ -47,27 +48,33 @@ def load_file(wanted: AccountTree, live: AccountTree) -> AccountFile:
     return AccountFile(load_text(found) if loaded else "", _after(live, loaded, found.defaults))
 
 
-def loaded_changes(found: AccountDifference) -> tuple[AccountChange, ...]:
-    """Return the changes that loading the file carries out; none when no account or person is new."""
+def loaded_changes(
+    found: AccountDifference, coordinators: CoordinatorWay = "together"
+) -> tuple[AccountChange, ...]:
+    """Return the changes that loading the file carries out; none when no account or person is new.
+
+    Args:
+        coordinators: `way_of_coordinators` of slurmdbd's release; a few are loaded in any case.
+    """
     rows = [
         change
         for change in found.changes
         if change.action == "add" and change.kind in ("account", "association")
     ]
-    coordinators = [
+    added = [
         change
         for change in found.changes
         # load makes only new people coordinators.
         if (change.kind, change.action) == ("coordinator", "add") and change.name in found.new_people
     ]
-    if len(coordinators) > _MOST_COORDINATORS:
+    if coordinators != "loaded" and len(added) > _MOST_COORDINATORS:
         return tuple(rows)
-    return (*rows, *coordinators) if rows else ()
+    return (*rows, *added) if rows else ()
 
 
-def load_text(found: AccountDifference) -> str:
-    """Return the text of the file."""
-    loaded = loaded_changes(found)
+def load_text(found: AccountDifference, loaded: Sequence[AccountChange] | None = None) -> str:
+    """Return the text of the file with these of the changes, those of `loaded_changes` when None."""
+    loaded = loaded_changes(found) if loaded is None else loaded
     coordinated: dict[str, list[str]] = {}
     for change in loaded:
         if change.kind == "coordinator":

@@ -24,6 +24,7 @@ from hpctools.slurm import parse
 from hpctools.slurm.environment import asking
 from hpctools.slurm.run import run
 from hpctools.slurm.types import Job
+from hpctools.slurm.versions import parse_release, way_of_coordinators
 
 _Answer = Callable[[], list[Kept]]
 
@@ -122,12 +123,12 @@ class Slurmdbd:
 
     def add(self, wanted: AccountTree) -> None:
         """Tell it what the new files speak of; nobody loses anything."""
-        self.carry_out(additions(self.difference(wanted)))
+        self.carry_out(self._additions(self.difference(wanted)))
 
     def settle(self, wanted: AccountTree, *, prune: bool) -> None:
         """Tell it what has to wait for the new files, what goes among it if `prune`."""
         found = self.difference(wanted, prune=prune)
-        kept = self.carry_out((*additions(found), *removals(found)))
+        kept = self.carry_out((*self._additions(found), *removals(found)))
         for each in (*(found.kept if prune else ()), *kept):
             self._doing(f"kept: {each.kind} {each.subject}: {each.why}")
 
@@ -147,8 +148,15 @@ class Slurmdbd:
         found = restoring(wanted, live)
         if any(change.action == "remove" for change in found.changes):
             found = restoring(wanted, live, busy=self.jobs())
-        kept = (*found.kept, *self.carry_out((*additions(found), *removals(found))))
+        kept = (*found.kept, *self.carry_out((*self._additions(found), *removals(found))))
         return tuple(f"{each.kind} {each.subject} stays: {each.why}" for each in kept)
+
+    def _additions(self, found: AccountDifference) -> tuple[Call, ...]:
+        """How coordinators are told hangs on the release, which is asked for only where there are any."""
+        if not any((change.kind, change.action) == ("coordinator", "add") for change in found.changes):
+            return additions(found)
+        release = parse_release(self._tell(("sacctmgr", "-V"), ""))
+        return additions(found, way_of_coordinators(release))
 
     def carry_out(self, calls: Sequence[Call]) -> tuple[Kept, ...]:
         """Make the calls in their order; return what could not go, because a job had come in between.

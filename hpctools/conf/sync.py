@@ -16,6 +16,7 @@ from hpctools.conf.account_difference import difference
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.bulk import load_text, loaded_changes
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, names_of
+from hpctools.slurm.versions import CoordinatorWay
 
 Command = tuple[str, ...]
 
@@ -51,16 +52,19 @@ def bootstrap(found: AccountDifference) -> tuple[Call, ...]:
     return (*_clusters(found), *_new_qos(found))
 
 
-def additions(found: AccountDifference) -> tuple[Call, ...]:
+def additions(found: AccountDifference, coordinators: CoordinatorWay = "together") -> tuple[Call, ...]:
     """Return the calls that come before slurm.conf switches; they take nothing from anybody.
 
     New accounts and people go in one `sacctmgr load`, whatever their number.
+
+    Args:
+        coordinators: how they are told, `way_of_coordinators` of slurmdbd's release.
     """
-    loaded = loaded_changes(found)
+    loaded = loaded_changes(found, coordinators)
+    calls = _additions(found, loaded, together=coordinators == "together")
     if not loaded:
-        return _additions(found, ())
-    calls = _additions(found, loaded)
-    load = Call(("load", "file=/dev/stdin"), load_text(found), loaded)
+        return calls
+    load = Call(("load", "file=/dev/stdin"), load_text(found, loaded), loaded)
     first = len(bootstrap(found))
     return (*calls[:first], load, *calls[first:])
 
@@ -79,7 +83,9 @@ def removals(found: AccountDifference) -> tuple[Call, ...]:
     )
 
 
-def _additions(found: AccountDifference, loaded: Sequence[AccountChange]) -> tuple[Call, ...]:
+def _additions(
+    found: AccountDifference, loaded: Sequence[AccountChange], *, together: bool = True
+) -> tuple[Call, ...]:
     done = {(change.kind, change.name, change.account) for change in loaded}
     early = [*_early(found.changes)]
 
@@ -100,7 +106,7 @@ def _additions(found: AccountDifference, loaded: Sequence[AccountChange]) -> tup
         *_new_people(of("association", "add"), found.cluster),
         *_people_sets(of("association", "set"), found.cluster),
         *_defaults(of("user", "set"), found.cluster),
-        *_new_coordinators(of("coordinator", "add")),
+        *_new_coordinators(of("coordinator", "add"), together=together),
     )
 
 
@@ -211,11 +217,11 @@ def _defaults(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
         yield Call(("modify", "user", *where, "set", f"DefaultAccount={account}"), changes=changes)
 
 
-def _new_coordinators(added: Sequence[AccountChange]) -> Iterator[Call]:
+def _new_coordinators(added: Sequence[AccountChange], *, together: bool) -> Iterator[Call]:
     for account, changes in _alike(added, lambda change: change.account):
         names = ",".join(change.name for change in changes)
         argv = ("add", "coordinator", f"account={account}", f"names={names}")
-        yield Call(argv, changes=changes, together=True)
+        yield Call(argv, changes=changes, together=together)
 
 
 def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterator[Call]:

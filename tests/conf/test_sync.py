@@ -1,6 +1,6 @@
 """The account sync, from any tree to any other: what is told, in which order, and what is never told."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,6 +23,7 @@ from hpctools.conf import (
     restoring,
 )
 from hpctools.conf.accounts import Beside
+from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.conf.vocabulary import names_of
 from hpctools.slurm.types import Job
 from tests.conf.slurmdbd import FakeSlurmdbd
@@ -363,3 +364,41 @@ def test_many_coordinators_are_not_loaded(number: int, loaded: bool) -> None:
     load, *rest = additions(difference(wanted, tree()))
     assert ("Coordinator=" in load.stdin) == loaded
     assert [call.together for call in rest] == ([] if loaded else [True] * number)
+
+
+def test_coordinators_are_loaded_or_told_in_order() -> None:
+    """24.11.5 loads them soon; 26.05.5 dies of many that are told at the same time (docs/decisions/0157)."""
+    labs = [Account(f"lab{n}", "root", {}, (f"u{n}",)) for n in range(30)]
+    people = tuple((f"u{n}", f"lab{n}") for n in range(30))
+    (load,) = additions(difference(tree(*labs, people=people), tree()), "loaded")
+    assert all(f"User - 'u{n}'" in load.stdin for n in range(30))
+    assert load.stdin.count("Coordinator=") == 30
+    there = tree(*(replace(lab, coordinators=()) for lab in labs), people=people)
+    load, *calls = additions(difference(tree(*labs, people=people), tree()), "in order")
+    assert ("Coordinator=" in load.stdin, {call.together for call in calls}, len(calls)) == (
+        False,
+        {False},
+        30,
+    )
+    known = additions(difference(tree(*labs, people=people), there), "loaded")
+    assert [(call.argv[:2], call.together) for call in known] == [(("add", "coordinator"), False)] * 30
+
+
+@pytest.mark.parametrize(
+    ("version", "together"), [("slurm-wlm 22.05.8", True), ("slurm 24.11.5", False), ("slurm 26.05.5", False)]
+)
+def test_the_release_says_how_coordinators_are_told(version: str, together: bool) -> None:
+    told: list[tuple[str, ...]] = []
+
+    def tell(argv: Sequence[str], stdin: str) -> str:
+        told.append(tuple(argv))
+        return version
+
+    labs = [Account("lab", "root", {}, ("ada",))]
+    found = difference(
+        tree(*labs, people=(("ada", "lab"),)), tree(Account("lab", "root", {}), people=(("ada", "lab"),))
+    )
+    calls = Slurmdbd("uni", tell)._additions(found)
+    assert ([call.together for call in calls], told) == ([together], [("sacctmgr", "-V")])
+    told.clear()
+    assert (Slurmdbd("uni", tell)._additions(difference(tree(), tree())), told) == ((), [])
