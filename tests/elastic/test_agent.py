@@ -24,6 +24,7 @@ from hpctools.errors import ElasticError, UnreachableError
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
+LIMIT, HOUR = 60.0, 3600.0
 STEP = {"SLURM_JOB_ID": "12", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n4"}
 
 
@@ -83,16 +84,18 @@ def test_who_leaves_has_what_the_policy_says_and_ends_before_slurm_ends_it(
 
 
 def test_a_preempted_agent_waits_for_its_workers_as_long_as_the_policy_says(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", replace(SPEC, policy={"graceful_shutdown_s": 0.5}))
+    folder = RunFolder.create(
+        tmp_path / "run", replace(SPEC, grace_seconds=HOUR, policy={"graceful_shutdown_s": 0.5})
+    )
 
     async def leaves() -> float:
         made, began = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm()), time.monotonic()
         made._all_left = asyncio.Event().wait  # type: ignore[assignment]
         made.on_terminate()
-        assert await asyncio.wait_for(made.run(), 10) == 0
+        assert await asyncio.wait_for(made.run(), LIMIT) == 0
         return time.monotonic() - began
 
-    assert 0.5 <= asyncio.run(leaves()) < 5
+    assert asyncio.run(leaves()) >= 0.5
 
 
 class Completing:
@@ -103,7 +106,7 @@ class Completing:
 
 @pytest.mark.parametrize(
     ("completing", "seconds", "leaving", "least"),
-    [(True, 0.3, "", 0.3), (True, 30.0, "preempted", 0.0), (False, 30.0, "", 0.0)],
+    [(True, 0.3, "", 0.3), (True, HOUR, "preempted", 0.0), (False, HOUR, "", 0.0)],
 )
 def test_who_coordinates_the_end_of_a_run_stays_for_it_but_not_for_long(
     completing: bool,
@@ -125,10 +128,10 @@ def test_who_coordinates_the_end_of_a_run_stays_for_it_but_not_for_long(
         made._leaving = leaving
         made._succession.coordinator = Completing() if completing else None  # type: ignore[assignment]
         made._succession.work = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
-        await asyncio.wait_for(made._all_left(), 10)
+        await asyncio.wait_for(made._all_left(), LIMIT)
         return time.monotonic() - began
 
-    assert least <= asyncio.run(stays()) < 5
+    assert asyncio.run(stays()) >= least
 
 
 def test_agent_and_folder_import_neither_torch_nor_pydantic() -> None:

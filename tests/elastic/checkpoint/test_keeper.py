@@ -20,6 +20,8 @@ from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.errors import ElasticError
 
+LONG = 60.0
+
 
 class Held:
     """Holds writers up at their first file until it is let go, as a server does that hangs."""
@@ -32,7 +34,7 @@ class Held:
         from hpctools.elastic.checkpoint.tensors import write_state
 
         self.reached.set()
-        assert self.released.wait(30)
+        assert self.released.wait(LONG)
         return write_state(folder, tensors, skeleton, go_on)
 
 
@@ -102,7 +104,7 @@ def test_two_saves_never_overlap_and_a_hanging_store_holds_nobody_up(
     assert held.reached.wait(30)
     begun = time.monotonic()
     training.go_to(*range(2, 50))
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONG / 2
     (warning,) = training.desk.of("warning")
     assert warning["message"].startswith(f"{tmp_path} is too slow: a checkpoint is still being written")
     assert "intervalInSeconds" in warning["message"]
@@ -143,7 +145,7 @@ def test_an_urgent_order_waits_for_what_is_being_written_but_not_for_ever(tmp_pa
     training.desk.order = Order("node is wanted", urgent=True, seconds=0.2)
     begun = time.monotonic()
     training.go_to(2)
-    assert 0.2 <= time.monotonic() - begun < 3
+    assert 0.2 <= time.monotonic() - begun < LONG / 2
     assert training.desk.of("saved") == []
     assert training.desk.of("unsaved") == [{"step": 2, "why": "node is wanted"}]
     assert training.desk.of("warning")[0]["message"] == "the checkpoint of step 2 is not complete after 0.2 s"

