@@ -150,9 +150,9 @@ def token_in(file: str) -> str:
     """
     path = Path(file)
     try:
-        with path.open(encoding="ascii") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            text = file.read(4096).strip()
+        with path.open(encoding="ascii") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            text = opened.read(4096).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(
