@@ -256,7 +256,7 @@ def way_of_coordinators(release: Release) -> CoordinatorWay:
     """How many coordinators are best told to slurmdbd (measured on 22.05.8, 24.11.5 and 26.05.5).
 
     Until 24.11 a call waits 0.5 s for TCP's delayed acknowledgements, and each coordinator in a file that is
-    loaded 0.18 s: calls at the same time. On 24.11 loading 500 takes 3 s. On 26.05 it takes 72 s, and slurmdbd
+    loaded 0.18 s: calls at the same time. On 24.11 loading 500 takes 3 s. On 26.05 it takes 72, and slurmdbd
     dies of many calls at the same time, or says that it took what it then does not know: one after the other.
     """
     if release < (24, 11):
