@@ -95,7 +95,9 @@ class _Asking:
             except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
                 self._fail(path, f"{error}" or type(error).__name__, due)
                 # Whatever comes on it yet belongs to the question that was given up.
-                connection = connection.close() if connection else None
+                if connection:
+                    connection.close()
+                connection = None
         if connection:
             connection.close()
 
