@@ -1,4 +1,4 @@
-"""What goes wrong on the way to login nodes: people who never speak or vanish, floods, hanging sshds, losses.
+"""What goes wrong on the way to login nodes: people who never speak or vanish, hanging sshds, losses.
 
 Packets are lost by a line of our own: the kernel's own way of losing them (tc netem) is not everywhere.
 """
