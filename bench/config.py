@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import Goal, report
-from hpctools.sandbox.releases import find
+from hpctools.errors import HpctoolsError
+from hpctools.sandbox.releases import Installation, find
 from hpctools.sandbox.root import under
 from hpctools.slurm.run import run
 from hpctools.slurm.versions import spell_release
@@ -40,7 +41,7 @@ def main() -> int:
     # As pip does when it installs: without it each command would compile what has changed since.
     compileall.compile_dir(ROOT / "hpctools", quiet=1)
     sizes = QUICK_SIZES if given.quick else SIZES
-    there = find(given.slurm)
+    there = _installation(given.slurm)
     measured = [_measured(there.root, *size) for size in sizes]
     print(f"Slurm {spell_release(there.release)}")
     return report("config", [_row(each) for each in measured], _goals(measured[-1]), check=given.check)
@@ -52,6 +53,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="up to 1,000 nodes only")
     parser.add_argument("--check", action="store_true", help="fail when a goal is not met")
     return parser.parse_args()
+
+
+def _installation(release: str) -> Installation:
+    try:
+        return find(release)
+    except HpctoolsError as error:
+        sys.exit(f"bench config: {error}")
 
 
 def _measured(root: Path, nodes: int, departments: int, users: int) -> Mapping[str, Any]:
