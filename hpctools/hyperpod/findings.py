@@ -38,7 +38,12 @@ class Finding:
         place = f"{self.file}:{self.line}" if self.line else self.file
         subject = f" {self.pointer}" if self.pointer else ""
         warning = "warning: " if self.severity == "warning" else ""
-        return f"{place}:{subject} {warning}{self.found}; {self.remedy} [{self.rule}]"
+        return harmless(f"{place}:{subject} {warning}{self.found}; {self.remedy} [{self.rule}]")
+
+
+def harmless(line: str) -> str:
+    """A line with escapes for whatever would break it, or do something to a terminal."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def spell_pointer(location: Sequence[Step]) -> str:
@@ -50,7 +55,7 @@ def spell_pointer(location: Sequence[Step]) -> str:
 
 
 def _spell_step(step: str) -> str:
-    step = step if step.isprintable() else ascii(step)[1:-1]
+    step = harmless(step)
     return (step if len(step) <= 80 else step[:77] + "...").replace("~", "~0").replace("/", "~1")
 
 

@@ -24,6 +24,7 @@ from hpctools.errors import CommandError, CommandTimeout
 _FAREWELL = re.compile(r"^.*Getting response to message type: DBD_FINI\n?", re.MULTILINE)
 
 Process = subprocess.Popen[bytes]
+PIPE = subprocess.PIPE
 """A program that `start` started."""
 
 
@@ -147,7 +148,7 @@ def start(
     """Start a program and return at once; the caller waits for it or records it.
 
     Standard input is /dev/null unless given. `stdout` and `stderr` are an open file, a descriptor or, when
-    None, ours.
+    None, ours. `PIPE` for all three is for `finish`.
     `new_session` detaches it from our terminal and process group.
 
     Raises:

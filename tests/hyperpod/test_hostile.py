@@ -85,6 +85,15 @@ def test_odd_files_are_judged_and_never_crash(pair: tuple[Any, Any], updates: bo
         assert check(files(made.request, made.provisioning)).errors == ()
 
 
+def test_an_odd_name_does_nothing_to_a_terminal() -> None:
+    request, provisioning = copy.deepcopy(legacy())
+    request["InstanceGroups"][0]["InstanceGroupName"] = "a\x1b[2Jb\n\u202ec"
+    del request["InstanceGroups"][0]["LifeCycleConfig"]
+    said = [str(each) for each in check(files(request, provisioning)).findings if each.rule == "lifecycle"]
+    assert len(said) == 1
+    assert r" a\x1b[2Jb\n\u202ec without LifeCycleConfig" in said[0]
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_are_read_or_told(content: bytes) -> None:

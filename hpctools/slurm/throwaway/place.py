@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +33,7 @@ class Place:
         """
         inside = (sys.executable, "-m", "hpctools.slurm.throwaway.inside")
         self._argv = (*_DIE_WITH_US, *apart(os.geteuid()), *inside)
-        pipe = subprocess.PIPE
+        pipe = run.PIPE
         environment = _environment()
         self._process = run.start(
             self._argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd=Path("/")
