@@ -18,7 +18,7 @@ from hpctools.slurm.versions import CoordinatorWay
 
 # For each coordinator the load waits twice for an acknowledgement that is late (0.09 s on 22.05.8); calls
 # of their own need not wait for each other there.
-_MOST_COORDINATORS = 20
+MOST_COORDINATORS = 20
 
 # Where the file's words differ from the commands'.
 _WORDS = {"MaxTRES": "MaxTRESPerJob", "MaxWall": "MaxWallDurationPerJob", "MaxTRESMins": "MaxTRESMinsPerJob"}
@@ -67,7 +67,7 @@ def loaded_changes(
         # load makes only new people coordinators.
         if (change.kind, change.action) == ("coordinator", "add") and change.name in found.new_people
     ]
-    if coordinators != "loaded" and len(added) > _MOST_COORDINATORS:
+    if coordinators != "loaded" and len(added) > MOST_COORDINATORS:
         return tuple(rows)
     return (*rows, *added) if rows else ()
 
@@ -84,6 +84,18 @@ def load_text(found: AccountDifference, loaded: Sequence[AccountChange] | None =
         lines.append(f"Parent - {_quote(parent)}")
         lines += [_account(row) for row in rows if row.kind == "account"]
         lines += [_user(row, found.defaults, coordinated) for row in rows if row.kind == "association"]
+    return "\n".join(lines) + "\n"
+
+
+def coordinator_text(found: AccountDifference, added: Iterable[AccountChange]) -> str:
+    """Return the text of a file that makes people coordinators; they have their default account by then."""
+    coordinated: dict[str, list[str]] = {}
+    for change in added:
+        coordinated.setdefault(change.name, []).append(change.account)
+    lines = [f"Cluster - {_quote(found.cluster)}"]
+    for user, accounts in coordinated.items():
+        lines.append(f"Parent - {_quote(found.defaults[user])}")
+        lines.append(f"User - {_quote(user)}:Coordinator={_quote(','.join(accounts))}")
     return "\n".join(lines) + "\n"
 
 

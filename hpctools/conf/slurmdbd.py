@@ -38,7 +38,7 @@ _SILENCE = re.compile(
     r"Unable to connect to database|Connection timed out|Socket timed out|Broken pipe|Zero Bytes"
 )
 _DONE = re.compile("Nothing (new added|deleted|removed)")
-_TOGETHER = 8  # slurmdbd works on so many of a thousand small calls at once
+_TOGETHER = 16  # slurmdbd works on so many of a thousand small calls at once
 _IN_USE = re.compile(r"Job\(s\) active|running jobs", re.IGNORECASE)
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from hpctools.conf.account_changes import AccountChange, AccountDifference, Call
 from hpctools.conf.account_difference import difference
 from hpctools.conf.accounts import AccountTree
-from hpctools.conf.bulk import load_text, loaded_changes
+from hpctools.conf.bulk import MOST_COORDINATORS, coordinator_text, load_text, loaded_changes
 from hpctools.conf.vocabulary import ASSOCIATION_SETTINGS, QOS_SETTINGS, names_of
 from hpctools.slurm.versions import CoordinatorWay
 
@@ -61,7 +61,7 @@ def additions(found: AccountDifference, coordinators: CoordinatorWay = "together
         coordinators: how they are told, `way_of_coordinators` of slurmdbd's release.
     """
     loaded = loaded_changes(found, coordinators)
-    calls = _additions(found, loaded, together=coordinators == "together")
+    calls = _additions(found, loaded, coordinators)
     if not loaded:
         return calls
     load = Call(("load", "file=/dev/stdin"), load_text(found, loaded), loaded)
@@ -84,7 +84,7 @@ def removals(found: AccountDifference) -> tuple[Call, ...]:
 
 
 def _additions(
-    found: AccountDifference, loaded: Sequence[AccountChange], *, together: bool = True
+    found: AccountDifference, loaded: Sequence[AccountChange], coordinators: CoordinatorWay = "together"
 ) -> tuple[Call, ...]:
     done = {(change.kind, change.name, change.account) for change in loaded}
     early = [*_early(found.changes)]
@@ -106,7 +106,7 @@ def _additions(
         *_new_people(of("association", "add"), found.cluster),
         *_people_sets(of("association", "set"), found.cluster),
         *_defaults(of("user", "set"), found.cluster),
-        *_new_coordinators(of("coordinator", "add"), together=together),
+        *_new_coordinators(of("coordinator", "add"), found, coordinators),
     )
 
 
@@ -217,11 +217,17 @@ def _defaults(sets: Sequence[AccountChange], cluster: str) -> Iterator[Call]:
         yield Call(("modify", "user", *where, "set", f"DefaultAccount={account}"), changes=changes)
 
 
-def _new_coordinators(added: Sequence[AccountChange], *, together: bool) -> Iterator[Call]:
+def _new_coordinators(
+    added: Sequence[AccountChange], found: AccountDifference, way: CoordinatorWay
+) -> Iterator[Call]:
+    filed = [change for change in added if way == "afterwards" and found.defaults.get(change.name)]
+    if len(filed) > MOST_COORDINATORS:
+        yield Call(("load", "file=/dev/stdin"), coordinator_text(found, filed), tuple(filed))
+        added = [change for change in added if change not in filed]
     for account, changes in _alike(added, lambda change: change.account):
         names = ",".join(change.name for change in changes)
         argv = ("add", "coordinator", f"account={account}", f"names={names}")
-        yield Call(argv, changes=changes, together=together)
+        yield Call(argv, changes=changes, together=way == "together")
 
 
 def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterator[Call]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 Release = tuple[int, ...]
-CoordinatorWay = Literal["together", "loaded", "in order"]
+CoordinatorWay = Literal["together", "loaded", "afterwards"]
 """Calls at the same time, a part of the file that `sacctmgr load` reads, or one call after the other."""
 
 OLDEST: Release = (22, 5)
@@ -256,12 +256,14 @@ def way_of_coordinators(release: Release) -> CoordinatorWay:
     """How many coordinators are best told to slurmdbd (measured on 22.05.8, 24.11.5 and 26.05.5).
 
     Until 24.11 a call waits 0.5 s for TCP's delayed acknowledgements, and each coordinator in a file that is
-    loaded 0.18 s: calls at the same time. On 24.11 loading 500 takes 3 s. On 26.05 it takes 72, and slurmdbd
-    dies of many calls at the same time, or says that it took what it then does not know: one after the other.
+    loaded 0.18 s: calls at the same time. On 24.11 loading 500 takes 3 s. From 25.05 on slurmdbd works out
+    all coordinators of all accounts anew for each one (as_mysql_user_create_user_coords_list), a file that
+    has people and coordinators makes it do so twice, and it ends in calls at the same time
+    (`_get_user_coords` reads that list while another replaces it): a file of their own, afterwards.
     """
     if release < (24, 11):
         return "together"
-    return "loaded" if release < (25, 5) else "in order"
+    return "loaded" if release < (25, 5) else "afterwards"
 
 
 def takes_limits_of_new_parent(release: Release) -> bool:

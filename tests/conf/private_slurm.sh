@@ -49,7 +49,7 @@ mariadb-install-db --no-defaults --datadir="$folder/data" --user=mysql --skip-te
     --innodb-log-file-size=8M \
     --auth-root-authentication-method=socket >"$folder/log/mariadb-install.log" 2>&1
 mariadbd --no-defaults --user=mysql --datadir="$folder/data" --socket=/run/mysqld/mysqld.sock \
-    --skip-networking --innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=0 >"$folder/log/mariadb.log" 2>&1 &
+    --skip-networking --innodb-log-file-size=8M --innodb-flush-log-at-trx-commit=0 --loose-innodb-snapshot-isolation=OFF >"$folder/log/mariadb.log" 2>&1 &
 within 30 mariadb --no-defaults -e 'select 1'
 mariadb --no-defaults -e 'create database slurm_acct_db; create user slurm@localhost identified via unix_socket;
     grant all on slurm_acct_db.* to slurm@localhost'

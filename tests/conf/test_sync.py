@@ -26,6 +26,7 @@ from hpctools.conf.accounts import Beside
 from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.conf.vocabulary import names_of
 from hpctools.slurm.types import Job
+from hpctools.slurm.versions import CoordinatorWay
 from tests.conf.slurmdbd import FakeSlurmdbd
 from tests.conf.trees import trees
 
@@ -366,21 +367,32 @@ def test_many_coordinators_are_not_loaded(number: int, loaded: bool) -> None:
     assert [call.together for call in rest] == ([] if loaded else [True] * number)
 
 
-def test_coordinators_are_loaded_or_told_in_order() -> None:
+def test_coordinators_are_loaded_with_people_or_afterwards() -> None:
     """24.11.5 loads them soon; 26.05.5 dies of many that are told at the same time (docs/decisions/0157)."""
+    labs = [Account(f"lab{n}", "root", {}, (f"u{n}", "head")) for n in range(30)]
+    people = (*((f"u{n}", f"lab{n}") for n in range(30)), ("head", "lab7"))
+    found = difference(tree(*labs, people=people), tree())
+    (load,) = additions(found, "loaded")
+    assert all(f"User - 'u{n}'" in load.stdin for n in range(30))
+    assert load.stdin.count("Coordinator=") == 31
+    first, second = additions(found, "afterwards")
+    assert "Coordinator=" not in first.stdin
+    assert (second.argv, second.together) == (("load", "file=/dev/stdin"), False)
+    told = [f"Parent - 'lab{n}'\nUser - 'u{n}':Coordinator='lab{n}'\n" for n in range(30)]
+    head = f"Parent - 'lab7'\nUser - 'head':Coordinator='{','.join(f'lab{n}' for n in range(30))}'\n"
+    assert second.stdin == "Cluster - 'uni'\n" + told[0] + head + "".join(told[1:])
+    assert {(change.name, change.account) for change in second.changes} == {
+        *((f"u{n}", f"lab{n}") for n in range(30)),
+        *(("head", f"lab{n}") for n in range(30)),
+    }
+
+
+@pytest.mark.parametrize("way", ["loaded", "afterwards"])
+def test_people_who_are_there_become_coordinators_one_call_after_the_other(way: CoordinatorWay) -> None:
     labs = [Account(f"lab{n}", "root", {}, (f"u{n}",)) for n in range(30)]
     people = tuple((f"u{n}", f"lab{n}") for n in range(30))
-    (load,) = additions(difference(tree(*labs, people=people), tree()), "loaded")
-    assert all(f"User - 'u{n}'" in load.stdin for n in range(30))
-    assert load.stdin.count("Coordinator=") == 30
     there = tree(*(replace(lab, coordinators=()) for lab in labs), people=people)
-    load, *calls = additions(difference(tree(*labs, people=people), tree()), "in order")
-    assert ("Coordinator=" in load.stdin, {call.together for call in calls}, len(calls)) == (
-        False,
-        {False},
-        30,
-    )
-    known = additions(difference(tree(*labs, people=people), there), "loaded")
+    known = additions(difference(tree(*labs, people=people), there), way)
     assert [(call.argv[:2], call.together) for call in known] == [(("add", "coordinator"), False)] * 30
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,32 @@ def test_a_coordinator_goes_from_all_accounts_at_once(accounts: Accounts) -> Non
         "delete coordinator account=dl,dl-lab-a names=nlp1",
     ]
     assert [line for line in accounts.ask(*shown) if "nlp1" in line or "nlp2" in line] == []
+
+
+def test_many_new_labs_get_their_supervisors_on_every_release(accounts: Accounts) -> None:
+    """More coordinators than a file of people takes: each release has a way of its own (0157)."""
+    accounts.reset()
+    wanted = accounts.wanted()
+    lab = next(each for each in wanted.accounts if each.name == "dl-lab-a")
+    member = next(each for each in wanted.associations if each.account == "dl-lab-a")
+    names = [f"many{number}" for number in range(25)]
+    more = replace(
+        wanted,
+        accounts=(*wanted.accounts, *(replace(lab, name=name, coordinators=(f"u-{name}",)) for name in names)),
+        associations=(
+            *wanted.associations,
+            *(replace(member, user=f"u-{name}", account=name) for name in names),
+        ),
+        default_accounts={**wanted.default_accounts, **{f"u-{name}": name for name in names}},
+    )
+    accounts.slurmdbd.add(more)
+    accounts.slurmdbd.settle(more, prune=False)
+    assert accounts.slurmdbd.left(more, prune=False) == ()
+    show = ("show", "account", f"name={','.join(names)}", "withcoordinator", "format=Account,Coordinators")
+    shown = dict(line.split("|") for line in accounts.ask("sacctmgr", "-nP", *show))
+    assert {name for name in names if f"u-{name}" in shown[name].split(",")} == set(names)
+    accounts.reset()
+    assert accounts.slurmdbd.left(wanted, prune=True) == ()
 
 
 def test_restoring_takes_back_exactly_what_came(accounts: Accounts) -> None:

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ class Inside:
         limit = time.monotonic() + float(self.order["limit"])
         self.heard.wait(_LOOK_ANYWAY_SECONDS)
         while time.monotonic() < limit and not self.ended.is_set():
-            if self._answers():
+            if self._answers(limit - time.monotonic()):
                 return True
             self.ended.wait(_PAUSE_SECONDS)
             self.heard.wait(_LOOK_ANYWAY_SECONDS)
@@ -193,18 +194,21 @@ class Inside:
             self.gone.wait(_LAST_SECONDS)  # its exit status comes a moment after its last words
         return False
 
-    def _answers(self) -> bool:
+    def _answers(self, limit: float) -> bool:
+        """Later releases let a question that comes early wait, and complain of one that is given up."""
         try:
-            done = run.run(self._argv("scontrol", "ping"), timeout=2, check=False)
+            done = run.run(self._argv("scontrol", "ping"), timeout=max(limit, 1.0), check=False)
         except CommandError:
             return False
         return bool(re.search(r"\(primary\).* is UP", done.stdout))
 
     def _look(self, booted: Booted) -> Booted:
-        show = ("scontrol", "--all", "--oneliner", "show")
-        nodes = _fields(self._run(*show, "node").stdout, "NodeName", ("State", "Gres"))
-        partitions = _fields(self._run(*show, "partition").stdout, "PartitionName", ("Nodes",))
-        jobs = _fields(self._run(*show, "job").stdout if self.order["state"] else "", "JobId", _JOB)
+        kinds = ("node", "partition", *(("job",) if self.order["state"] else ()))
+        with ThreadPoolExecutor(len(kinds)) as pool:
+            shown = dict(zip(kinds, pool.map(self._show, kinds), strict=True))
+        nodes = _fields(shown["node"], "NodeName", ("State", "Gres"))
+        partitions = _fields(shown["partition"], "PartitionName", ("Nodes",))
+        jobs = _fields(shown.get("job", ""), "JobId", _JOB)
         return replace(
             booted,
             nodes={name: SeenNode(*row) for name, row in nodes.items()},
@@ -213,12 +217,15 @@ class Inside:
             past_jobs=tuple(int(job) for job, row in jobs.items() if "" < _over(row) < self.order["now"]),
         )
 
+    def _show(self, kind: str) -> str:
+        return self._run("scontrol", "--all", "--oneliner", "show", kind).stdout
+
 
 def _fields(text: str, name: str, keys: tuple[str, ...]) -> dict[str, list[str]]:
     """The values of some keys in `scontrol --oneliner show`, by the first."""
-    found = {}
+    found, patterns = {}, [re.compile(rf"(?:^|\s){key}=(\S*)") for key in (name, *keys)]
     for line in text.splitlines():
-        values = [re.search(rf"(?:^|\s){key}=(\S*)", line) for key in (name, *keys)]
+        values = [pattern.search(line) for pattern in patterns]
         if values[0]:
             found[values[0][1]] = ["" if not v or v[1] == "(null)" else v[1] for v in values[1:]]
     return found
