@@ -243,9 +243,10 @@ def test_many_new_labs_get_their_supervisors_on_every_release(accounts: Accounts
     lab = next(each for each in wanted.accounts if each.name == "dl-lab-a")
     member = next(each for each in wanted.associations if each.account == "dl-lab-a")
     names = [f"many{number}" for number in range(25)]
+    labs = [replace(lab, name=name, coordinators=(f"u-{name}",)) for name in names]
     more = replace(
         wanted,
-        accounts=(*wanted.accounts, *(replace(lab, name=name, coordinators=(f"u-{name}",)) for name in names)),
+        accounts=(*wanted.accounts, *labs),
         associations=(
             *wanted.associations,
             *(replace(member, user=f"u-{name}", account=name) for name in names),

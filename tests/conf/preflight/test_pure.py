@@ -201,8 +201,8 @@ def test_a_crash_is_told_with_its_last_line() -> None:
 
 def test_a_question_that_was_given_up_is_no_fault_of_the_configuration() -> None:
     line = (
-        "error: slurm_send_node_msg: [socket:[22925970]] slurm_bufs_sendto(msg_type=RESPONSE_SLURM_RC) failed: "
-        "Unexpected missing socket error"
+        "error: slurm_send_node_msg: [socket:[22925970]] slurm_bufs_sendto(msg_type=RESPONSE_SLURM_RC) "
+        "failed: Unexpected missing socket error"
     )  # recorded on 24.11.5
     assert judge(Expected(), Booted("24.11.5", (line,), True, None), "/etc/slurm", past=False) == ()
 
