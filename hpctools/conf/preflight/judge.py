@@ -119,7 +119,7 @@ def _nodes(expected: Expected, seen: Booted, *, past: bool) -> Iterator[Problem]
 
 
 def _gres(name: str, wanted: str, node: SeenNode) -> Problem | None:
-    if _alike(wanted, node.gres):
+    if _same_counts(wanted, node.gres):
         return None
     return Problem(
         "",
@@ -129,7 +129,7 @@ def _gres(name: str, wanted: str, node: SeenNode) -> Problem | None:
 
 
 @cache
-def _alike(wanted: str, seen: str) -> bool:
+def _same_counts(wanted: str, seen: str) -> bool:
     """Thousands of nodes have a few kinds of lines."""
     return gres_counts(wanted) == gres_counts(seen)
 
