@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
 
 from hpctools.site.aws_words import BucketName, RegionName
 from hpctools.site.base import Model
@@ -177,6 +177,17 @@ class Billing(Model):
     pools: dict[GroupName, PoolRule] = Field(default_factory=dict)
     """Who bears the cost of login nodes, by group: nobody (`unallocated`, and when left out), all departments
     alike (`equally`), or in proportion to their use (`by-use`) or their shares (`by-fair-share`)."""
+
+    @field_validator("idle", mode="before")
+    @classmethod
+    def _by_no_reservation(cls, value: object) -> object:
+        """Other systems have that word; here nobody would be charged by it (decision 0149)."""
+        if value == "reservation-owner":
+            refuse(
+                "unallocated, proportional or partition-owner; what a reservation keeps free cannot be "
+                "charged to its owner: give them a partition of these nodes and say partition-owner"
+            )
+        return value
 
     @property
     def read_from(self) -> tuple[BillingSource, ...]:

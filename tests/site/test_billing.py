@@ -46,6 +46,13 @@ def test_cost_explorer_is_read_when_nothing_is_said_and_nothing_where_nodes_have
     assert names("sources: []") == []
 
 
+def test_idle_cost_by_reservation_is_refused_with_what_to_do() -> None:
+    told = r"billing\.idle: found 'reservation-owner', expected .*and say partition-owner"
+    with pytest.raises(SiteError, match=told):
+        site("idle: reservation-owner")
+    assert site("idle: partition-owner").billing.idle == "partition-owner"
+
+
 def test_sources_have_names_of_their_own() -> None:
     assert names(f"sources: [{{{CUR}}}]") == ["aws-cur"]
     two = f'sources: [{{{CUR}, billing_account: "1"}}, {{{CUR}, billing_account: "2"}}]'
