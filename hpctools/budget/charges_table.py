@@ -47,7 +47,6 @@ class SplitCharges:
         return [
             Charge(day, cast(Kind, kind), name, user, currency, amount(units, self._places))
             for (day, kind, name, user, currency), units in sorted(sums.items())
-            if units
         ]
 
     def _rows(self, site: BudgetSite, account: Account, child: dict[str, str]) -> Iterable[Row]:
