@@ -96,11 +96,15 @@ def account_page(frame: Frame, site: BudgetSite, shown: Overview) -> str:
 
 def quality_of(report: Report) -> Quality:
     """How sure an account's figures are."""
-    told = report.quality
-    return Quality(told.status, told.corrected, quality_words(told, report.billed_through))
+    return told_quality(report.quality, report.billed_through)
 
 
-def quality_words(told: BookQuality, billed_through: date | None = None) -> str:
+def told_quality(told: BookQuality, billed_through: date | None = None) -> Quality:
+    """How sure figures are, as a page tells it."""
+    return Quality(told.status, told.corrected, _quality_words(told, billed_through))
+
+
+def _quality_words(told: BookQuality, billed_through: date | None) -> str:
     """When figures are of, and how much they cover."""
     if told.as_of is None:
         return ""

@@ -66,7 +66,7 @@ def account_budget_page(
         done: what was done just now, for the person; empty for nothing.
     """
     spec = view.present.spec if view.present else None
-    currency = spec.currency if spec else "USD"
+    currency = view.currency
     return render(
         "account_budget.html",
         frame=around,

@@ -11,7 +11,7 @@ from api.formats.tables import as_lines
 from api.pages.frame import Frame, title_of
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
-from api.pages.wording import day_name, moment_name, money, percentage
+from api.pages.wording import day_name, money, percentage, time_name
 from api.services.enforced import Kept
 from hpctools.budget.enforcement import Step
 from hpctools.budget.month import moment
@@ -130,12 +130,12 @@ def _now(each: Kept) -> Cell:
     if each.stage == "warned":
         return text("over; those who submit are told", tone="warn")
     if each.stage == "grace":
-        return text("over, in its grace", detail=f"until {_moment(each.until)}", tone="warn")
+        return text("over, in its grace", detail=f"until {time_name(each.until)}", tone="warn")
     if each.stage == "due":
         return text("over; taken at the next look", tone="bad")
     since = min(act.at for act in each.acts)
     said = "given back at the next look" if each.stage == "given-back" else "kept to its budget"
-    detail = f"{_what(each.acts)}, since {_moment(since)}"
+    detail = f"{_what(each.acts)}, since {time_name(since)}"
     return text(said, detail=detail, tone="good" if each.stage == "given-back" else "bad")
 
 
@@ -185,7 +185,7 @@ def _act_now(act: EnforcementAct) -> Row:
         ),
         text(act.account),
         *_change(act.kind, act.before, act.after),
-        text(_moment(act.at), detail=f"by {act.by}"),
+        text(time_name(act.at), detail=f"by {act.by}"),
     )
 
 
@@ -196,7 +196,7 @@ def _acts(acts: Sequence[EnforcementAct]) -> Table:
             text(_subject(act.kind, act.subject, act.key)),
             text(act.account),
             text(_STATES.get(act.state, act.state)),
-            text(_moment(act.at), detail=f"by {act.by}"),
+            text(time_name(act.at), detail=f"by {act.by}"),
         )
         for act in acts
     )
@@ -233,7 +233,3 @@ def _change(kind: str, before: str, after: str, given: bool = False) -> tuple[Ce
         words = ("held", "waits as it was") if given else ("waiting", "held")
         return text(words[0]), text(words[1])
     return text(before or "not set"), text(after or "not set")
-
-
-def _moment(seconds: int | None) -> str:
-    return "" if seconds is None else moment_name(moment(seconds))

@@ -10,7 +10,7 @@ from api.pages.breakdown import KINDS, capacity_name, reason_words
 from api.pages.frame import Frame
 from api.pages.render import render
 from api.pages.tables import Column, Table, text
-from api.pages.wording import DASH, hours, minute_name, money
+from api.pages.wording import DASH, fine_money, hours, minute_name, money
 from api.services.bill_rows import BillLines
 from api.services.entries import Entries, EntriesWanted
 from api.services.reports import Report
@@ -81,7 +81,7 @@ def _entries_table(found: Entries, count: int) -> Table:
                 entry.node_group or "no node", detail=capacity_name(entry.capacity) if entry.capacity else ""
             ),
             text(reason_words(entry.reason), detail=minute_name(entry.as_of)),
-            text(money(entry.amount, entry.currency, 6 if abs(entry.amount) < Decimal("0.005") else 2)),
+            text(fine_money(entry.amount, entry.currency)),
         )
         for entry in found.entries[:count]
     )

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from urllib.parse import quote, urlencode
 
-from api.pages.account import Quality, quality_words
+from api.pages.account import told_quality
 from api.pages.breakdown import paid_as, reason_words, state_name
 from api.pages.frame import Frame, Link
 from api.pages.render import render
 from api.pages.tables import Column, Row, Table, text
-from api.pages.wording import duration, hours, minute_name, money
+from api.pages.wording import duration, fine_money, hours, minute_name, money
 from api.services.job_costs import JobCost, JobCosts, Wanted
 from api.services.one_job import KnownJob
 from api.services.waste import LOST
@@ -34,7 +34,7 @@ def jobs_page(
         frame=frame,
         title="Jobs",
         account=account,
-        quality=Quality(found.quality.status, found.quality.corrected, quality_words(found.quality)),
+        quality=told_quality(found.quality),
         wanted=wanted,
         states=[(state, state_name(state)) for state in _STATES],
         groups=[group.name for group in site.node_groups if group.role == "compute"],
@@ -111,7 +111,7 @@ def _told(frame: Frame, site: BudgetSite, known: KnownJob) -> dict[str, object]:
         "node_hours": hours(node_hours),
         "price": money(to_places(job.amount / node_hours), job.currency) if node_hours else "",
         "facts": facts,
-        "quality": Quality(known.quality.status, known.quality.corrected, quality_words(known.quality)),
+        "quality": told_quality(known.quality),
         "account": Link(job.account, f"/accounts/{job.account}{frame.period}"),
         "parts": _parts_table(site, job),
         "entries": _entries_table(known),
@@ -156,8 +156,7 @@ def _entries_table(known: KnownJob) -> Table:
 
 def _change(amount: Decimal, currency: str) -> str:
     """With its sign; what is less than a cent is written out."""
-    places = 2 if abs(amount) >= Decimal("0.005") else 6
-    return ("+" if amount > 0 else "") + money(amount, currency, places)
+    return ("+" if amount > 0 else "") + fine_money(amount, currency)
 
 
 def filters_of(wanted: Wanted) -> dict[str, str]:

@@ -10,7 +10,7 @@ from api.formats.tables import as_lines
 from api.pages.frame import Frame
 from api.pages.render import render
 from api.pages.tables import Cell, Column, Row, Table, text
-from api.pages.wording import day_name, moment_name, money, month_name, percentage
+from api.pages.wording import day_name, money, month_name, percentage, time_name
 from api.services.reconciliation_health import JobsState, MonthState, ReconciliationHealth, Restatement
 from api.services.runs import Run
 from hpctools.budget.money import percent, to_places
@@ -111,7 +111,7 @@ def _of_runs(present: MonthState, settings: Settings, now: int) -> Iterator[Find
     if last is not None and last.state in ("failed", "lost"):
         yield Finding(
             "bad",
-            f"The last run ended {_moment(last.ended_at)} without success: {last.error or 'unknown'}.",
+            f"The last run ended {time_name(last.ended_at)} without success: {last.error or 'unknown'}.",
             f"{_remedy(last)} Nothing was half posted.",
         )
     if done_at is None:
@@ -119,7 +119,7 @@ def _of_runs(present: MonthState, settings: Settings, now: int) -> Iterator[Find
     elif settings.every and now - done_at > 3 * settings.every:
         yield Finding(
             "bad",
-            f"The last success is from {_moment(done_at)}: nothing is brought up to date since.",
+            f"The last success is from {time_name(done_at)}: nothing is brought up to date since.",
             "See the service's log, and whether another replica holds the lock: journalctl -u hpctools-api.",
         )
     if not settings.every:
@@ -215,7 +215,7 @@ def _month(each: MonthState) -> Row:
             status + (", corrected" if statement.corrected else ""),
             tone="good" if status == "final" else "",
         ),
-        text(_moment(each.done_at) or "never"),
+        text(time_name(each.done_at) or "never"),
         text("" if took is None else f"{took:,} s"),
         text(day_name(through) if through else "none"),
         text("" if each.coverage is None else _ratio(each.coverage)),
@@ -234,7 +234,7 @@ def _sources(health: ReconciliationHealth) -> Table:
     rows = tuple(
         (
             text(source.name),
-            text(_moment(source.pulled_at) or "never", tone="" if source.pulled_at else "bad"),
+            text(time_name(source.pulled_at) or "never", tone="" if source.pulled_at else "bad"),
             text(day_name(source.billed_through) if source.billed_through else "none"),
             text("may still change" if source.estimated else "invoiced"),
             text(f"{source.row_count:,}"),
@@ -247,13 +247,13 @@ def _sources(health: ReconciliationHealth) -> Table:
 
 def _jobs(jobs: JobsState) -> Table:
     columns = (Column("What slurmdbd told"), Column("When"))
-    rows: list[Row] = [(text("Something new, last"), text(_moment(jobs.told_at) or "never"))]
+    rows: list[Row] = [(text("Something new, last"), text(time_name(jobs.told_at) or "never"))]
     rows += [
         (
             text(
                 f"Records of {day_name(first)} to {day_name(last)}", detail="late; the days were divided anew"
             ),
-            text(_moment(seen), tone="warn"),
+            text(time_name(seen), tone="warn"),
         )
         for first, last, seen in jobs.late
     ]
@@ -268,7 +268,7 @@ def _restatements(found: Sequence[Restatement]) -> Table:
     rows = tuple(
         (
             text(each.month, detail="after it had been final" if each.after_final else ""),
-            text(_moment(each.at)),
+            text(time_name(each.at)),
             text(_reason(each.reason)),
             text(f"{each.days:,}"),
             text(f"{each.entries:,}"),
@@ -300,7 +300,7 @@ def _run(run: Run) -> Row:
     return (
         text(f"{run.id}: {run.month}"),
         text(word, tone=tone),
-        text(_moment(run.requested_at), detail=f"by {run.principal}"),
+        text(time_name(run.requested_at), detail=f"by {run.principal}"),
         text("" if took is None else f"{took:,} s"),
         _outcome(run),
     )
@@ -337,7 +337,3 @@ def _remedy(run: Run) -> str:
     if not run.remedy:
         return "Mend what it names and reconcile again below."
     return f"{run.remedy[0].upper()}{run.remedy[1:]}. Then reconcile again below."
-
-
-def _moment(seconds: int | None) -> str:
-    return "" if seconds is None else moment_name(moment(seconds))

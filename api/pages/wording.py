@@ -9,6 +9,7 @@ from hpctools.budget.money import to_places
 from hpctools.budget.month import moment
 
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+_HALF_A_CENT = Decimal("0.005")
 _MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 """Where there is no figure."""
@@ -23,6 +24,11 @@ def money(amount: Decimal, currency: str, places: int = 2) -> str:
     rounded = to_places(amount, places)
     sign = _MINUS if rounded < 0 else ""
     return f"{sign}{_SIGNS.get(currency, f'{currency} ')}{abs(rounded):,}"
+
+
+def fine_money(amount: Decimal, currency: str) -> str:
+    """The same; what would be shown as nothing has six places."""
+    return money(amount, currency, 2 if abs(amount) >= _HALF_A_CENT else 6)
 
 
 def percentage(percent: Decimal | None) -> str:
@@ -50,6 +56,11 @@ def hours(amount: Decimal | None) -> str:
     if amount is None:
         return DASH
     return f"{to_places(amount, 0 if abs(amount) >= 100 else 1 if abs(amount) >= 1 else 2):,}"
+
+
+def time_name(seconds: int | None) -> str:
+    """`21 November 2026, 11:53 UTC`, or nothing when there was none."""
+    return "" if seconds is None else moment_name(moment(seconds))
 
 
 def minute_name(seconds: int | None) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from api.db.bill_models import BillDay
 from api.db.bill_store import current_frame
 from api.db.engine import reading
+from api.services.charged import within
 from hpctools.budget.allowance import Period
 from hpctools.budget.money import total
 from hpctools.budget.month import Month, months_of
@@ -70,8 +71,7 @@ def bill_lines(
     """
     with reading(engine) as session:
         tables = [_month(session, site, month) for month in months_of(period.first, period.end)]
-    within = (pl.col("day") >= period.first) & (pl.col("day") < period.end)
-    rows = pl.concat(tables).filter(within & _of_group(site, node_group))
+    rows = pl.concat(tables).filter(within(period) & _of_group(site, node_group))
     lines = rows.group_by(_BY).agg("amount", "node_hours", pl.len().alias("rows")).sort(_BY)
     money = rows.group_by("currency").agg("amount").sort("currency")
     return BillLines(

@@ -45,6 +45,7 @@ class BudgetView:
     Attributes:
         outlook: None when it has no budget today.
         present: the budget in effect.
+        currency: of its amounts, and of one that is to come.
         state: for `Change.seen`; `parts_state`: for that of a split.
         approvals: the newest first.
         children: the accounts directly below, each with its budget.
@@ -53,6 +54,7 @@ class BudgetView:
     account: Account
     outlook: Outlook | None
     present: Stored | None
+    currency: str
     state: str
     parts_state: str
     versions: tuple[Stored, ...]
@@ -75,11 +77,13 @@ def read_budget(engine: Engine, site: BudgetSite, account: Account, now: int) ->
             for child in site.children(account.name)
         )
         granted = _approvals(session, account)
+        present = in_effect(known, today)
         session.expunge_all()
         return BudgetView(
             account=account,
             outlook=outlook,
-            present=in_effect(known, today),
+            present=present,
+            currency=present.spec.currency if present else site.currency,
             state=state_of(session, account, today),
             parts_state=parts_state(session, site, account, today),
             versions=tuple(reversed(known)),

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.db.ledger import charges
 from api.services.kept import Kept, KeptByStore
+from hpctools.budget.allowance import Period
 from hpctools.budget.month import Month
 from hpctools.budget.tree import BudgetSite
 
@@ -37,6 +38,11 @@ def month_charges(engine: Engine, session: Session, site: BudgetSite, month: str
         return charges(session, Month.parse(month), site.metric, run, _BY)
 
     return _kept.of(engine).get(month_key(site, month, run), made)
+
+
+def within(period: Period) -> pl.Expr:
+    """The rows of some days, of any table with a column `day`."""
+    return (pl.col("day") >= period.first) & (pl.col("day") < period.end)
 
 
 def less(table: Table, by: Sequence[str]) -> Table:

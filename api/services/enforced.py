@@ -9,9 +9,9 @@ from typing import Literal
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from api.db.budget_models import BudgetAlert, EnforcementAct
+from api.db.budget_models import EnforcementAct
 from api.db.engine import reading
-from api.services.enforcement import STALE_SECONDS
+from api.services.enforcement import STALE_SECONDS, grace_ends
 from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.thresholds import reaches
 from hpctools.budget.tree import Account, BudgetSite
@@ -44,7 +44,7 @@ def kept_accounts(engine: Engine, site: BudgetSite, accounts: Iterable[Account],
     outlooks = [each for each in read_outlooks(engine, site, now) if each.account.name in names]
     with reading(engine) as session:
         taken = _taken(session)
-        graces = {each.account.name: _grace_ends(session, each) for each in outlooks}
+        graces = {each.account.name: grace_ends(session, each, now) for each in outlooks}
         session.expunge_all()
     kept: list[Kept] = []
     for outlook in outlooks:
@@ -81,28 +81,12 @@ def _taken(session: Session) -> list[EnforcementAct]:
     return [row for row in last.values() if row.state in ("begun", "held")]
 
 
-def _grace_ends(session: Session, outlook: Outlook) -> int | None:
-    """None before the threshold was seen to be reached."""
-    rule = outlook.version.spec.enforcement
-    query = select(BudgetAlert.at).where(
-        BudgetAlert.version_id == outlook.version.id,
-        BudgetAlert.period_first == outlook.period.first,
-        BudgetAlert.kind == "enforce",
-        BudgetAlert.threshold == rule.at,
-    )
-    reached = session.scalar(query)
-    return None if reached is None else reached + rule.grace_seconds
-
-
-def _stage(
-    outlook: Outlook, ends: int | None, acts: Sequence[EnforcementAct], now: int
-) -> tuple[Stage, int | None]:
+def _stage(outlook: Outlook, ends: int, acts: Sequence[EnforcementAct], now: int) -> tuple[Stage, int | None]:
     rule = outlook.version.spec.enforcement
     if rule.policy == "off" or not reaches(outlook.spent, rule.at, outlook.spendable.total):
         return ("given-back" if acts else "within"), None
     if rule.policy == "warn":
         return "warned", None
-    until = now + rule.grace_seconds if ends is None else ends
-    if until > now:
-        return "grace", until
+    if ends > now:
+        return "grace", ends
     return ("kept" if acts else "due"), None

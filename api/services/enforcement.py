@@ -78,7 +78,7 @@ def make_plan(
     """
     outlooks = read_outlooks(engine, site, now)
     with reading(engine) as session:
-        ends = {found.account.name: _grace_ends(session, found, now) for found in outlooks}
+        ends = {found.account.name: grace_ends(session, found, now) for found in outlooks}
         ours = _ours(session)
     over = [found for found in outlooks if _is_over(found)]
     wishes = tuple(_wish(found) for found in over if ends[found.account.name] <= now)
@@ -139,8 +139,8 @@ def _is_over(outlook: Outlook) -> bool:
     return rule.policy in _TAKING and reaches(outlook.spent, rule.at, outlook.spendable.total)
 
 
-def _grace_ends(session: Session, outlook: Outlook, now: int) -> int:
-    """When the threshold was reached first, as far as alerts know, and the grace after it."""
+def grace_ends(session: Session, outlook: Outlook, now: int) -> int:
+    """When the threshold was reached first, as far as alerts know (else now), and the grace after it."""
     rule = outlook.version.spec.enforcement
     query = select(BudgetAlert.at).where(
         BudgetAlert.version_id == outlook.version.id,

@@ -25,7 +25,8 @@ from hpctools.budget.usage import NANO
 
 Sort = Literal["-cost", "cost", "-start", "start"]
 
-_BY = ["cluster", "dbindex", "job_id", "account", "user", "currency"]
+JOB_BY = ["cluster", "dbindex", "job_id", "account", "user", "currency"]
+"""What tells one job's cost apart from another's."""
 _TOLD = ["name", "run", "partition", "qos", "state", "submitted", "start", "end"]
 
 
@@ -131,10 +132,10 @@ def job_costs(
     with reading(engine) as session:
         books = open_books(session, site.metric, period, moment)
         table, places = cost_table(session, books, _chosen(site, account, wanted))
-        costs = table.group_by(_BY).agg(pl.col("units", "used").sum())
+        costs = table.group_by(JOB_BY).agg(pl.col("units", "used").sum())
         told = with_jobs(session, books, costs).filter(_like(wanted))
         page = _sorted(told, wanted.sort).slice(offset, limit)
-        parts = table.join(page.select(_BY), on=_BY, how="semi").sort("day", "node_group", "capacity")
+        parts = table.join(page.select(JOB_BY), on=JOB_BY, how="semi").sort("day", "node_group", "capacity")
         sure = quality(engine, session, books, site, account)
     by_currency = told.group_by("currency").agg(pl.col("units").sum()).sort("currency")
     sums = {currency: amount(units, places) for currency, units in by_currency.iter_rows()}
@@ -170,17 +171,17 @@ def as_jobs(costs: pl.DataFrame, parts: pl.DataFrame, places: int) -> tuple[JobC
         parts: of the same jobs, by day.
     """
     behind: defaultdict[tuple[Any, ...], list[JobPart]] = defaultdict(list)
-    columns = (*_BY, "day", "node_group", "capacity", "units")
+    columns = (*JOB_BY, "day", "node_group", "capacity", "units")
     for *by, day, group, capacity, units in parts.select(columns).iter_rows():
         behind[tuple(by)].append(JobPart(day, group, capacity, amount(units, places)))
     return tuple(
-        _job(row, places, tuple(behind[tuple(row[name] for name in _BY)]))
+        _job(row, places, tuple(behind[tuple(row[name] for name in JOB_BY)]))
         for row in costs.iter_rows(named=True)
     )
 
 
 def _job(row: dict[str, Any], places: int, parts: tuple[JobPart, ...]) -> JobCost:
-    known: dict[str, Any] = {name: row[name] for name in _BY}
+    known: dict[str, Any] = {name: row[name] for name in JOB_BY}
     # Of a job whose documents are gone its cost is known, and nothing else.
     known |= {name: row[name] or "" for name in ("partition", "qos", "state", "name", "run")}
     return JobCost(
@@ -209,4 +210,6 @@ def _like(wanted: Wanted) -> pl.Expr:
 
 def _sorted(table: pl.DataFrame, sort: Sort) -> pl.DataFrame:
     column = "units" if sort.endswith("cost") else "start"
-    return table.sort(column, *_BY, descending=[sort.startswith("-")] + [False] * len(_BY), nulls_last=True)
+    return table.sort(
+        column, *JOB_BY, descending=[sort.startswith("-")] + [False] * len(JOB_BY), nulls_last=True
+    )

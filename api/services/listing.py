@@ -43,7 +43,7 @@ def list_accounts(
         Listed(
             account,
             spent.get(account.name, ZERO),
-            account.budget.currency if account.budget else site.currency,
+            site.currency_of(account),
             allowed[account.name],
         )
         for account in wanted

@@ -58,7 +58,7 @@ class MonthDays:
         last = self.billed_through
         if self.amounts is None or last is None:
             return AccountMonth((), self.as_of, last)
-        currency = account.budget.currency if account.budget else site.currency
+        currency = site.currency_of(account)
         known = self.amounts.get((account.name, currency), {})
         days = [Spent(day, known.get(day, ZERO)) for day in self.month.days if day <= last]
         return AccountMonth(days, self.as_of, last)

@@ -17,14 +17,12 @@ from api.db.engine import reading
 from api.db.job_store import jobs_known
 from api.db.models import AttributedDay, AttributionRun
 from api.services.books import Books, Moment, Quality, open_books, quality
-from api.services.job_costs import JobCost, as_jobs, cost_table, with_jobs
+from api.services.job_costs import JOB_BY, JobCost, as_jobs, cost_table, with_jobs
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution_table import amount
 from hpctools.budget.money import ZERO, difference
 from hpctools.budget.month import day_of, day_start
 from hpctools.budget.tree import Account, BudgetSite
-
-_BY = ["cluster", "dbindex", "job_id", "account", "user", "currency"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def _costs(
     books = open_books(session, site.metric, life, moment)
     mine = (pl.col("cluster") == key[0]) & (pl.col("dbindex") == key[1])
     parts, places = cost_table(session, books, mine)
-    costs = parts.group_by(_BY).agg(pl.col("units", "used").sum()).sort(_BY)
+    costs = parts.group_by(JOB_BY).agg(pl.col("units", "used").sum()).sort(JOB_BY)
     told = with_jobs(session, books, costs)
     return [
         KnownJob(

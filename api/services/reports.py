@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from api.db.engine import reading
 from api.services.books import Books, Moment, Quality, open_books, quality
-from api.services.charged import Table, month_charges, together
+from api.services.charged import Table, month_charges, together, within
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution_table import amount
 from hpctools.budget.money import ZERO, total
@@ -106,8 +106,9 @@ def _report(
     tables: list[Table],
     billed: date | None,
 ) -> Report:
-    currency = account.budget.currency if account.budget else site.currency
-    mine = [(_of_account(site, account, _within(table, books.period)), places) for table, places in tables]
+    currency = site.currency_of(account)
+    days = within(books.period)
+    mine = [(_of_account(site, account, table.filter(days)), places) for table, places in tables]
     if not mine:
         return Report(account, books.period, currency, sure, billed, (), (), {}, {})
     sums, places = together(mine, ("kind", "account", "user", "node_group", "capacity", "currency"))
@@ -125,10 +126,6 @@ def _report(
         others=others,
         uncharged=_uncharged(own),
     )
-
-
-def _within(table: pl.DataFrame, period: Period) -> pl.DataFrame:
-    return table.filter((pl.col("day") >= period.first) & (pl.col("day") < period.end))
 
 
 def _of_account(site: BudgetSite, account: Account, table: pl.DataFrame) -> pl.DataFrame:
@@ -183,11 +180,12 @@ def read_spent(engine: Engine, site: BudgetSite, period: Period) -> dict[str, De
         months = [month_charges(engine, session, site, run.month, run.id) for run in books.runs]
     if not months:
         return {}
-    sums, places = together([(_within(table, period), own) for table, own in months], ("account", "currency"))
+    sums, places = together(
+        [(table.filter(within(period)), own) for table, own in months], ("account", "currency")
+    )
     found: defaultdict[str, list[Decimal]] = defaultdict(list)
     for name, code, units in sums.iter_rows():
         for above in site.lineage(name) or (SITE_ACCOUNT,):
-            budget = site.by_name[above].budget
-            if code == (budget.currency if budget else site.currency):
+            if code == site.currency_of(site.by_name[above]):
                 found[above].append(amount(units, places))
     return {name: total(amounts) for name, amounts in found.items()}

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from api.db.engine import reading
 from api.services.books import Books, Moment, Quality, open_books, quality
-from api.services.charged import Table, less, month_charges, month_key, together
+from api.services.charged import Table, less, month_charges, month_key, together, within
 from api.services.job_costs import cost_table, of_account, with_jobs
 from api.services.kept import Kept, KeptByStore, Same
 from hpctools.budget.allowance import Period
@@ -102,14 +102,10 @@ def read_waste(
         books = open_books(session, site.metric, period, moment)
         sure = quality(engine, session, books, site, account)
         months = [_month(engine, session, site, run.month, run.id) for run in books.runs]
-    currency = _currency(site, account)
+    currency = site.currency_of(account)
     key = (Same(site), currency, period, tuple((run.month, run.id) for run in books.runs))
     groups = _kept_groups.of(engine).get(key, lambda: _groups(site, period, months, currency))
     return Waste(currency, sure, _ended(site, account, period, months, currency), groups)
-
-
-def _currency(site: BudgetSite, account: Account) -> str:
-    return account.budget.currency if account.budget else site.currency
 
 
 @dataclass(frozen=True)
@@ -129,10 +125,6 @@ class _Month:
 
 _kept: KeptByStore[Kept[_Month]] = KeptByStore(lambda: Kept(_MONTHS))
 _kept_groups: KeptByStore[Kept[tuple[GroupUse, ...]]] = KeptByStore(lambda: Kept(_MONTHS))
-
-
-def _within(period: Period) -> pl.Expr:
-    return (pl.col("day") >= period.first) & (pl.col("day") < period.end)
 
 
 def _month(engine: Engine, session: Session, site: BudgetSite, month: str, run: int) -> _Month:
@@ -169,7 +161,7 @@ def _ended(
 ) -> tuple[Ended, ...]:
     if not months:
         return ()
-    mine = _within(period) & of_account(site, account) & (pl.col("currency") == currency)
+    mine = within(period) & of_account(site, account) & (pl.col("currency") == currency)
     tables = [(each.states[0].filter(mine), each.states[1]) for each in months]
     sums, places = together(tables, ("state",))
     counts = pl.concat([table.select("state", "ended") for table, _ in tables])
@@ -182,9 +174,9 @@ def _groups(site: BudgetSite, period: Period, months: list[_Month], currency: st
     """The same for every account: nodes are the whole site's."""
     if not months:
         return ()
-    costs = [(each.costs[0].filter(_within(period)), each.costs[1]) for each in months]
+    costs = [(each.costs[0].filter(within(period)), each.costs[1]) for each in months]
     sums, places = together(costs, ("day", "node_group", "kind", "currency"))
-    held = pl.concat([each.held.filter(_within(period)) for each in months])
+    held = pl.concat([each.held.filter(within(period)) for each in months])
     used = {(day, group): hours for day, group, hours in held.iter_rows()}
     cells: defaultdict[str, defaultdict[date, _Cell]] = defaultdict(lambda: defaultdict(_Cell))
     for day, group, kind, code, units in sums.iter_rows():

@@ -19,7 +19,6 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
     Args:
         metric: the cost measure that the site reads from its bill.
     """
-    budgets = [department.budget for department in site.departments if department.budget]
     return BudgetSite(
         cluster=site.cluster.name,
         accounts=tuple(_account(account) for account in site.accounts()),
@@ -31,8 +30,15 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
         weights=Weights(**site.billing.weights.model_dump(include={"cpu", "memory", "gpu"})),
         tag_key=site.billing.node_group_tag,
         metric=metric,
-        currency=budgets[0].currency if budgets else "USD",
+        currency=_currency(site),
     )
+
+
+def _currency(site: Site) -> str:
+    """Of the budgets, which are all in one; without any, of what own nodes cost; AWS bills in dollars."""
+    budgets = (account.owner.budget for account in site.accounts())
+    stated = [budget.currency for budget in budgets if budget]
+    return next(iter([*stated, *(card.currency for card in site.billing.rate_cards)]), "USD")
 
 
 def _owners(site: Site, group: str) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def statement(
         corrected: whether any of the charges came after the month had been final.
     """
     everything = list(charges)
-    currency = account.budget.currency if account.budget else site.currency
+    currency = site.currency_of(account)
     subtree = site.subtree(account.name)
     whole = account.name == SITE_ACCOUNT
     mine = [charge for charge in everything if whole or charge.account in subtree]

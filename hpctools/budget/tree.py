@@ -167,6 +167,10 @@ class BudgetSite:
         """Those that were asked for: each request asks of many accounts whether they lie in one."""
         return {}
 
+    def currency_of(self, account: Account) -> str:
+        """The currency that an account's figures are told in: of its budget, else of the site."""
+        return account.budget.currency if account.budget else self.currency
+
     def lineage(self, name: str) -> tuple[str, ...]:
         """An account and all above it, nearest first; empty when the site does not know it."""
         account = self.by_name.get(name)

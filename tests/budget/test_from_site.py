@@ -4,6 +4,8 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from hpctools.budget.allowance import Calendar, Enforcement, Notify, Spec
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import Account, Allowance, NodeGroup
@@ -83,6 +85,38 @@ def test_a_mig_slice_is_what_slurm_counts_as_a_gpu() -> None:
     text = text.replace("share: {shards_per_gpu: 4}", "share: {mig: {1g.5gb: 5, 2g.10gb: 1}}")
     shared = budget_site(loads(text)).groups["shared"]
     assert (shared.gpus, shared.shards) == (24, 0)
+
+
+OWN_NODES = """
+cluster: {name: uni, slurm: "24.11", controllers: [ctl]}
+node_groups:
+  - {name: own, count: 2, hardware: {sockets: 1, cores_per_socket: 8, memory_mib: 1000}}
+departments:
+  - name: bio
+    supervisor: ada
+    partition: {node_groups: [own], max_time: 1-00:00:00}
+    labs: [{name: bio-a, supervisor: eve, members: [tom]BUDGET}]
+tiers: {normal: {priority: 100, default: true}}
+billing: BILLING
+"""
+CARD = '{rate_cards: [{node_groups: [own], currency: EUR, per_node_hour: "1.25", since: 2026-01-01}]}'
+
+
+@pytest.mark.parametrize(
+    ("billing", "budget", "currency"),
+    [
+        ("{}", "", "USD"),
+        (CARD, "", "EUR"),
+        ("{}", ', budget: {amount: "10.00", currency: CHF}', "CHF"),
+        (CARD, ', budget: {amount: "10.00", currency: EUR}', "EUR"),
+    ],
+)
+def test_the_currency_of_a_site_is_that_of_its_budgets_or_prices(
+    billing: str, budget: str, currency: str
+) -> None:
+    """Else nobody could set a first budget there, and figures would be told as those of another currency."""
+    text = OWN_NODES.replace("BUDGET", budget).replace("BILLING", billing)
+    assert budget_site(loads(text, "site.yaml")).currency == currency
 
 
 def test_a_budget_for_another_period_is_no_monthly_one() -> None:

@@ -159,6 +159,20 @@ def test_nobody_overwrites_what_they_have_not_seen(november_service: Any, action
         assert first.post(f"{PATH}/{action}", data=again).status_code == 303
 
 
+def test_a_form_whose_parts_are_others_by_now_splits_nothing(november_service: Any) -> None:
+    """The labs' budgets are what a split is about, whatever the account's own is."""
+    first, second = november_service.browser("nlp", "write"), november_service.browser("nlp", "write")
+    mine = fields_of(first.get(PATH).text, f"{PATH}/split") | {"part.nlp-lab-a": "100.00", "why": "mine"}
+    assert send(second, "split", **{"part.nlp-lab-b": "200.00"}).status_code == 303
+    answer = first.post(f"{PATH}/split", data=mine)
+    assert answer.status_code == 422
+    assert "somebody else changed the budget of nlp meanwhile" in words(answer.text)
+    # The page shows the others' parts, and what was filled in; sent again, it is a decision.
+    again = fields_of(answer.text, f"{PATH}/split") | {"part.nlp-lab-b": "200.00", "why": "mine"}
+    assert again["part.nlp-lab-a"] == "100.00"
+    assert first.post(f"{PATH}/split", data=again).status_code == 303
+
+
 def test_a_form_that_is_sent_twice_is_taken_once(november_service: Any) -> None:
     browser = november_service.browser("nlp", "write")
     fields = fields_of(browser.get(PATH).text, f"{PATH}/approve")

@@ -136,6 +136,25 @@ def test_a_budget_that_changed_above_or_below_is_another_split(sqlite_service: A
     assert split(client, "15000.00", seen).status_code == 412
 
 
+def test_the_whole_site_tells_its_departments_and_has_nothing_to_split(sqlite_service: Any) -> None:
+    client, head = sqlite_service.client(None), sqlite_service.client("nlp", "write")
+    told = client.get("/v1/accounts/root/split")
+    assert {part["account"] for part in told.json()["parts"]} == {"nlp", "cv", "dl"}
+    body = {"parts": {"nlp": "1.00"}, "why": "test"}
+    refused = client.put("/v1/accounts/root/split", json=body, headers={"If-Match": told.headers["ETag"]})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        422,
+        "root has no budget to split; set one first.",
+    )
+    assert head.get("/v1/accounts/root/split").status_code == 404
+    # A department's new budget is another state of the whole site's parts, a lab's is none.
+    tags = []
+    for change, amount in ((split, "9.00"), (split, "8.00"), (put, "30.00")):
+        assert change(client, amount).status_code == 200
+        tags.append(client.get("/v1/accounts/root/split").headers["ETag"])
+    assert tags[0] == tags[1] != tags[2]
+
+
 def test_nobody_splits_between_the_look_and_the_change(
     sqlite_service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from api.db.access_models import AuditEntry
 from api.db.engine import reading, writing
+from api.services.budget_page import read_budget
 from api.services.budgets import (
     Change,
     Stored,
@@ -197,6 +198,15 @@ def test_the_outlook_of_a_department(
     assert found.forecast.days == 14  # of 20 complete days the last two weeks
     assert not found.is_stale(now + 3600, 3600)
     assert found.is_stale(now + 3601, 3600)
+
+
+def test_without_a_budget_amounts_are_in_the_currency_of_the_site(
+    engine: Engine, site: BudgetSite, now: int
+) -> None:
+    own_nodes = replace(site, currency="EUR")
+    lab, department = site.by_name["nlp-lab-a"], site.by_name["nlp"]
+    assert read_budget(engine, own_nodes, lab, now).currency == "EUR"
+    assert read_budget(engine, own_nodes, department, now).currency == "USD"
 
 
 def test_accounts_without_a_budget_have_no_outlook(engine: Engine, site: BudgetSite, now: int) -> None:
