@@ -22,6 +22,7 @@ PER_PAGE = 50
 
 _HOUR = 3600
 _STATES = ("COMPLETED", "RUNNING", *sorted(LOST), "PREEMPTED")
+_ENDED = frozenset(_STATES) - {"RUNNING"}
 
 
 def jobs_page(
@@ -89,7 +90,12 @@ def _row(frame: Frame, job: JobCost) -> Row:
 def _ran(job: JobCost) -> str:
     if job.start is None:
         return ""
-    return f"for {duration(job.end - job.start)}" if job.end is not None else "and runs"
+    return f"for {duration(job.end - job.start)}" if job.end is not None else f"and {_without_end(job)}"
+
+
+def _without_end(job: JobCost) -> str:
+    """slurmdbd may know for a while how a job ended and not yet when."""
+    return "runs" if job.state not in _ENDED else "its end is not known yet"
 
 
 def _told(frame: Frame, site: BudgetSite, known: KnownJob) -> dict[str, object]:
@@ -102,8 +108,8 @@ def _told(frame: Frame, site: BudgetSite, known: KnownJob) -> dict[str, object]:
         ("State", state_name(job.state) if job.state else "not known"),
         ("Submitted", minute_name(job.submitted or None)),
         ("Started", minute_name(job.start)),
-        ("Ended", minute_name(job.end) if job.end is not None else "runs"),
-        ("Ran for", _ran(job).removeprefix("for ") or "not known"),
+        ("Ended", minute_name(job.end) if job.end is not None else _without_end(job)),
+        ("Ran for", _ran(job).removeprefix("for ").removeprefix("and ") or "not known"),
         ("Waited", duration(job.start - job.submitted) if job.start and job.submitted else "not known"),
     ]
     return {

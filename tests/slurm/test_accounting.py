@@ -61,6 +61,12 @@ def test_a_running_job_has_no_end() -> None:
     assert (job.end, job.state) == (None, "RUNNING")
 
 
+def test_a_job_whose_end_slurmdbd_has_not_heard_of_yet_has_none() -> None:
+    """Seen on 22.05.8 in the seconds after slurmdbd was back: such a job counts as one that runs."""
+    (job,) = parse(line(End="Unknown", State="COMPLETED"))
+    assert (job.end, job.state) == (None, "COMPLETED")
+
+
 def test_a_pending_job_has_nothing_yet() -> None:
     (job,) = parse(
         line(Start="Unknown", End="Unknown", State="PENDING", AllocTRES="", NodeList="None assigned")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from hpctools.budget.month import Month, day_of
 from hpctools.sandbox.daemons import API_ACCOUNT, api_command
@@ -19,17 +23,18 @@ PATIENCE = 10
 NEW = re.compile(r"\d{4}-\d\d: new or changed: \d+ bill days, (\d+) jobs, (\d+) ledger entries\n")
 
 
-def service(cluster: Cluster, *words: str, check: bool = True) -> Completed:
-    """A command of the budget service."""
+def service(cluster: Cluster, *words: str, check: bool = True, store: str = "budget") -> Completed:
+    """A command of the budget service, or of another one that has a store of its own."""
     argv = api_command(cluster.sandbox.running().ports["moto"], *words)
+    argv = tuple(word.replace("/budget.db", f"/{store}.db") for word in argv)
     # sacct itself asks a slurmdbd that is away for more than a minute.
     argv = ("env", f"HPCTOOLS_API_SACCT_TIMEOUT={PATIENCE}", *argv)
     return cluster.inside(*argv, user=API_ACCOUNT, timeout=120, check=check)
 
 
-def reconcile(cluster: Cluster, months: list[Month]) -> tuple[int, int]:
+def reconcile(cluster: Cluster, months: list[Month], store: str = "budget") -> tuple[int, int]:
     """How many jobs and ledger entries are new or changed."""
-    told = [service(cluster, "reconcile", "--month", str(month)).stdout for month in months]
+    told = [service(cluster, "reconcile", "--month", str(month), store=store).stdout for month in months]
     found = [NEW.fullmatch(text) for text in told]
     assert all(found), told
     return sum(int(each[1]) for each in found if each), sum(int(each[2]) for each in found if each)
@@ -70,3 +75,47 @@ def test_what_slurmdbd_hears_of_late_is_charged_once(small: Cluster, site_file: 
     assert (whole["status"], whole["corrected"]) == ("estimated", False)
     assert reconcile(small, months) == (0, 0)
     assert "as they were stored" in service(small, "verify").stdout
+
+
+def known_of_lab(cluster: Cluster, month: Month, store: str = "budget") -> dict[str, Any]:
+    """What a statement says that does not depend on when it was worked out."""
+    words = ("statement", "--account", "nlp-lab-a", "--month", str(month), "--json")
+    told: dict[str, Any] = json.loads(service(cluster, *words, store=store).stdout)
+    return {name: value for name, value in told.items() if name not in ("as_of", "projected")}
+
+
+def ends(cluster: Cluster, *jobs: int) -> list[int] | None:
+    """When jobs ended (Unix seconds), as slurmdbd knows it; None while it does not know it of all."""
+    words = ("sacct", "-nXP", f"--jobs={','.join(map(str, jobs))}", "--format=End")
+    told = cluster.inside("env", "SLURM_TIME_FORMAT=%s", *words).stdout.split()
+    return [int(word) for word in told] if len(told) == len(jobs) and "Unknown" not in told else None
+
+
+@pytest.mark.timeout(400)
+def test_jobs_that_ended_while_slurmdbd_was_away_are_charged_for_what_they_ran(
+    small: Cluster, site_file: Path
+) -> None:
+    """slurmctld keeps what it could not tell, and tells it some seconds after slurmdbd is back.
+
+    Until then slurmdbd knows jobs that are COMPLETED and have no end (decision 0166).
+    """
+    whole = ("-pnlp", "--nodes=1", "--exclusive", "--wrap")
+    before = small.submit("nlp1", *whole, "sleep 600")
+    small.until(lambda: small.job(before, "nlp1").state == "RUNNING")
+    small.until(lambda: ends(small, before) is None and "RUNNING" in small.inside("sacct", "-nX").stdout)
+    small.kill("slurmdbd")
+    meanwhile = small.submit("nlp1", *whole, "true")
+    assert small.ended(meanwhile, "nlp1", 60).state == "COMPLETED"
+    small.inside("scancel", str(before))
+    assert small.ended(before, "nlp1", 60).state == "CANCELLED"
+    over = int(time.time())
+
+    up(small.sandbox, site_file, 2, lambda name, seconds: None)
+    month = Month.of(day_of(over))
+    reconcile(small, [month])
+    assert max(small.until(lambda: ends(small, before, meanwhile), 90)) <= over
+    reconcile(small, [month])
+    assert reconcile(small, [month], "undisturbed")[0] == 2
+    known = known_of_lab(small, month)
+    assert known == known_of_lab(small, month, "undisturbed")
+    assert Decimal(known["spent_on_jobs"]) > 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
 import pytest
 
 from api.services.job_costs import job_costs
+from api.services.reconcile import reconcile
 from api.services.reports import read_report
 from api.services.statements import read_statement
 from hpctools.budget.allowance import Period
@@ -78,6 +80,19 @@ def test_a_job_page_tells_its_cost_and_how_it_became_known(november_service: Any
     assert f"Cost ${found.amount:,.2f}" in text
     assert "counted for the first time" in text
     assert f"{found.user}, {found.account}" in text
+
+
+def test_a_job_that_ended_nobody_knows_when_is_not_said_to_run(
+    november_service: Any, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
+) -> None:
+    running = next(job for job in jobs.records if job.end is None)
+    told = {}
+    for at, state in enumerate(("RUNNING", "COMPLETED")):
+        jobs.records = [replace(running, state=state)]
+        reconcile(november_service.engine, site, november, bills, jobs, now + at)
+        told[state] = words(november_service.browser(None).get(f"/jobs/{running.job_id}?period=2026-11").text)
+    assert "Ended runs" in told["RUNNING"]
+    assert "Ended its end is not known yet" in told["COMPLETED"]
 
 
 def test_others_jobs_and_bills_are_not_told(november_service: Any, site: BudgetSite) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from api.db.day_store import known_days
+from api.db.engine import reading
+from api.db.ledger import last_run
 from api.services.reconcile import reconcile
 from api.services.statements import read_statement
 from hpctools.budget.money import total
@@ -56,12 +59,25 @@ def test_a_replay_changes_nothing(
     assert rows(engine) == stored
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
 def test_running_jobs_are_trued_up_when_they_end(
-    engine: Engine, site: BudgetSite, november: Month, jobs: Any, reconcile_november: Reconcile, now: int
+    engine: Engine,
+    site: BudgetSite,
+    november: Month,
+    jobs: Any,
+    reconcile_november: Reconcile,
+    now: int,
+    state: str,
 ) -> None:
+    """So are those of which slurmdbd has heard how they ended and not yet when."""
+    jobs.records = [replace(job, state=state) if job.end is None else job for job in jobs.records]
     running = [job for job in jobs.records if job.end is None]
     assert running
     reconcile_november()
+    with reading(engine) as session:
+        last = last_run(session, november, site.metric)
+        found = known_days(session, november, site.metric, last.id if last else 0)
+    assert [day for day in found if found[day].provisional]
     jobs.records = [
         replace(job, end=now + 60, state="COMPLETED") if job.end is None else job for job in jobs.records
     ]
