@@ -12,10 +12,10 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 
 from api.auth.identify import Context, identify, identify_browser, identify_request
 from api.auth.principal import Principal, Scope
+from api.one_way import waited
 from api.problems import ProblemError, forbidden, not_found, unauthorized
 from api.rooted import route_of
 from api.services.budgets import with_budgets
@@ -57,7 +57,7 @@ async def get_site(context: Ctx, request: Request) -> BudgetSite:
         today = day_of(context.clock())
         return by(request), with_budgets(context.engine, context.site_file.current(), today)
 
-    principal, site = await run_in_threadpool(read)
+    principal, site = await waited(read)
     request.state.identified = by, principal
     return site
 
@@ -70,7 +70,7 @@ async def _identified(request: Request, by: Callable[[Request], Principal | None
     """
     before, principal = getattr(request.state, "identified", (None, None))
     if before is not by:
-        principal = await run_in_threadpool(by, request)
+        principal = await waited(by, request)
     if principal is None:
         raise unauthorized()
     known_one: Principal = principal

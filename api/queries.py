@@ -5,11 +5,23 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
 from api.problems import ProblemError
 
 
-async def only_known(request: Request) -> None:
+class StrictRoute(APIRoute):
+    """A route of /v1. No dependency, since most requests have no query and each dependency costs 0.1 ms."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI describes it."""
+        if scope["query_string"]:
+            only_known(Request(scope))
+        await super().handle(scope, receive, send)
+
+
+def only_known(request: Request) -> None:
     """Refuse parameters that the OpenAPI document does not have for this route.
 
     Raises:

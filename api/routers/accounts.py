@@ -10,7 +10,9 @@ from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
 from api.formats.answers import statement_file
 from api.formats.negotiate import Format, chosen
 from api.formats.tables import CSV_EXAMPLE
+from api.one_way import OneWayRoute
 from api.periods import KnownOn
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
@@ -18,7 +20,12 @@ from api.services.statements import read_statement
 from hpctools.budget.month import Month
 from hpctools.budget.tree import Account
 
-router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
+
+class _Route(StrictRoute, OneWayRoute):
+    pass
+
+
+router = APIRouter(prefix="/v1/accounts", tags=["accounts"], route_class=_Route)
 
 STATEMENT_FORMATS: dict[str, Any] = {
     "description": "The statement.",
@@ -30,7 +37,9 @@ STATEMENT_FORMATS: dict[str, Any] = {
 
 
 @router.get("", responses=problems(401, 403))
-def list_accounts(site: Site, principal: Bearer, own: Annotated[Account, Depends(get_own)]) -> AccountsOut:
+async def list_accounts(
+    site: Site, principal: Bearer, own: Annotated[Account, Depends(get_own)]
+) -> AccountsOut:
     """Every account that the token may see."""
     seen = [account for name, account in site.by_name.items() if principal.may_see(site, name)]
     return AccountsOut(accounts=[AccountOut.of(account) for account in seen])
@@ -41,7 +50,7 @@ def list_accounts(site: Site, principal: Bearer, own: Annotated[Account, Depends
     response_model=StatementOut,
     responses={200: STATEMENT_FORMATS, **problems(401, 404, 406, 422)},
 )
-def get_statement(
+async def get_statement(
     context: Ctx,
     site: Site,
     account: Annotated[Account, Depends(get_account)],

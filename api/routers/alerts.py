@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query
 
 from api.deps import Bearer, Ctx, Site, visible_account
 from api.paging import Paged
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.alert import AlertOut, AlertsOut
 from api.services.alerts import listed
 
-router = APIRouter(prefix="/v1/alerts", tags=["budgets"])
+router = APIRouter(prefix="/v1/alerts", tags=["budgets"], route_class=StrictRoute)
 
 Name = Annotated[
     str | None, Query(max_length=128, description="Only it and what is below it.", examples=["nlp"])

@@ -9,11 +9,12 @@ from fastapi import APIRouter, Query
 from api.db.engine import reading
 from api.deps import Admin, Ctx
 from api.paging import Paged
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.access import AuditOut, AuditTrailOut
 from api.services import audit
 
-router = APIRouter(prefix="/v1/audit", tags=["operation"])
+router = APIRouter(prefix="/v1/audit", tags=["operation"], route_class=StrictRoute)
 
 Word = Annotated[str | None, Query(max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 

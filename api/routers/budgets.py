@@ -19,6 +19,7 @@ from api.auth.principal import Principal
 from api.db.engine import reading
 from api.deps import Ctx, Site, Writer, get_account, visible_account
 from api.problems import ProblemError, forbidden, not_found
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.budget import (
     ApprovalIn,
@@ -51,7 +52,7 @@ from hpctools.budget.spec_words import parse_spec
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
 from hpctools.errors import BudgetError
 
-router = APIRouter(prefix="/v1/accounts", tags=["budgets"])
+router = APIRouter(prefix="/v1/accounts", tags=["budgets"], route_class=StrictRoute)
 
 Seen = Annotated[Account, Depends(get_account)]
 Name = Annotated[str, Path(max_length=128, examples=["nlp"])]

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from api.deps import Ctx, Site, get_account
 from api.paging import Page, Paged
 from api.periods import Days, KnownOn
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.cost import (
     EntriesOut,
@@ -31,7 +32,7 @@ from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
 from hpctools.budget.tree import Account
 
-router = APIRouter(prefix="/v1/accounts", tags=["costs"])
+router = APIRouter(prefix="/v1/accounts", tags=["costs"], route_class=StrictRoute)
 
 Seen = Annotated[Account, Depends(get_account)]
 # Nothing that Slurm or a bill names has more; no name has control characters, which PostgreSQL may not take.

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Path
 
 from api.deps import Ctx, Enforcer, Site, visible_account
 from api.problems import ProblemError
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.alert import EnforcementOut, StepOut
 from api.services.budgets import Change
@@ -22,7 +23,7 @@ from hpctools.errors import BudgetError, CommandError
 
 _log = logging.getLogger("hpctools.api")
 
-router = APIRouter(prefix="/v1/enforcement", tags=["enforcement"])
+router = APIRouter(prefix="/v1/enforcement", tags=["enforcement"], route_class=StrictRoute)
 
 
 def get_slurm(site: Site) -> Limits:

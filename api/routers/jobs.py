@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query
 from api.deps import Bearer, Ctx, Site
 from api.periods import KnownOn
 from api.problems import not_found
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.access import MonthText
 from api.schemas.job import JobOut, JobsOut
@@ -16,7 +17,7 @@ from api.services.books import last_days, month_period
 from api.services.one_job import read_jobs
 from hpctools.budget.month import Month
 
-router = APIRouter(prefix="/v1/jobs", tags=["costs"])
+router = APIRouter(prefix="/v1/jobs", tags=["costs"], route_class=StrictRoute)
 
 MONTHS = 3
 

@@ -6,39 +6,30 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from api.auth.principal import Principal
 from api.db.login_store import LoginStore
 from api.deps import Admin, Anybody, Ctx, require
-from api.metrics import Metrics
 from api.paging import Paged
-from api.problems import ProblemError, not_found
+from api.problems import not_found
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.login import (
     ClosedOut,
     DrainIn,
     DrainOut,
-    LeaseIn,
-    LeaseOut,
     NodeOut,
     NodesOut,
-    PlacementIn,
-    PlacementOut,
-    ReportIn,
-    ReportOut,
     SessionOut,
     SessionsOut,
 )
-from api.services import login_leases, login_reports
-from api.services.login_nodes import HOLD_SECONDS, Drain, drains, known_nodes, place_user, set_drain
+from api.services import login_leases
+from api.services.login_nodes import Drain, drains, known_nodes, set_drain
 from api.services.login_people import People
 from api.services.login_rules import Rules, RulesOf
-from hpctools.login.limits import Refused
-from hpctools.login.placement import Nowhere, Wish
 
-router = APIRouter(prefix="/v1/login", tags=["login"])
+router = APIRouter(prefix="/v1/login", tags=["login"], route_class=StrictRoute)
 
 NodeName = Annotated[
     str,
@@ -76,15 +67,6 @@ async def get_rules(request: Request) -> Rules:
 Rule = Annotated[Rules, Depends(get_rules)]
 
 
-async def get_metrics(request: Request) -> Metrics:
-    """Where answers are counted."""
-    metrics: Metrics = request.app.state.metrics
-    return metrics
-
-
-Counted = Annotated[Metrics, Depends(get_metrics)]
-
-
 async def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
     """For whom the one who asks may do what."""
     return People(principal, context.site_file.current(), rules)
@@ -92,37 +74,6 @@ async def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
 
 Who = Annotated[People, Depends(get_people)]
 Store = Annotated[LoginStore, Depends(get_store)]
-
-
-@router.post(
-    "/sessions",
-    status_code=HTTPStatus.CREATED,
-    response_model=PlacementOut,
-    responses=problems(401, 403, 409, 413, 422),
-)
-def place_session(store: Store, rules: Rule, people: Who, metrics: Counted, body: PlacementIn) -> Response:
-    """Ask where somebody is to log in; the place is held for them for a moment.
-
-    Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
-    they may have no more, or why no node takes any.
-    """
-    if not people.may_place(body.user):
-        raise forbidden_for(body.user)
-    way = place_user(store, rules, Wish(body.user, avoid=frozenset(body.avoid)))
-    metrics.login_answered("place", way.found)
-    if isinstance(way.found, Refused):
-        raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
-    if isinstance(way.found, Nowhere):
-        raise ProblemError(HTTPStatus.CONFLICT, f"There is no node to log in: {way.found.why}.")
-    found = way.found
-    placed = PlacementOut(
-        node=found.node,
-        address=way.address,
-        why=found.why,
-        others=list(found.others),
-        held_seconds=HOLD_SECONDS,
-    )
-    return written(placed, HTTPStatus.CREATED)
 
 
 @router.get("/sessions", responses=problems(401, 422))
@@ -149,19 +100,6 @@ def end_session(context: Ctx, store: Store, people: Who, number: Number) -> Sess
     return SessionOut.of(replace(session, ending=True))
 
 
-@router.post("/leases", response_model=LeaseOut, responses=problems(401, 403, 413, 422))
-def open_lease(store: Store, rules: Rule, principal: LoginNode, metrics: Counted, body: LeaseIn) -> Response:
-    """A login node asks whether a session may begin. Asked again for the same claim, it may."""
-    refused = login_leases.open_lease(store, rules, body.asked())
-    metrics.login_answered("lease", refused)
-    if refused is None:
-        return written(LeaseOut(granted=True, message="", sessions=[]))
-    found = login_leases.sessions(store, {body.user})
-    counted = {each.id for each in refused.sessions}
-    told = [SessionOut.of(each) for each in found if each.id in counted]
-    return written(LeaseOut(granted=False, message=refused.message, sessions=told))
-
-
 @router.delete("/leases/{node}/{claim}", responses=problems(401, 403, 404, 422))
 def close_lease(store: Store, principal: LoginNode, node: NodeName, claim: ClaimName) -> ClosedOut:
     """A session is over. Who forgets to say so says it with the next report."""
@@ -177,40 +115,8 @@ def list_nodes(context: Ctx, store: Store, rules: Rule, principal: Anybody) -> N
     return NodesOut(nodes=[NodeOut.of(node) for node in found])
 
 
-@router.put("/nodes/{node}/report", response_model=ReportOut, responses=problems(401, 403, 422))
-def put_report(
-    context: Ctx, store: Store, rules: Rule, principal: LoginNode, node: NodeName, body: ReportIn
-) -> Response:
-    """What a login node's agent tells every few seconds: how it is, and who is really on it."""
-    answer = login_reports.take(store, context.engine, rules, body.report(node), principal.name)
-    told = ReportOut(
-        taken=answer.taken,
-        lease_seconds=rules.lease_seconds,
-        draining=answer.draining,
-        why=answer.why,
-        end=list(answer.end),
-    )
-    return written(told)
-
-
 @router.put("/nodes/{node}/drain", responses=problems(401, 403, 422))
 def put_drain(context: Ctx, store: Store, principal: Admin, node: NodeName, body: DrainIn) -> DrainOut:
     """Have a node take no new sessions, or take them again."""
     set_drain(store, context.engine, node, Drain(body.draining, body.why), principal, context.clock())
     return DrainOut(node=node, draining=body.draining, why=body.why)
-
-
-def written(answer: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """An answer as it goes over the wire, for what is asked all the time.
-
-    FastAPI would carry it to a thread of its own, check it a second time and write it there.
-    """
-    return Response(answer.model_dump_json(), status, media_type="application/json")
-
-
-def forbidden_for(user: str) -> ProblemError:
-    """Who asks may not ask for this person."""
-    return ProblemError(
-        HTTPStatus.FORBIDDEN,
-        f"Your token may not ask for {user}: only for yourself and your account's people.",
-    )

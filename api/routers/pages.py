@@ -10,13 +10,13 @@ from fastapi.responses import HTMLResponse, Response
 from api.auth.identify import Context
 from api.auth.principal import Principal
 from api.deps import Ctx, Site, Visitor, get_visited, own_account
+from api.one_way import OneWayRoute
 from api.pages import account as account_pages
 from api.pages.asked import PagePeriod
 from api.pages.chart import Size, trend_svg
 from api.pages.frame import frame, trail_to
 from api.pages.kept_pages import kept_page
 from api.pages.render import source
-from api.routers import page_costs
 from api.services.overview import read_overview
 from api.services.reports import read_report
 from api.services.standing import read_standing
@@ -24,21 +24,20 @@ from hpctools.budget.allowance import Period
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import Account, BudgetSite
 
-router = APIRouter(include_in_schema=False)
-router.include_router(page_costs.router)
+router = APIRouter(include_in_schema=False, route_class=OneWayRoute)
 
 Visited = Annotated[Account, Depends(get_visited)]
 
 
 @router.get("/")
-def overview(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
+async def overview(context: Ctx, site: Site, visitor: Visitor, period: PagePeriod) -> HTMLResponse:
     """The visitor's own account: the site for an administrator, the department for its head."""
     account = own_account(site, visitor)
     return _page(context, site, visitor, account, period, "/")
 
 
 @router.get("/accounts/{name}")
-def account_page(
+async def account_page(
     context: Ctx, site: Site, visitor: Visitor, account: Visited, period: PagePeriod
 ) -> HTMLResponse:
     """One account."""
@@ -47,7 +46,9 @@ def account_page(
 
 
 @router.get("/accounts/{name}/trend.svg")
-def trend(context: Ctx, site: Site, account: Visited, period: PagePeriod, size: Size = "wide") -> Response:
+async def trend(
+    context: Ctx, site: Site, account: Visited, period: PagePeriod, size: Size = "wide"
+) -> Response:
     """The drawing of how an account's spending went."""
 
     def made() -> str:
@@ -61,7 +62,7 @@ def trend(context: Ctx, site: Site, account: Visited, period: PagePeriod, size: 
 
 
 @router.get("/pages.js")
-def script() -> Response:
+async def script() -> Response:
     """What makes pages better; they work without."""
     return Response(
         source("pages.js"), media_type="text/javascript", headers={"Cache-Control": "max-age=3600"}

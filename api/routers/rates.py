@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.db.engine import reading
 from api.deps import Bearer, Ctx, Site
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.account import Amount, Currency
 from api.services.burning import current_rates
@@ -17,7 +18,7 @@ from hpctools.budget.month import day_of
 from hpctools.budget.partition_groups import partition_groups
 from hpctools.budget.tree import NodeGroup
 
-router = APIRouter(prefix="/v1/rates", tags=["budgets"])
+router = APIRouter(prefix="/v1/rates", tags=["budgets"], route_class=StrictRoute)
 
 
 class RateOut(BaseModel):

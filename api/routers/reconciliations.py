@@ -11,13 +11,14 @@ from api.db.engine import reading, writing
 from api.deps import Admin, Ctx
 from api.paging import Paged
 from api.problems import ProblemError, not_found
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.access import MonthText, ReconciliationIn, ReconciliationOut, ReconciliationsOut
 from api.services import runs
 from api.services.runs import State
 from hpctools.budget.month import Month, day_start
 
-router = APIRouter(prefix="/v1/reconciliations", tags=["operation"])
+router = APIRouter(prefix="/v1/reconciliations", tags=["operation"], route_class=StrictRoute)
 
 
 @router.get("", responses=problems(401, 403, 422))

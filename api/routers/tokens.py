@@ -10,12 +10,13 @@ from fastapi import APIRouter, Path, Request, Response
 from api.deps import Admin, Ctx, Site
 from api.paging import Paged, cut
 from api.problems import ProblemError, not_found
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.access import NewTokenOut, TokenIn, TokenOut, TokensOut, new_token
 from api.services import tokens
 from hpctools.errors import UsageError
 
-router = APIRouter(prefix="/v1/tokens", tags=["operation"])
+router = APIRouter(prefix="/v1/tokens", tags=["operation"], route_class=StrictRoute)
 
 Name = Annotated[
     str,

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Depends
 
 from api.deps import Ctx, Site, get_account
 from api.periods import Days, KnownOn
+from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.waste import WasteOut
 from api.services.books import Moment
 from api.services.waste import read_waste
 from hpctools.budget.tree import Account
 
-router = APIRouter(prefix="/v1/accounts", tags=["costs"])
+router = APIRouter(prefix="/v1/accounts", tags=["costs"], route_class=StrictRoute)
 
 
 @router.get("/{name}/waste", responses=problems(401, 404, 422))
