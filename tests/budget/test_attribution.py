@@ -126,10 +126,13 @@ def test_jobs_that_held_more_than_was_billed_bear_all_of_it(
     }
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
 def test_a_running_job_makes_the_month_estimated(
-    make_site: Make, make_job: Make, make_row: Make, midnight: int
+    make_site: Make, make_job: Make, make_row: Make, midnight: int, state: str
 ) -> None:
-    result = attribute([make_row()], [make_job(1, midnight, None)], make_site(), MONTH, midnight + 3600)
+    """So does one of which slurmdbd knows how it ended, and not yet when."""
+    job = make_job(1, midnight, None, state=state)
+    result = attribute([make_row()], [job], make_site(), MONTH, midnight + 3600)
     assert result.estimated
     assert [line.provisional for line in result.lines if line.key.kind == "attributed"] == [True]
 
