@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 5.0
 # Of a server an answer is waited for without the interpreter; a file answers at once.
 _LOGIN_THREADS = {"sqlite": 1, "postgresql": 2}
+_THREADS = {"sqlite": 2, "postgresql": 4}
 _OFTEN = (login_often, accounts, pages)
 _PAGES = (
     page_alerts,
@@ -107,6 +108,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.state.context = Context(engine, site_file, clock, *_oidc(settings))
     app.state.settings = settings
     app.state.metrics = Metrics()
+    app.state.one_way_threads = CapacityLimiter(_THREADS[engine.dialect.name])
     app.state.login_threads = CapacityLimiter(_LOGIN_THREADS[engine.dialect.name])
     app.state.login_store, app.state.login_rules = LoginStore(engine, clock), RulesOf(site_file)
     app.state.scheduler = Scheduler(

@@ -33,7 +33,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "time": _time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -43,7 +43,15 @@ class JsonFormatter(logging.Formatter):
         line |= {key: value for key, value in vars(record).items() if key not in _OWN}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return _as_json(line)
+
+
+# json.dumps would make an encoder for each line.
+_as_json = json.JSONEncoder(default=str, ensure_ascii=False).encode
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def configure(form: Format) -> None:

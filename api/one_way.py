@@ -46,7 +46,8 @@ class OneWayRoute(APIRoute):
 
     def threads(self, request: Request) -> CapacityLimiter | None:
         """How many of such questions have a thread at a time; None for as many as all others have."""
-        return None
+        threads: CapacityLimiter | None = getattr(request.app.state, "one_way_threads", None)
+        return threads
 
 
 def _carried_out(usual: Callable[[Request], Coroutine[Any, Any, Response]], request: Request) -> Response:
