@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpctools.elastic.context import RunContext
@@ -22,6 +22,7 @@ from hpctools.slurm.types import Job
 LOOK_SECONDS = 2.0
 RETURN_SECONDS = 1.0
 LONGEST_BACKOFF = 60.0
+SUBMITTING_SECONDS = 10.0
 
 
 class Baseline:
@@ -43,6 +44,7 @@ class Baseline:
         self._failures = 0
         self._not_before = 0.0
         self._complaint = ""
+        self._submitting: asyncio.Future[int] | None = None
 
     async def keep(self) -> None:
         """Look after the job for ever."""
@@ -63,16 +65,33 @@ class Baseline:
         return None if self._job_id == self._run.job_id or any(self._agents()) else self._job_id
 
     async def cancel(self, unused: int | None) -> None:
-        """The run has ended without this job; one that ends by itself, and well, is not to be cancelled."""
-        if unused is None:
+        """The run has ended without this job; one that ends by itself, and well, is not to be cancelled.
+
+        `keep` must have been cancelled; what it was submitting just then is cancelled as well.
+        """
+        jobs = [job for job in (unused, await self._submitted_meanwhile()) if job is not None]
+        if not jobs:
             return
         try:
-            await asyncio.to_thread(self._client.cancel, [unused])
+            await asyncio.to_thread(self._client.cancel, jobs)
         except HpctoolsError as error:
-            self._complain(f"cannot cancel the baseline job {unused}: {error}")
+            named = " and ".join(map(str, jobs))
+            self._complain(f"cannot cancel the baseline job {named}: {error}")
+
+    async def _submitted_meanwhile(self) -> int | None:
+        """The job of a submission that nobody waits for any more; a thread cannot be stopped in it."""
+        if self._submitting is None:
+            return None
+        await asyncio.wait([self._submitting], timeout=SUBMITTING_SECONDS)
+        done = self._submitting.done() and self._submitting.exception() is None
+        return self._submitting.result() if done else None
 
     def _is_there(self) -> bool:
-        return any(self._agents()) or self._run.is_over or time.monotonic() < self._not_before
+        return any(self._agents()) or self._ends_without() or time.monotonic() < self._not_before
+
+    def _ends_without(self) -> bool:
+        """Whether the run has ended, or those who did its last step with others only end their programs."""
+        return self._run.is_over or (self._run.completed and bool(self._run.roster.agents))
 
     def _is_failing(self) -> bool:
         """Whether another job should be in the queue though this one's agents are still there."""
@@ -80,7 +99,7 @@ class Baseline:
         return (
             self._job_id in run.failing_baselines
             and bool(self._agents())
-            and not run.is_over
+            and not self._ends_without()
             and time.monotonic() >= self._not_before
         )
 
@@ -153,7 +172,9 @@ class Baseline:
         script = Path(spec.baseline_script)
         try:
             left = await asyncio.to_thread(self._left_behind)
-            job_id = left if left else await asyncio.to_thread(self._client.submit, options, script)
+            if self._ends_without():  # meanwhile: asking takes as long as slurmctld likes
+                return
+            job_id = left if left else await self._submitted(options, script)
         except HpctoolsError as error:
             self._complain(f"cannot submit a new baseline job: {error}")
             return
@@ -163,6 +184,16 @@ class Baseline:
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
         run.journal.event("submitted", role="baseline", job_id=job_id)
+
+    async def _submitted(self, options: Sequence[str], script: Path) -> int:
+        self._submitting = asyncio.ensure_future(asyncio.to_thread(self._client.submit, options, script))
+        try:
+            job_id = await asyncio.shield(self._submitting)
+        except HpctoolsError:
+            self._submitting = None
+            raise
+        self._submitting = None
+        return job_id
 
     def _left_behind(self) -> int | None:
         """A job that a coordinator before us submitted as it was replaced, and so could not note."""

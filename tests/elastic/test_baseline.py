@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.forming import Member
 from hpctools.elastic.peers import Agent, Worker
+from hpctools.errors import UnreachableError
 from hpctools.testing.slurm import FakeSlurm
 
 Check = Callable[["Rig"], Awaitable[None]]
@@ -202,3 +204,87 @@ def test_only_a_job_that_the_run_ended_without_is_cancelled(
         assert rig.slurm.cancelled == ([] if has_come else [rig.job])
 
     keep(check)
+
+
+def test_after_the_last_step_a_lost_job_is_not_replaced_while_others_end_their_programs(
+    keep: Callable[..., None],
+) -> None:
+    async def check(rig: Rig) -> None:
+        assert rig.run.roster.agents.keys() > {"b0"}
+        rig.run.completed = True
+        rig.lose_agents()
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        await asyncio.sleep(0.2)
+        assert len(rig.slurm.submitted) == 1
+        # Nobody is left to end the program well.
+        rig.run.roster.agents.clear()
+        await until(lambda: len(rig.slurm.submitted) == 2)
+
+    keep(check)
+
+
+def test_a_run_that_ends_while_slurm_is_asked_gets_no_other_job(
+    keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(rig: Rig) -> None:
+        asked, answer = threading.Event(), threading.Event()
+
+        def slow() -> None:
+            asked.set()
+            assert answer.wait(10)
+
+        monkeypatch.setattr(rig.keeper, "_left_behind", slow)
+        rig.lose_agents()
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        await until(asked.is_set)
+        rig.run.finishing = True
+        answer.set()
+        await asyncio.sleep(0.2)
+        assert len(rig.slurm.submitted) == 1
+
+    keep(check)
+
+
+def test_a_job_that_is_submitted_as_the_run_ends_is_cancelled(tmp_path: Path) -> None:
+    async def scene() -> None:
+        rig = Rig(tmp_path)
+        begun, answer, submit = threading.Event(), threading.Event(), rig.slurm.submit
+
+        def slow(*given: Any) -> int:
+            begun.set()
+            assert answer.wait(10)
+            return submit(*given)
+
+        rig.slurm.submit = slow  # type: ignore[method-assign, assignment]
+        submitting = asyncio.ensure_future(rig.keeper._submit("was lost"))
+        await until(begun.is_set)
+        unused = rig.keeper.unused()
+        submitting.cancel()
+        cancelling = asyncio.ensure_future(rig.keeper.cancel(unused))
+        await asyncio.sleep(0.05)
+        assert not cancelling.done()
+        answer.set()
+        await asyncio.wait_for(cancelling, 10)
+        assert len(rig.slurm.submitted) == 2
+        assert rig.slurm.submitted[1].job_id in rig.slurm.cancelled
+
+    asyncio.run(scene())
+
+
+def test_a_submission_that_fails_as_the_run_ends_leaves_nothing_to_cancel(tmp_path: Path) -> None:
+    async def scene() -> None:
+        rig = Rig(tmp_path)
+        begun = threading.Event()
+
+        def refused(*_: Any) -> int:
+            begun.set()
+            raise UnreachableError("slurmctld does not answer")
+
+        rig.slurm.submit = refused  # type: ignore[method-assign, assignment]
+        submitting = asyncio.ensure_future(rig.keeper._submit("was lost"))
+        await until(begun.is_set)
+        submitting.cancel()
+        await asyncio.wait_for(rig.keeper.cancel(None), 10)
+        assert rig.slurm.cancelled == []
+
+    asyncio.run(scene())
