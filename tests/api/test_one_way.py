@@ -102,3 +102,32 @@ def test_as_many_are_answered_at_a_time_as_there_are_threads() -> None:
         for thread in threads:
             thread.join(30)
     assert (inside, most) == ([0], [1])
+
+
+def test_who_is_known_by_a_provider_keeps_nobody_else_waiting() -> None:
+    one, asked, answer = CapacityLimiter(1), threading.Event(), threading.Event()
+
+    class Route(OneWayRoute):
+        def threads(self, request: Request) -> CapacityLimiter:
+            return one
+
+    router = APIRouter(route_class=Route)
+
+    @router.get("/")
+    async def slowly(request: Request) -> str:
+        if "." in request.headers["authorization"]:
+            asked.set()
+            answer.wait(30)
+        return "answered"
+
+    with service(router) as client:
+        theirs = {"Authorization": "Bearer a.b.c"}
+        thread = threading.Thread(target=client.get, args=("/",), kwargs={"headers": theirs})
+        thread.start()
+        try:
+            assert asked.wait(30)
+            assert client.get("/", headers={"Authorization": "Bearer abc"}).json() == "answered"
+            assert thread.is_alive()
+        finally:
+            answer.set()
+            thread.join(30)
