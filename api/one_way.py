@@ -54,7 +54,7 @@ class OneWayRoute(APIRoute):
 
 
 def _is_of_a_provider(request: Request) -> bool:
-    """Whether a provider may be asked who sends it: a slow one must not keep those with our tokens waiting."""
+    """Whether a provider may be asked who sends it: a slow one must keep no other waiting."""
     return bearer(request).count(".") == 2
 
 
