@@ -78,7 +78,7 @@ def _remember(submission: Submission, key: str, paths: list[str]) -> None:
 
 def _remembered(submission: Submission, key: str) -> list[Path]:
     try:
-        text = (submission.own / key).read_text(encoding="utf-8", errors="surrogateescape")
+        text = (submission.own / key).read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         return []
     return [Path(each) for each in text.split("\0") if each]

@@ -120,7 +120,8 @@ class Rig:
 
     def words(self, job: Path) -> list[str]:
         """What sbatch was given."""
-        return (job / "words").read_text(errors="surrogateescape").split("\0")[:-1]
+        # Not as text: Python would read a carriage return as a line break.
+        return (job / "words").read_bytes().decode(errors="surrogateescape").split("\0")[:-1]
 
     def clear(self) -> None:
         """Forget all jobs."""

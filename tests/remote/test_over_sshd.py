@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hpctools.cli import hp_submit
@@ -22,7 +22,7 @@ from tests.remote.token_agent import token_agent
 WORDS = st.lists(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
     | st.sampled_from(
-        ["", " ", "a b", "'", '"', "\n", "$(id)", "`id`", "\\", "*", "!!", "~", ";", "-n", "--"]
+        ["", " ", "a b", "'", '"', "\n", "\r", "$(id)", "`id`", "\\", "*", "!!", "~", ";", "-n", "--"]
     ),
     max_size=6,
 )
@@ -91,6 +91,7 @@ def test_words_arrive_as_they_were(here: Here, cluster: Rig, user: str, thorough
     (cluster.on_cluster(user) / ".bashrc").write_text("echo welcome; printf 'no line break'\n")
 
     @given(WORDS, WORDS)
+    @example(["\r", "a\r\nb"], ["\r"])
     @settings(deadline=None, max_examples=15 if thorough else 3)
     def arrive(arguments: list[str], comment: list[str]) -> None:
         cluster.clear()
