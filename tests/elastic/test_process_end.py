@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import atexit, ctypes, json, os, sys
+import atexit, ctypes, gc, json, os, sys
 from hpctools.elastic.process_end import end_process
 
 class Slow:
@@ -27,6 +27,7 @@ class Held:
 held, json.held = Held(b"cleared "), Held(b"library ")
 libc = ctypes.CDLL(None)
 libc.__cxa_atexit(libc.abort, None, None)  # stands for the destructors of a library
+gc.collect()  # so that none comes by itself before the end
 Slow()
 file = open(sys.argv[1], "w")
 file.write("written")
