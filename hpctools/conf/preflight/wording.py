@@ -24,7 +24,7 @@ HARMLESS = (
     r"can only be used with SlurmDBD, ignoring",
     r"Could not open .*(usage|priority_last_decay)",
     r"^error: (Unable to |)get_addr_info",
-    r"slurm_send_node_msg: .*(Unexpected missing socket|Broken pipe|Connection reset)",  # we gave up asking
+    r"slurm_send_node_msg: .*Unexpected missing socket",  # whoever asked gave up
 )
 
 
