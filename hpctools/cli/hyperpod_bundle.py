@@ -126,16 +126,18 @@ def _slurm_part(site: Site, facts: Facts) -> SlurmPart:
 
 
 def _agent_part(site: Site) -> AgentPart | None:
-    """The files of the login nodes' agent; nothing where the nodes do not set it up."""
+    """The files of the login nodes' agent and sshd; nothing where the nodes do not set them up."""
     from importlib.resources import files
 
     from hpctools.hyperpod.payload import AgentPart
+    from hpctools.login import sshd
     from hpctools.login.agent.from_site import agent_settings, settings_text
 
     if site.login.agent is None:
         return None
     unit = files("hpctools.login").joinpath("systemd/hp-login-agent.service")
-    return AgentPart(settings_text(agent_settings(site)), unit.read_text(encoding="utf-8"))
+    told = (f"/etc/ssh/{sshd.PATH}", sshd.configuration())
+    return AgentPart(settings_text(agent_settings(site)), unit.read_text(encoding="utf-8"), told)
 
 
 def _provisioning(site: Site, outputs: Outputs | None) -> dict[str, str]:

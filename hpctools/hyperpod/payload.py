@@ -39,15 +39,17 @@ class SlurmPart:
 
 @dataclass(frozen=True)
 class AgentPart:
-    """What was made of the site for the agent of its login nodes.
+    """What was made of the site for its login nodes: their agent, and their sshd.
 
     Attributes:
         settings: the text of /etc/hpctools/login-agent.yaml.
         unit: the text of its systemd unit.
+        sshd: path and text of what sshd of these nodes is told.
     """
 
     settings: str
     unit: str
+    sshd: tuple[str, str]
 
 
 def settings(
@@ -75,6 +77,7 @@ def settings(
         "access": access_settings(site),
         "login": {"max_sessions_per_user": site.login.max_sessions_per_user},
         "login_agent": agent_settings(site, agent),
+        "login_sshd": {} if agent is None else dict(zip(("path", "text"), agent.sshd, strict=True)),
         "login_balance": balance_settings(site, outputs),
         "log_rotation": site.lifecycle.log_rotation.model_dump(mode="json"),
     }

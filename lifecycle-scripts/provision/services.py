@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from provision.failures import Failure
 from provision.files import on_node, write_whole
 from provision.processes import call, must
 
@@ -25,6 +26,20 @@ def start(unit: str, *, anew: bool = True) -> None:
     """
     must(["systemctl", "enable", unit], limit=30)
     must(["systemctl", "restart" if anew else "start", unit], limit=START_SECONDS)
+
+
+def reload_sshd() -> None:
+    """Have sshd read its files again; sessions go on, since this reaches new connections only.
+
+    Raises:
+        Failure: it does not.
+    """
+    for unit in ("ssh", "sshd"):
+        if call(["systemctl", "reload", unit], limit=30).code == 0:
+            return
+    if is_active("ssh.socket") and not is_active("ssh"):
+        return  # it starts with the next connection, and reads them then
+    raise Failure("neither ssh nor sshd reloads: it goes on with what it read before")
 
 
 def drop_in(unit: str, text: str) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from provision.failures import Failure
 from provision.files import on_node, write_whole
-from provision.processes import call, must
+from provision.processes import must
+from provision.services import reload_sshd
 from provision.step import Context
 from provision.unix import as_user
 
@@ -68,11 +69,7 @@ def _keep_or_bring_back(store: Path) -> None:
     changed = [_settle(store, _NAME.format(kind), kind) for kind in _KINDS]
     if any(changed):
         print("host keys are those that were kept")
-        # Sessions go on: a reload reaches new connections only.
-        for unit in ("ssh", "sshd"):
-            if call(["systemctl", "reload", unit], limit=30).code == 0:
-                return
-        raise Failure("neither ssh nor sshd reloads: it goes on with the old host keys")
+        reload_sshd()
 
 
 def _refuse_others_folders(store: Path) -> None:
