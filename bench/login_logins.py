@@ -24,6 +24,7 @@ from statistics import median, quantiles
 
 from bench.report import Goal
 from hpctools.errors import SandboxError
+from hpctools.login.placement import EASY
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
@@ -151,6 +152,7 @@ def _measured(front: Front, extent: Extent) -> Measured:
     for _ in range(extent.rounds):
         plain += front.at_once(front.log_in_plain, extent.people)
         front.leave()
+        front.rested()
         ours += front.at_once(front.log_in, extent.people)
         spreads.append(front.sessions(extent.people))
         front.leave()
@@ -241,6 +243,15 @@ class Front:
 
         seen: dict[str, int] = until(counted, _LIMIT)
         return seen
+
+    def rested(self) -> None:
+        """Wait until no node has told that its processors are busy: plain sshds kept them so until now."""
+
+        def easy() -> bool | None:
+            nodes = self.rig.service.ask("GET", "/v1/login/nodes")["nodes"]
+            return all(node["cpu"] <= EASY for node in nodes) or None
+
+        until(easy, _LIMIT)
 
     def leave(self) -> None:
         """Everybody leaves; the nodes and the service know it when this returns."""

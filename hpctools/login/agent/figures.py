@@ -29,7 +29,7 @@ class Figures:
     def gauges(self) -> Iterator[Figure]:
         """Name, help and value of what goes up and down."""
         agent, node = self._agent, self._agent.node
-        yield "cpu_used", "Part of the CPUs that is in use.", node.cpu
+        yield "cpu_used", "Part of the CPUs that is in use, averaged over about a minute.", node.cpu
         yield "memory_used", "Part of the memory that is in use.", node.memory
         yield "draining", "1 while the node takes no new sessions.", float(node.draining)
         yield "service_up", "1 while the service answers.", float(agent.reporter.silent_since is None)

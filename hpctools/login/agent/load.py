@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpctools.login.agent.processes import PROC
+
+MEMORY_SECONDS = 60.0
+"""How long CPUs that were busy are remembered: many logins at once keep a node busy for seconds, which is no
+reason to send people elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,20 @@ def load(before: Counters, after: Counters) -> Load:
     passed = after.ticks - before.ticks
     busy = 1 - (after.idle - before.idle) / passed if passed > 0 else 0.0
     return Load(after.cpus, min(1.0, max(0.0, busy)), min(1.0, max(0.0, 1 - after.available / after.memory)))
+
+
+def eased(before: Load | None, now: Load, seconds: float) -> Load:
+    """The load with its CPUs' part as a moving average, in which a time weighs less the longer ago it was.
+
+    Args:
+        before: what this returned last; None the first time.
+        now: since then.
+        seconds: how long that is.
+
+    Returns:
+        `now`, its `cpu` 1 - 1/e of the way to a new value after MEMORY_SECONDS of it.
+    """
+    if before is None:
+        return now
+    part = -math.expm1(-seconds / MEMORY_SECONDS)
+    return replace(now, cpu=before.cpu + (now.cpu - before.cpu) * part)

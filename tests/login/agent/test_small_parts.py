@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from hpctools.errors import UsageError
 from hpctools.login.agent import drained
 from hpctools.login.agent.drained import Drained, DrainFile, Word
-from hpctools.login.agent.load import Counters, Load, load, parse_counters
+from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, load, parse_counters
+from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.settings import Settings, read_settings
 from hpctools.login.agent.slices import set_property
 from hpctools.login.agent.sources import parse_logind, read_sources
@@ -40,6 +42,32 @@ def test_the_load_is_what_happened_between_two_looks() -> None:
     assert load(before, before) == Load(4, 0.0, 0.75)
     with pytest.raises(ValueError, match="lacks a figure"):
         parse_counters(STAT, "MemTotal: 5 kB\n", 4)
+
+
+def test_what_lasts_seconds_hardly_changes_a_nodes_load_and_what_lasts_minutes_does() -> None:
+    idle, busy = Load(4, 0.0, 0.2), Load(4, 1.0, 0.3)
+    assert eased(None, busy, 5.0) == busy
+    assert eased(idle, busy, 15.0) == Load(4, pytest.approx(0.2212, abs=1e-4), 0.3)
+    assert eased(idle, busy, MEMORY_SECONDS).cpu == pytest.approx(1 - 1 / math.e)
+    assert eased(busy, idle, 5 * MEMORY_SECONDS).cpu < 0.01
+    twice = eased(eased(idle, busy, 5.0), busy, 10.0)
+    assert twice.cpu == pytest.approx(eased(idle, busy, 15.0).cpu), "looks may come as often as they like"
+
+
+def test_looks_at_a_node_average_its_load(tmp_path: Path) -> None:
+    """100 ticks of which none, half and all are busy, a minute apart; at first there is none to tell."""
+    (tmp_path / "meminfo").write_text(MEMINFO)
+    idle = (0, 100, 150, 150)
+    times = iter((0.0, 60.0, 120.0, 180.0))
+    sampler = Sampler(lambda: next(times), lambda: 1_700_000_100.0, dict, tmp_path)
+    seen = []
+    for number, each in enumerate(idle):
+        (tmp_path / "stat").write_text(
+            f"cpu {100 * number - each} 0 0 {each} 0 0 0 0 0 0\nbtime 1700000000\n"
+        )
+        seen.append(sampler.look().load.cpu)
+    part = 1 - 1 / math.e
+    assert seen == pytest.approx([0.0, 0.0, 0.5 * part, 0.5 * part + (1 - 0.5 * part) * part])
 
 
 def test_sources_of_claims_and_utmp(tmp_path: Path) -> None:
