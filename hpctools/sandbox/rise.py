@@ -93,7 +93,9 @@ def up(
         found = _hold(sandbox, found, held)
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
         bundle = conf.compile(drawn.site, facts)
-        changed = files.configure(sandbox.layout, bundle, facts)
+        # A slurmctld that starts with these files needs no reconfigure, and one of 24.11.5 that was asked for
+        # it this early has once not answered within 30 s.
+        changed = files.configure(sandbox.layout, bundle, facts) and found.has_read_slurm_conf()
         members = members_file(drawn.site, site_file)
         if members is not None:
             files.copy_members(sandbox.layout, members)
