@@ -1,7 +1,8 @@
 """Runs inside private_slurm.sh for `bench.config`: one size of site before daemons of its own.
 
-Usage: python -m bench.config_inside NODES DEPARTMENTS USERS
-The last line that it prints has medians in seconds, as JSON.
+Usage: python -m bench.config_inside NODES DEPARTMENTS USERS [each]
+The last line that it prints has medians in seconds, as JSON. With `each` it is the peer that is measured: the
+same accounts, told to a slurmdbd that knows nobody by one sacctmgr call for each of them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 
 from bench.big_site import big_site
 from hpctools import conf
-from hpctools.conf.slurmdbd import Slurmdbd
+from hpctools.conf.slurmdbd import Slurmdbd, tell
 from hpctools.errors import CommandError
 from hpctools.site import load
 from hpctools.slurm.run import Process, run, start
@@ -55,14 +56,44 @@ def main(nodes: int, departments: int, users: int) -> None:
     hpctools = [HPCTOOLS, "render", str(SITE), "--out", str(FOLDER), "--slurm", _release(), "--cgroup", "v1"]
     run(hpctools, timeout=LIMIT)
     _own_slurmdbd_conf()
-    with _daemon("slurmdbd", ["sacctmgr", "-nP", "show", "cluster"]):
+    with _slurmdbd():
         Slurmdbd(site.cluster.name).bootstrap(_bundle().accounts)
         found["slurmctld"] = median(_starts() for _ in range(REPEATS))
         with _daemon("slurmctld", ["scontrol", "ping"]):
-            found["sync"] = _seconds(_sync)
+            found |= _sync()
             found |= _asked()
             found["per_user"] = _per_user(departments)
     print(json.dumps(found))
+
+
+def each(nodes: int, departments: int, users: int) -> None:
+    """Measure the peer and print it."""
+    _prepare(big_site(nodes, departments, users))
+    wanted = _bundle().accounts
+    with _slurmdbd():
+        store = Slurmdbd(load(SITE).cluster.name)
+        store.bootstrap(wanted)
+        with _daemon("slurmctld", ["scontrol", "ping"]):
+            calls = [one for call in conf.sync_commands(wanted, store.read()) for one in _one_each(call)]
+            kinds = [" ".join(call[:2]) for call in calls]
+            seconds = [_timed(["sacctmgr", "--immediate", *call]) for call in calls]
+            left = store.left(wanted, prune=False)
+    if left:
+        sys.exit(f"not settled: {left[:3]}")
+    of_kind = {
+        kind: sum(each for each, of in zip(seconds, kinds, strict=True) if of == kind) for kind in set(kinds)
+    }
+    print(json.dumps({"calls": of_kind}))
+
+
+def _one_each(call: conf.Command) -> Iterator[conf.Command]:
+    """The call, once for each of its names."""
+    place = next((at for at, word in enumerate(call) if word.startswith(("name=", "names="))), None)
+    if place is None:
+        yield call
+        return
+    key, _, names = call[place].partition("=")
+    yield from ((*call[:place], f"{key}={name}", *call[place + 1 :]) for name in names.split(","))
 
 
 def _prepare(text: str) -> None:
@@ -113,14 +144,36 @@ def _starts() -> float:
         return time.perf_counter() - begin
 
 
-def _sync() -> None:
-    """All that apply tells slurmdbd of a cluster that knows nobody yet."""
-    store, wanted = Slurmdbd(load(SITE).cluster.name), _bundle().accounts
+def _sync() -> dict[str, float]:
+    """All that apply tells slurmdbd of a cluster that knows nobody yet, and what of it makes coordinators.
+
+    What stands in the one file with the people, as on 24.11, counts with them.
+    """
+    spans: list[tuple[float, float]] = []
+
+    def told(argv: Sequence[str], stdin: str) -> str:
+        begin = time.perf_counter()
+        try:
+            return tell(argv, stdin)
+        finally:
+            if _makes_coordinators(argv, stdin):
+                spans.append((begin, time.perf_counter()))
+
+    store, wanted = Slurmdbd(load(SITE).cluster.name, told), _bundle().accounts
+    begin = time.perf_counter()
     store.add(wanted)
     store.settle(wanted, prune=False)
+    seconds = time.perf_counter() - begin
     left = store.left(wanted, prune=False)
     if left:
         sys.exit(f"not settled: {left[:3]}")
+    starts, ends = zip(*spans, strict=True) if spans else ((0.0,), (0.0,))
+    return {"sync": seconds, "coordinators": max(ends) - min(starts)}
+
+
+def _makes_coordinators(argv: Sequence[str], stdin: str) -> bool:
+    people = [line for line in stdin.splitlines() if line.startswith("User")]
+    return "coordinator" in argv or (bool(people) and all("Coordinator=" in line for line in people))
 
 
 def _asked() -> dict[str, float]:
@@ -158,10 +211,8 @@ def _timed(argv: Sequence[str]) -> float:
     return time.perf_counter() - begin
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+def _slurmdbd() -> AbstractContextManager[None]:
+    return _daemon("slurmdbd", ["sacctmgr", "-nP", "show", "cluster"])
 
 
 @contextmanager
@@ -192,4 +243,5 @@ def _until_it_answers(process: Process, probe: Sequence[str], log: Path) -> None
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    measure = each if sys.argv[4:] == ["each"] else main
+    measure(*map(int, sys.argv[1:4]))
