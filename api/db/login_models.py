@@ -19,6 +19,7 @@ class LoginNode(Base):
         heard_at: Unix seconds.
         drained: what `login_drain` says, so that placing somebody asks one store only.
         taken: sessions there and places that are held: counted anew with each report, kept up in between.
+        closed: its sshd refuses people who connect.
     """
 
     __tablename__ = "login_node"
@@ -35,6 +36,7 @@ class LoginNode(Base):
     unlimited: Mapped[bool]
     drained: Mapped[bool]
     taken: Mapped[int]
+    closed: Mapped[bool]
 
 
 class LoginLease(Base):

@@ -114,6 +114,7 @@ def _silence(node: Node, policy: Policy) -> str:
 _STATES: Mapping[State, tuple[str, str]] = {
     "up": ("open", "good"),
     "full": ("full", "warn"),
+    "closed": ("sshd refuses people", "bad"),
     "draining": ("drained", "warn"),
     "silent": ("silent", "bad"),
 }

@@ -174,6 +174,11 @@ class ReportIn(Strict):
     cpu: Part = Field(description="Part of its CPUs that is busy.")
     memory: Part = Field(description="Part of its memory that is used.")
     draining: bool = Field(default=False, description="Drained on the node itself.", examples=[False])
+    closed: bool = Field(
+        default=False,
+        description="Its sshd refuses people who connect, or does not answer.",
+        examples=[False],
+    )
     unlimited: bool = Field(
         default=False,
         description="The file that lifts all limits on this node is there.",
@@ -211,7 +216,7 @@ class NodeOut(BaseModel):
 
     name: str = Field(examples=["login-1"])
     address: str = Field(examples=["login-1.uni.example"])
-    state: Literal["up", "full", "draining", "silent"] = Field(examples=["up"])
+    state: Literal["up", "full", "closed", "draining", "silent"] = Field(examples=["up"])
     heard_seconds_ago: int | None = Field(description="Null: never.", examples=[4])
     sessions: int = Field(examples=[12])
     placed: int = Field(description="Sent there a moment ago, not there yet.", examples=[1])

@@ -170,7 +170,7 @@ def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[A
 def _node(row: Any, sessions: int, now: int) -> Node:
     draining = row.draining or row.drained
     silent_for = max(0.0, float(now - row.heard_at))
-    return Node(row.name, sessions, row.cpus, row.cpu, row.memory, draining, silent_for)
+    return Node(row.name, sessions, row.cpus, row.cpu, row.memory, draining, silent_for, row.closed)
 
 
 def _read(moment: Moment, drained: Mapping[str, Drain]) -> list[KnownNode]:

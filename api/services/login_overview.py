@@ -116,6 +116,6 @@ def read_figures(store: LoginStore, books: Engine, rules: Rules) -> LoginFigures
     with store.reading() as moment:
         rows = moment.rows(_BY_NODE_AND_KIND, {"now": moment.now})
     return LoginFigures(
-        {state: states.count(state) for state in ("up", "full", "draining", "silent")},
+        {state: states.count(state) for state in ("up", "full", "closed", "draining", "silent")},
         {(node, kind): count for node, kind, count in rows},
     )

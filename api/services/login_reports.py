@@ -27,7 +27,7 @@ _LOOKED_THROUGH = 500
 _CHUNK = 500
 
 # Every node sends a report every few seconds: statements are put together once.
-_TOLD = ("address", "agent", "sequence", "cpus", "cpu", "memory", "draining")
+_TOLD = ("address", "agent", "sequence", "cpus", "cpu", "memory", "draining", "closed")
 _KNOWN = select(NODES).where(NODES.c.name == bindparam("at"))
 _HEARD = (
     update(NODES)
@@ -74,6 +74,7 @@ class Report:
         sample_age: seconds since the sessions were looked at.
         unlimited: the file that lifts limits is there.
         gone: what is over for certain, whether a report ever told of it or not.
+        closed: the node's sshd refuses people who connect, or does not answer.
     """
 
     node: str
@@ -88,6 +89,7 @@ class Report:
     unlimited: bool
     sessions: tuple[OpenSession, ...]
     gone: frozenset[str] = frozenset()
+    closed: bool = False
 
 
 @dataclass(frozen=True)

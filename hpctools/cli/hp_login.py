@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -38,7 +39,7 @@ class Asked(Protocol):
 
 
 Answers = Callable[[str, int], bool]
-"""Whether something listens at a host's port."""
+"""Whether an sshd answers at a host's port."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
             found = asked.ask("GET", f"/v1/login/sessions?user={quote(user, safe='')}")["sessions"]
             show({"sessions": found} if given.json else sessions(found, time.time()))
         return 0
-    way = find_way(user, service, nodes, listens)
+    way = find_way(user, service, nodes, answers_as_sshd)
     if given.dry_run:
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
         return 0
@@ -135,7 +136,7 @@ def _needed(service: Asked | None) -> Asked:
 
 
 def find_way(user: str, service: Asked | None, nodes: Sequence[str], answers: Answers) -> Way:
-    """Where to go: where the service says, if somebody listens there; else the first of `nodes` that answers.
+    """Where to go: where the service says, if an sshd answers there; else the first of `nodes` that answers.
 
     Raises:
         HpctoolsError: the service refuses (too many sessions, all nodes drained).
@@ -165,8 +166,11 @@ def _first(nodes: Iterable[str], answers: Answers, why: str) -> Way:
     )
 
 
-def listens(host: str, port: int) -> bool:
-    """Whether something listens there; a name that only ssh's configuration knows is taken for yes."""
+def answers_as_sshd(host: str, port: int) -> bool:
+    """Whether an sshd says its first line there; a name that only ssh's configuration knows is taken for yes.
+
+    One that is full hangs up, and one that hangs says nothing.
+    """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
@@ -174,8 +178,10 @@ def listens(host: str, port: int) -> bool:
     for family, kind, protocol, _, address in addresses:
         with socket.socket(family, kind, protocol) as connection:
             connection.settimeout(_CONNECT_SECONDS)
-            if connection.connect_ex(address) == 0:
-                return True
+            with suppress(OSError):
+                connection.connect(address)
+                if connection.recv(255).startswith(b"SSH-"):
+                    return True
     return False
 
 

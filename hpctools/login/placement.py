@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Measure = Literal["sessions", "cpu", "memory"]
-State = Literal["up", "full", "silent", "draining"]
+State = Literal["up", "full", "closed", "silent", "draining"]
 
 EASY = 0.5
 """Up to this part of its CPUs or memory a login node is as good as an idle one: nobody notices."""
@@ -33,6 +33,7 @@ class Node:
         cpus: how many it has.
         cpu, memory: the part that is in use, 0 to 1.
         silent_for: seconds since it was heard of, by the service's own clock; None: never.
+        closed: its sshd refuses people who connect, or does not answer.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Node:
     memory: float = 0.0
     draining: bool = False
     silent_for: float | None = 0.0
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Policy:
             return "draining"
         if node.silent_for is None or node.silent_for > self.silent_after:
             return "silent"
+        if node.closed:
+            return "closed"
         full = self.most_sessions is not None and node.sessions >= self.most_sessions
         return "full" if full or node.memory >= TIGHT else "up"
 
@@ -176,9 +180,9 @@ def _ease(used: float) -> float:
 
 
 def _order(wish: Wish, nodes: Sequence[Node], policy: Policy) -> list[Node]:
-    """Healthy nodes before full before silent ones; of each kind those with room by rank, then by room."""
+    """Healthy nodes, then full, closed, silent ones; of each kind those with room by rank, then by room."""
     found: list[Node] = []
-    for state in ("up", "full", "silent"):
+    for state in ("up", "full", "closed", "silent"):
         group = [node for node in nodes if policy.state(node) == state]
         found += _by_room(wish.user, group, policy)
     return found
@@ -221,7 +225,15 @@ def _at_limit(node: Node, policy: Policy) -> bool:
 _TROUBLE = {
     "draining": "takes no new sessions (it is being drained)",
     "silent": "does not answer",
+    "closed": "lets nobody in now (its sshd is full or hangs)",
     "full": "has all the sessions that it may have",
+}
+
+
+_GUESSED = {
+    "full": "every node is full",
+    "closed": "no node's sshd lets everybody in",
+    "silent": "no node was heard of lately",
 }
 
 
@@ -238,7 +250,7 @@ def _why(wish: Wish, node: Node, home: bool, order: Sequence[Node], policy: Poli
         return f"{_what(wish.homes[node.name])} on {node.name}."
     state = policy.state(node)
     if state != "up":
-        kind = {"full": "every node is full", "silent": "no node was heard of lately"}[state]
+        kind = _GUESSED[state]
         return f"{node.name} is a guess: {kind}."
     told = f"{_sessions(node.sessions)}, CPU {node.cpu:.0%}, memory {node.memory:.0%}"
     up = [other for other in order if policy.state(other) == "up"]

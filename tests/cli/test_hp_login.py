@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from threading import Thread
 
 import pytest
 
-from hpctools.cli.hp_login import Way, find_way, listens, main, ssh_command
+from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, ssh_command
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError
 from tests.login.agent.made_agent import FakeService
 
@@ -60,12 +61,23 @@ def test_the_ssh_that_it_becomes() -> None:
         ssh_command("", "-oProxyCommand=x", [])
 
 
-def test_whether_somebody_listens() -> None:
+@pytest.mark.parametrize(("first", "answers"), [(b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"", False)])
+def test_whether_an_sshd_answers(first: bytes, answers: bool) -> None:
+    """One that is full takes the connection and hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert listens("127.0.0.1", port)
-    assert not listens("127.0.0.1", port)
-    assert listens("only.ssh-config-knows-this.invalid", 22)
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(first)
+
+        server.settimeout(20)
+        thread = Thread(target=serve)
+        thread.start()
+        assert answers_as_sshd("127.0.0.1", port) == answers
+        thread.join()
+    assert not answers_as_sshd("127.0.0.1", port)
+    assert answers_as_sshd("only.ssh-config-knows-this.invalid", 22)
 
 
 def test_without_a_service_sessions_cannot_be_told(

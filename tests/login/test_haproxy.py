@@ -18,6 +18,7 @@ from hpctools.errors import UsageError
 from hpctools.login.agent.check_answer import check_answer
 from hpctools.login.agent.from_site import agent_settings, settings_text
 from hpctools.login.agent.listening import serve_checks
+from hpctools.login.agent.own_sshd import Standing
 from hpctools.login.agent.settings import read_settings
 from hpctools.login.haproxy import Server, Timing, configuration, login_servers
 from hpctools.login.placement import Node, Policy
@@ -78,6 +79,7 @@ class Entrance:
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         self.nodes = {name: Node(name) for name in names}
+        self.standings: dict[str, Standing] = dict.fromkeys(names, "open")
         self.sshds = {name: Sshd(name) for name in names}
         self.agents = {name: serve_checks(("127.0.0.1", 0), self._answer(name)) for name in names}
         self.port = ports.choose(["haproxy"])["haproxy"]
@@ -91,7 +93,7 @@ class Entrance:
         self.clients: list[socket.socket] = []
 
     def _answer(self, name: str) -> Callable[[], str]:
-        return lambda: check_answer(self.nodes[name], LIMITED)
+        return lambda: check_answer(self.nodes[name], LIMITED, self.standings[name])
 
     def _configuration(self) -> str:
         servers = [Server(name, f"127.0.0.1:{each.server_address[1]}") for name, each in self.sshds.items()]
@@ -180,6 +182,24 @@ def test_people_go_where_the_agents_say(entrance: Entrance) -> None:
     entrance.nodes["login-3"] = Node("login-3", sessions=50)
     entrance.until({"login-1": ("UP", "100"), "login-2": ("UP", "100"), "login-3": ("UP", "50")})
     assert entrance.come(1) == {"login-2": 1}
+
+
+def test_an_sshd_that_refuses_people_is_left_out_by_its_agents_word(entrance: Entrance) -> None:
+    """Its banner still comes when HAProxy looks: a place was free at that moment. Who is there stays."""
+    entrance.until(dict.fromkeys(entrance.nodes, ("UP", "100")))
+    assert set(entrance.come(9)) == set(entrance.nodes)
+    entrance.standings |= {"login-1": "closed", "login-2": "crowded"}
+    entrance.until({"login-1": ("DOWN", "100"), "login-2": ("UP", "1"), "login-3": ("UP", "100")})
+    assert entrance.come(6) == {"login-3": 6}
+    entrance.standings["login-3"] = "closed"
+    until(lambda: entrance.shown()["login-3"][0] == "DOWN" or None, 20)
+    assert entrance.come(1) == {"login-2": 1}, "it refuses some only, which is better than nothing"
+    for client in entrance.clients:
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
+    entrance.standings |= dict.fromkeys(entrance.nodes, "open")
+    entrance.until(dict.fromkeys(entrance.nodes, ("UP", "100")))
 
 
 def test_a_dead_sshd_and_a_dead_agent(entrance: Entrance) -> None:

@@ -30,6 +30,7 @@ def nodes(draw: st.DrawFn, least: int = 1) -> list[Node]:
             memory=draw(part),
             draining=draw(st.booleans()),
             silent_for=draw(st.sampled_from([None, 0.0, 30.0, 30.5])),
+            closed=draw(st.booleans()),
         )
         for number in draw(st.lists(numbers, min_size=least, max_size=8, unique=True))
     ]
@@ -76,12 +77,12 @@ def test_nobody_is_sent_to_a_drained_node_or_one_that_did_not_answer(case: tuple
 
 @patient
 @given(wishes())
-def test_silent_and_full_nodes_are_the_last_resort(case: tuple[Wish, list[Node]]) -> None:
+def test_silent_closed_and_full_nodes_are_the_last_resort(case: tuple[Wish, list[Node]]) -> None:
     wish, known = case
     found = place(replace(wish, homes={}), known, POLICY)
     states = {node.name: POLICY.state(node) for node in known}
     if isinstance(found, Placed):
-        order = ["up", "full", "silent"]
+        order = ["up", "full", "closed", "silent"]
         told = [order.index(states[name]) for name in (found.node, *found.others)]
         assert told == sorted(told)
 
@@ -149,6 +150,7 @@ def test_also_to_a_busy_node_but_not_to_one_at_its_limit() -> None:
         ({"draining": True}, "takes no new sessions (it is being drained)"),
         ({"silent_for": 31.0}, "does not answer"),
         ({"silent_for": None}, "does not answer"),
+        ({"closed": True}, "lets nobody in now (its sshd is full or hangs)"),
     ],
 )
 def test_who_cannot_go_back_is_told_why(trouble: dict[str, object], told: str) -> None:
@@ -177,6 +179,8 @@ def test_when_nothing_is_well_the_answer_is_a_guess_rather_than_none() -> None:
     assert placed("nlp1", silent).why.endswith(" is a guess: no node was heard of lately.")
     full = [replace(node, memory=0.96) for node in FOUR]
     assert placed("nlp1", full).why.endswith(" is a guess: every node is full.")
+    closed = [replace(node, closed=True) for node in FOUR]
+    assert placed("nlp1", closed).why.endswith(" is a guess: no node's sshd lets everybody in.")
 
 
 def test_nowhere_says_why() -> None:

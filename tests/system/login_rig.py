@@ -140,6 +140,7 @@ class LoginRig(Rig):
         """A login node: its stack, its agent, its sshd."""
         service, folder = f"sshd-{node}", self.tree / "tmp" / node
         folder.mkdir(mode=0o755)
+        self.ports[service] = port = ports.choose([service])[service]
         self._settings(node, folder, when_unreachable)
         self.cluster.inside("cp", "/etc/pam.d/sshd", f"/etc/pam.d/{service}")
         words = [
@@ -151,7 +152,6 @@ class LoginRig(Rig):
             f"/tmp/{node}/pam.json",
         ]
         self.installer("install", service, *words)
-        self.ports[service] = port = ports.choose([service])[service]
         argv = ["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_login", "-p", str(port)]
         about = [node, sys.executable, f"/tmp/{node}/agent.yaml", f"/tmp/{node}/agent.pid"]
         alone = ["unshare", "--uts", "--pid", "--fork", "--mount", "--kill-child"]
@@ -175,6 +175,7 @@ class LoginRig(Rig):
         (folder / "pam.json").write_text(json.dumps({"access": access}))
         agent = {"node": node, "administrators": {"users": [ADMIN]}, "every": self.every, "check_port": 0}
         agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
+        agent |= {"sshd_port": self.ports[f"sshd-{node}"]}
         agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited"}
         (folder / "agent.yaml").write_text(json.dumps(agent))
         self.give_token(node)

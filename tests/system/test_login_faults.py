@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -114,6 +114,38 @@ class FaultRig(EntranceRig):
         self.folder = folder
         super().stand_before(folder)
 
+    def until_service_says(self, node: str, state: str) -> None:
+        """Wait until the service has a node so."""
+
+        def said() -> bool | None:
+            nodes = self.service.ask("GET", "/v1/login/nodes")["nodes"]
+            return (node, state) in {(each["name"], each["state"]) for each in nodes} or None
+
+        until(said, 60)
+
+    @contextmanager
+    def told(self, node: str, **settings: str) -> Iterator[None]:
+        """A node's sshd reads these settings in place of its own, and at the end its own again."""
+        path = self.tree / "etc/ssh/sshd_login"
+        own = path.read_text()
+        rest = [line for line in own.splitlines() if line.split()[0] not in settings]
+        stated = [f"{name} {value}" for name, value in settings.items()]
+        try:
+            path.write_text("\n".join([*rest, *stated, ""]))
+            self.signal(node, "HUP")
+            yield
+        finally:
+            path.write_text(own)
+            self.signal(node, "HUP")
+
+    def title(self, node: str) -> str:
+        """What the title of a node's sshd says of its places."""
+        port = self.ports[f"sshd-{node}"]
+        found = self.cluster.inside(
+            "pgrep", "-a", "-f", f"^sshd: /usr/sbin/sshd -D .*-p {port} ", check=False
+        )
+        return found.stdout.partition("[listener] ")[2].strip()
+
     def signal(self, node: str, name: str) -> None:
         """Send a signal to a node's listening sshd."""
         port = self.ports[f"sshd-{node}"]
@@ -177,9 +209,48 @@ def test_an_sshd_that_hangs_is_left_out(rig: FaultRig) -> None:
     try:
         rig.until_state("front-2", "DOWN")
         assert rig.reached(4) == {"front-1"}
+        rig.until_service_says("front-2", "closed")
+        assert sent(rig) == {"front-1"}
     finally:
         rig.signal("front-2", "CONT")
     rig.until_state("front-2", "UP")
+    rig.until_service_says("front-2", "up")
+
+
+def sent(rig: FaultRig) -> set[str]:
+    """Where the service sends people."""
+    users = ("nlp2", "cv1", "cv2")
+    return {rig.service.ask("POST", "/v1/login/sessions", {"user": user})["node"] for user in users}
+
+
+def test_an_sshd_that_is_full_is_left_out_until_it_is_not(rig: FaultRig) -> None:
+    """By its agent, which reads that off its title: HAProxy's own check may find a place at its moment."""
+    with rig.told("front-2", MaxStartups="8:100:8", LoginGraceTime="600"):
+        until(lambda: rig.title("front-2") == "0 of 8-8 startups" or None, 60)
+        silent = fill(rig, "front-2", 8)
+        try:
+            rig.until_state("front-2", "DOWN")
+            assert rig.reached(4) == {"front-1"}
+            rig.until_service_says("front-2", "closed")
+            assert sent(rig) == {"front-1"}
+        finally:
+            for each in silent:
+                each.close()
+        rig.until_state("front-2", "UP")
+        rig.until_service_says("front-2", "up")
+
+
+def fill(rig: FaultRig, node: str, places: int) -> list[socket.socket]:
+    """Take all places of a node's sshd, the agent's and HAProxy's questions among those who want one."""
+    silent: list[socket.socket] = []
+
+    def full() -> bool | None:
+        with suppress(OSError):
+            silent.append(silent_at(rig.ports[f"sshd-{node}"]))
+        return rig.title(node) == f"{places} of {places}-{places} startups" or None
+
+    until(full, 60)
+    return silent
 
 
 def test_who_vanishes_without_a_word_frees_their_session(rig: FaultRig) -> None:

@@ -13,6 +13,7 @@ from hpctools.login.agent.check_answer import check_answer
 from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.idle import Act, Watched, warning, watch
+from hpctools.login.agent.own_sshd import OwnSshd, Standing
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
 from hpctools.login.agent.sessions import OpenSession
@@ -46,6 +47,8 @@ class Agent:
         name: the node's.
         exempt: whose sessions are not closed for being idle.
         claims: sessions that have asked to begin.
+        own_sshd: is asked whether it lets people in; it does when None.
+        standing: what it said last.
     """
 
     name: str
@@ -58,6 +61,8 @@ class Agent:
     idle: IdleSessions | None = None
     carer: Carer | None = None
     sample: Sample | None = None
+    own_sshd: OwnSshd | None = None
+    standing: Standing = "open"
     ended: int = 0
     wake: Event = field(default_factory=Event)
     claims: Claims = field(default_factory=Claims)
@@ -67,11 +72,14 @@ class Agent:
     def look(self) -> None:
         """Look at the node once, tell the service, and do what follows from both."""
         before, self.sample = self.sample, self.sampler.look()
+        if self.own_sshd is not None:
+            self._see_sshd(self.own_sshd.look(self.sample.processes))
         heard = self.reporter.report(
             self.sample,
             draining=self.drain_file.now.here.draining,
             unlimited=self.hands.lifts_limits(),
             claims=self.claims,
+            closed=self.standing != "open",
         )
         if heard is not None:
             self._obey(heard, self.sample)
@@ -80,6 +88,11 @@ class Agent:
             self.carer.look(before, self.sample)
         if self.idle is not None:
             self._close_idle(self.idle, self.sample)
+
+    def _see_sshd(self, standing: Standing) -> None:
+        if standing != self.standing:
+            _log.warning("this node's sshd is %s to people who connect", standing)
+        self.standing = standing
 
     def _obey(self, heard: Heard, sample: Sample) -> None:
         # A node that is drained by a word of its own hears that back: nothing is known of the service's then.
@@ -141,15 +154,15 @@ class Agent:
     def node(self) -> Node:
         """This node as placement sees it."""
         sample = self.sample
-        draining = self.drain_file.now.draining
+        draining, closed = self.drain_file.now.draining, self.standing != "open"
         if sample is None:
             return Node(self.name, draining=draining)
-        load = sample.load
-        return Node(self.name, len(sample.sessions), load.cpus, load.cpu, load.memory, draining)
+        load, count = sample.load, len(sample.sessions)
+        return Node(self.name, count, load.cpus, load.cpu, load.memory, draining, closed=closed)
 
     def check(self) -> str:
         """What HAProxy is answered."""
-        return check_answer(self.node, self.policy)
+        return check_answer(self.node, self.policy, self.standing)
 
     def status(self) -> dict[str, Any]:
         """What the node's own people may know: how it stands, and who is on it."""
@@ -159,6 +172,7 @@ class Agent:
         return {
             "node": self.name,
             "state": self.policy.state(node),
+            "sshd": self.standing,
             "draining": drained.draining,
             "drained_here": drained.here.draining,
             "why": drained.why,

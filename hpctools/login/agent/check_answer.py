@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from hpctools.login.agent.own_sshd import Standing
 from hpctools.login.placement import Node, Policy
 
 _DRAIN = "drain\n"
+_DOWN = "down #its sshd lets nobody in\n"
+_LEAST = "up ready 1%\n"
 
 
-def check_answer(node: Node, policy: Policy) -> str:
+def check_answer(node: Node, policy: Policy, sshd: Standing = "open") -> str:
     """One line as HAProxy reads it (configuration manual, `agent-check`).
 
     The percentage is of the weight in HAProxy's configuration: this node's weight against that of an idle one
@@ -16,12 +21,17 @@ def check_answer(node: Node, policy: Policy) -> str:
 
     Args:
         node: this node; what it knows of itself is never old.
+        sshd: where it refuses some, people go there only if others are no better; where it refuses all, none.
     """
-    state = policy.state(node)
+    state = policy.state(replace(node, closed=False))
     if state == "draining":
         return _DRAIN
+    if sshd == "closed":
+        return _DOWN
     if state == "full":
         return "up ready 0%\n"
+    if sshd == "crowded":
+        return _LEAST
     share = policy.weight(node) / max(1, node.cpus)
     if policy.most_sessions and "sessions" in policy.balance_on:
         share *= 1 - node.sessions / policy.most_sessions

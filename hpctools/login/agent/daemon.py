@@ -18,6 +18,7 @@ from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile
 from hpctools.login.agent.listening import serve_checks, serve_door
+from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.reporting import Reporter, Self, Service
 from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.sessions import OpenSession
@@ -68,6 +69,8 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         administrators,
         settings.idle,
     )
+    if settings.sshd_port:
+        agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)
     if settings.care is not None:
         limited = Path(settings.state) / "limited.json"
         agent.carer = Carer(settings.care, find_slices(), agent.tell_user, administrators, limited)

@@ -32,6 +32,8 @@ class Figures:
         yield "cpu_used", "Part of the CPUs that is in use, averaged over about a minute.", node.cpu
         yield "memory_used", "Part of the memory that is in use.", node.memory
         yield "draining", "1 while the node takes no new sessions.", float(node.draining)
+        closed = float(agent.standing != "open")
+        yield "sshd_refuses", "1 while the node's sshd refuses people or does not answer.", closed
         yield "service_up", "1 while the service answers.", float(agent.reporter.silent_since is None)
         if agent.carer is not None:
             limited = sum(1 for each in agent.carer.standings.values() if each.level)

@@ -22,6 +22,7 @@ def agent_settings(site: Site) -> Settings:
         "care": login.care,
         "idle": login.idle,
         "check_port": login.haproxy.agent_port if login.haproxy is not None else None,
+        "sshd_port": login.haproxy.node_port if login.haproxy is not None else None,
     }
     return Settings().model_copy(update={key: value for key, value in given.items() if value is not None})
 

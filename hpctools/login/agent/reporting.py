@@ -67,7 +67,13 @@ class Reporter:
         self.reports = 0
 
     def report(
-        self, sample: Sample, *, draining: bool, unlimited: bool, claims: Claims | None = None
+        self,
+        sample: Sample,
+        *,
+        draining: bool,
+        unlimited: bool,
+        claims: Claims | None = None,
+        closed: bool = False,
     ) -> Heard | None:
         """Tell it of a sample; what it says, None when it says nothing.
 
@@ -75,11 +81,14 @@ class Reporter:
             draining: drained on the node itself.
             unlimited: the node lifts all limits.
             claims: sessions that have asked to begin: they count before they look like one.
+            closed: the node's sshd refuses people; an older service hears of it only then.
         """
         if self._service is None:
             return None
         self._sequence += 1
         body = self._body(sample) | {"draining": draining, "unlimited": unlimited}
+        if closed:
+            body["closed"] = True
         if claims is not None:
             self._add_claims(body, claims)
         try:

@@ -40,6 +40,8 @@ class Settings(Model):
     check_address: str = "0.0.0.0"  # noqa: S104  HAProxy asks from another machine
     """Where HAProxy's agent-check is answered; the firewall lets nobody else there."""
     check_port: Port = 9123
+    sshd_port: Port = 22
+    """Where this node's sshd is asked whether it lets people in; 0: it is not asked."""
     metrics_address: str = "127.0.0.1"
     """Where Prometheus is answered."""
     metrics_port: Port = 9124

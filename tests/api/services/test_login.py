@@ -291,6 +291,22 @@ def test_who_may_have_no_more_sessions_is_told_before_they_go(desk: Desk) -> Non
     assert found.message.startswith("nlp1: you have 2 sessions")
 
 
+def test_a_node_whose_sshd_refuses_people_is_avoided_until_it_does_not(desk: Desk) -> None:
+    desk.report("login-1")
+    desk.report("login-2", closed=True)
+    nodes = known_nodes(desk.store, desk.rules, drains(desk.books))
+    assert [(n.node.name, n.state) for n in nodes] == [("login-1", "up"), ("login-2", "closed")]
+    for user in ("nlp1", "nlp2", "cv1", "cv2"):
+        found = desk.place(user).found
+        assert isinstance(found, Placed)
+        assert (found.node, found.others) == ("login-1", ("login-2",))
+    desk.report("login-1", closed=True)
+    desk.report("login-2")
+    found = desk.place("nlp1").found
+    assert isinstance(found, Placed)
+    assert found.node == "login-2"
+
+
 def test_drained_nodes_get_nobody(desk: Desk) -> None:
     desk.report("login-1")
     desk.report("login-2", draining=True)

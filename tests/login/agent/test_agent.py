@@ -122,7 +122,7 @@ def test_what_prometheus_is_told(tmp_path: Path) -> None:
     figures = Figures(agent)
     assert figures.sessions() == {"ssh": 1, "ssm": 0, "tmux": 1}
     assert {name: value for name, _, value in figures.gauges()} == {
-        "cpu_used": 0.25, "memory_used": 0.5, "draining": 0.0, "service_up": 1.0,
+        "cpu_used": 0.25, "memory_used": 0.5, "draining": 0.0, "sshd_refuses": 0.0, "service_up": 1.0,
     }  # fmt: skip
     assert {name: value for name, _, value in figures.counters()} == {
         "reports": 1, "report_failures": 0, "sessions_ended": 0,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpctools.login.agent.check_answer import check_answer
+from hpctools.login.agent.own_sshd import Standing
 from hpctools.login.placement import Node, Policy
 
 LIMITED = Policy(most_sessions=200)
@@ -27,6 +28,20 @@ LIMITED = Policy(most_sessions=200)
 )
 def test_answers(node: Node, policy: Policy, answer: str) -> None:
     assert check_answer(node, policy) == answer
+
+
+@pytest.mark.parametrize(
+    ("node", "sshd", "answer"),
+    [
+        (Node("a"), "closed", "down #its sshd lets nobody in\n"),
+        (Node("a", sessions=200, closed=True), "closed", "down #its sshd lets nobody in\n"),
+        (Node("a", draining=True, closed=True), "closed", "drain\n"),
+        (Node("a", closed=True), "crowded", "up ready 1%\n"),
+        (Node("a", sessions=200, closed=True), "crowded", "up ready 0%\n"),
+    ],
+)
+def test_what_the_sshd_adds(node: Node, sshd: Standing, answer: str) -> None:
+    assert check_answer(node, LIMITED, sshd) == answer
 
 
 @given(
