@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.errors import SandboxError
-from hpctools.sandbox.process import Identity, alive
+from hpctools.sandbox.process import Identity
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,6 @@ class Record:
     def with_process(self, name: str, identity: Identity) -> Record:
         """The record with one daemon's process replaced."""
         return replace(self, processes={**self.processes, name: identity})
-
-    def has_read_slurm_conf(self) -> bool:
-        """Whether a daemon runs that read slurm.conf when it started: slurmctld or a slurmd."""
-        known = (
-            each for name, each in self.processes.items() if name == "slurmctld" or name.startswith("slurmd-")
-        )
-        return any(map(alive, known))
 
 
 def load(path: Path) -> Record | None:

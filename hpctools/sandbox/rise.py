@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from hpctools import conf, site
-from hpctools.errors import CommandError, SandboxError
+from hpctools.errors import CommandError, CommandTimeout, SandboxError
 from hpctools.sandbox import (
     bill,
     blueprint,
@@ -93,9 +93,7 @@ def up(
         found = _hold(sandbox, found, held)
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
         bundle = conf.compile(drawn.site, facts)
-        # A slurmctld that starts with these files needs no reconfigure, and one of 24.11.5 that was asked for
-        # it this early has once not answered within 30 s.
-        changed = files.configure(sandbox.layout, bundle, facts) and found.has_read_slurm_conf()
+        changed = files.configure(sandbox.layout, bundle, facts)
         members = members_file(drawn.site, site_file)
         if members is not None:
             files.copy_members(sandbox.layout, members)
@@ -317,10 +315,20 @@ class _Rise:
         bill.seed(self.blueprint.site, endpoint, int(time.time()), self.blueprint.node_counts)
         return True
 
+    def _reconfigure(self) -> None:
+        """A slurmctld that has just begun saves its state then, too: without, 26.05's does not start again.
+
+        One of 24.11.5, asked for it as its slurmds came, once gave no answer within 30 s; it is asked again.
+        """
+        try:
+            self.sandbox.inside("scontrol", "reconfigure")
+        except CommandTimeout:
+            self.sandbox.inside("scontrol", "reconfigure")
+
     def _nodes(self, reconfigure: bool) -> bool:
         """Wait until every node takes jobs."""
         if reconfigure:
-            self.sandbox.inside("scontrol", "reconfigure")
+            self._reconfigure()
         waited = False
 
         def ready() -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox import record
-from hpctools.sandbox.process import Identity, identify
+from hpctools.sandbox.process import Identity
 from hpctools.sandbox.record import Record
 
 FULL = Record(
@@ -57,14 +55,3 @@ def test_the_lock_is_exclusive_and_goes_with_its_holder(tmp_path: Path) -> None:
         pytest.fail("two held the lock")
     with record.locked(path, wait=False):
         pass
-
-
-def test_only_a_living_daemon_of_slurm_s_has_read_its_file() -> None:
-    here = identify(os.getpid())
-    assert here
-    gone = Identity(here.pid, here.start + 1, here.boot)
-    readers = {"slurmctld": True, "slurmd-node-1": True, "slurmdbd": False, "sshd-login-1": False}
-    for name, expected in readers.items():
-        assert replace(FULL, processes={name: here}).has_read_slurm_conf() == expected, name
-        assert not replace(FULL, processes={name: gone}).has_read_slurm_conf(), name
-    assert not FULL.has_read_slurm_conf()

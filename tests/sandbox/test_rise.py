@@ -1,0 +1,42 @@
+"""Bringing a sandbox up: what is done again when a daemon gives no answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpctools.errors import CommandTimeout
+from hpctools.sandbox.rise import _Rise
+from hpctools.slurm.run import Completed
+
+NODES = "node-1 idle\nnode-2 idle\n"
+
+
+class Unwilling:
+    """A sandbox whose slurmctld gives no answer to so many reconfigures."""
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self.asked: list[str] = []
+
+    def inside(self, *argv: str, **options: Any) -> Completed:
+        """Run a command."""
+        self.asked.append(argv[0])
+        if argv[:2] == ("scontrol", "reconfigure") and self.silent:
+            self.silent -= 1
+            raise CommandTimeout("scontrol did not end within 30 s")
+        return Completed(0, NODES, "")
+
+
+def nodes(sandbox: Unwilling) -> bool:
+    """The step that waits for compute nodes, of a cluster whose files have changed."""
+    return _Rise(sandbox, None, None, None)._nodes(True)  # type: ignore[arg-type]
+
+
+def test_a_reconfigure_without_an_answer_is_asked_for_once_more() -> None:
+    willing, late, never = Unwilling(0), Unwilling(1), Unwilling(2)
+    assert (nodes(willing), willing.asked) == (False, ["scontrol", "sinfo"])
+    assert (nodes(late), late.asked) == (False, ["scontrol", "scontrol", "sinfo"])
+    with pytest.raises(CommandTimeout):
+        nodes(never)
