@@ -26,7 +26,7 @@ class Unwilling:
         if argv[:2] == ("scontrol", "reconfigure") and self.silent:
             self.silent -= 1
             raise CommandTimeout("scontrol did not end within 30 s")
-        return Completed(0, NODES, "")
+        return Completed(argv, 0, NODES, "")
 
 
 def nodes(sandbox: Unwilling) -> bool:
