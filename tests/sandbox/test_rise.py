@@ -25,7 +25,7 @@ class Unwilling:
         self.asked.append(argv[0])
         if argv[:2] == ("scontrol", "reconfigure") and self.silent:
             self.silent -= 1
-            raise CommandTimeout("scontrol did not end within 30 s")
+            raise CommandTimeout("no answer within 30 s", argv=argv, code=-9)
         return Completed(argv, 0, NODES, "")
 
 
