@@ -154,7 +154,6 @@ class Door:
             self.process.wait(10)
 
 
-@pytest.mark.long
 def test_nobody_is_warned_when_keys_change(door: Door) -> None:
     """ssh learns the next key from a server that proves it has both; who did not come meanwhile is warned."""
     door.serve()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Event, Lock, Thread
 
+import paramiko
 import pytest
 
 from hpctools.sandbox.cluster import Sandbox
@@ -91,6 +95,68 @@ def test_a_dozen_at_once_on_two_nodes_are_counted_one_by_one(rig: LoginRig) -> N
         assert [rig.ssh(f"sshd-{node}", "cv2", "id").returncode for node in STRICT] == [255, 255]
 
 
+class Hammer:
+    """One person who logs in as fast as they can, in several loops at once, and stays for a moment each time.
+
+    Attributes:
+        most: how many of their sessions there were at once, as the person sees it.
+        begun: how many began.
+        refused: how many logins were refused.
+    """
+
+    def __init__(self, rig: LoginRig, user: str) -> None:
+        self.rig, self.user = rig, user
+        self.inside = self.most = self.begun = self.refused = 0
+        self._lock, self._enough = Lock(), Event()
+        self._loops = [Thread(target=self._strike, args=(STRICT[n % 2],)) for n in range(4)]
+
+    def __enter__(self) -> Hammer:
+        for loop in self._loops:
+            loop.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        for loop in self._loops:
+            loop.join(60)
+
+    def _strike(self, node: str) -> None:
+        while not self._enough.is_set():
+            session = self.rig.begin(f"sshd-{node}", self.user, STAY)
+            if came_in(session):
+                self._count(1)
+                self._enough.wait(0.5)
+                self._count(-1)
+            else:
+                self.refused += 1
+            session.kill()
+            session.communicate()
+
+    def _count(self, more: int) -> None:
+        """Before they leave: nobody counts less than there are."""
+        with self._lock:
+            self.inside += more
+            self.begun += more > 0
+            self.most = max(self.most, self.inside)
+
+
+def test_a_user_who_hammers_gets_their_limit_and_keeps_nobody_else_out(rig: LoginRig) -> None:
+    """Never one session more, however many they try; and others get in meanwhile."""
+    with rig.service.patient(), Hammer(rig, "cv2") as hammer:
+        until(lambda: hammer.refused or None, 120)
+        for node in STRICT * 2:
+            until(partial(gets_in, rig, node, "nlp2"), 120)
+        until(lambda: (hammer.refused >= 12 and hammer.begun >= 12 and hammer.most >= LIMIT) or None, 120)
+    assert hammer.most == LIMIT
+
+
+def gets_in(rig: LoginRig, node: str, user: str) -> bool | None:
+    """Whether somebody gets in; None when not, or not yet on a machine with other work."""
+    with suppress(subprocess.TimeoutExpired):
+        return rig.ssh(f"sshd-{node}", user, "id -un").stdout == f"{user}\n" or None
+    return None
+
+
 def came_in(session: subprocess.Popen[str]) -> bool:
     """Wait until a login is decided; whether they are in."""
     assert session.stdout is not None
@@ -126,6 +192,28 @@ def silent_at(port: int) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     assert connection.recv(100).startswith(b"SSH-2.0-")
     return connection
+
+
+HOSTILE = (
+    "$(touch /tmp/made-to-inject)", "nlp1;touch /tmp/made-to-inject", "`touch /tmp/made-to-inject`",
+    "../../../tmp/made-to-inject", "nlp1\ntouch /tmp/made-to-inject", "-oProxyCommand=touch /tmp/x",
+    "\x1b]0;nlp1\x07", "nlp1' OR '1'='1", "%n%s%n", "n" * 5000, "",
+)  # fmt: skip
+
+
+def test_login_names_made_to_inject_do_nothing_and_are_nobodys_sessions(rig: LoginRig) -> None:
+    """As no ssh would send them: through sshd, PAM and the agent, which see them first."""
+    key = paramiko.Ed25519Key.from_private_key_file(str(rig.cluster.sandbox.layout.key))
+    for name in HOSTILE:
+        with paramiko.Transport(("127.0.0.1", rig.ports["sshd-strict-1"])) as line:
+            line.start_client(timeout=60)
+            with pytest.raises((paramiko.SSHException, EOFError)):
+                line.auth_publickey(name, key)
+    until(partial(gets_in, rig, "strict-1", "nlp1"), 60)
+    assert not (rig.tree / "tmp/made-to-inject").exists()
+    users = {each["user"] for each in rig.service.ask("GET", "/v1/login/sessions")["sessions"]}
+    assert users <= {"nlp1"}
+    assert "strict-1" in rig.up()
 
 
 def test_sshds_that_were_killed_lock_nobody_out(rig: LoginRig) -> None:

@@ -18,7 +18,7 @@ from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
 from tests.system.login_rig import ROOT, EntranceRig, Service
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
+pytestmark = pytest.mark.timeout(300)
 NODES = ("front-1", "front-2")
 
 

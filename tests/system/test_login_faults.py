@@ -23,9 +23,9 @@ from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
 from tests.system.login_rig import LIMIT, EntranceRig, Service
 from tests.system.pam_rig import ADMIN
-from tests.system.test_login import STAY, came_in, come, silent_at
+from tests.system.test_login import STAY, came_in, come, gets_in, silent_at
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
+pytestmark = pytest.mark.timeout(600)
 NODES = ("front-1", "front-2")
 GRACE = 10
 
@@ -181,13 +181,6 @@ def _leave(rig: FaultRig) -> Iterator[None]:
     rig.line.state = "whole"
     rig.leave()
     until(lambda: rig.service.ask("GET", "/v1/login/sessions")["sessions"] == [] or None, 60)
-
-
-def gets_in(rig: FaultRig, node: str, user: str) -> bool | None:
-    """Whether somebody gets in; None when not, or not yet on a machine with other work."""
-    with suppress(subprocess.TimeoutExpired):
-        return rig.ssh(f"sshd-{node}", user, "id -un").stdout == f"{user}\n" or None
-    return None
 
 
 def test_people_who_never_speak_keep_nobody_from_getting_through_haproxy_and_are_let_go(
