@@ -184,9 +184,10 @@ def _accounted(cluster: Cluster, job: int) -> str:
 
 @pytest.mark.releases
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
-    broken: Cluster, tmp_path: Path, site_file: Path
+    broken: Cluster, tmp_path: Path, site_file: Path, request: pytest.FixtureRequest
 ) -> None:
     other = Sandbox(tmp_path / "other")
+    request.addfinalizer(lambda: down(other))
     up(other, site_file, 1, lambda name, seconds: None)
     mine, theirs = broken.sandbox.running(), other.running()
     assert not set(mine.ports.values()) & set(theirs.ports.values())
