@@ -33,8 +33,9 @@ def token() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(["read", "write", "enforce"]),
-    help="What it may do: read (default), write (change budgets), enforce (act on the cluster).",
+    type=click.Choice(["read", "write", "enforce", "login"]),
+    help="What it may do: read (default), write (change budgets), enforce (act on the cluster), "
+    "login (count sessions: for login nodes).",
 )
 @click.option("--expires", help="YYYY-MM-DD (UTC): it ends when this day begins.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write it to this new file, mode 0600.")

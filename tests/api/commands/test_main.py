@@ -68,6 +68,14 @@ def test_tokens_from_making_to_revoking(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "api.sqlite").stat().st_mode) == 0o600
 
 
+def test_a_token_of_login_nodes_counts_sessions_and_opens_nothing_else() -> None:
+    """The command of docs/login-limits.md."""
+    api("token", "create", "--name", "login-nodes", "--account", "root", "--scope", "login")
+    (listed,) = api("token", "list").stdout.splitlines()
+    name, account, scopes, _, ends = listed.split("\t")
+    assert (name, account, scopes, ends) == ("login-nodes", "root", "login", "valid")
+
+
 def test_where_the_secret_cannot_be_written_there_is_no_token(tmp_path: Path) -> None:
     out = tmp_path / "token"
     out.write_text("precious")
