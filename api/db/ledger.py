@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import polars as pl
-from sqlalchemy import func, insert, select
+from sqlalchemy import Select, func, insert, select
 from sqlalchemy.orm import Session
 
 from api.db.day_store import Inputs, NewDay, append_days, charges_of, coverage, known_days
@@ -131,20 +131,33 @@ def corrected(
     Args:
         run: the last that counts.
     """
+    late = _late(session, month, metric, run)
+    if late is None:
+        return False
+    if accounts is not None:
+        late = late.where(LedgerEntry.account.in_(accounts))
+    return session.scalar(late.limit(1)) is not None
+
+
+def corrected_accounts(session: Session, month: Month, metric: str, run: int) -> frozenset[str]:
+    """The accounts that had entries after the month had been final; the empty name stands for nobody."""
+    late = _late(session, month, metric, run)
+    return frozenset() if late is None else frozenset(session.scalars(late.distinct()))
+
+
+def _late(session: Session, month: Month, metric: str, run: int) -> Select[tuple[str]] | None:
+    """The accounts of entries after the month had been final, until and with a run."""
     over = (AttributionRun.month == str(month), AttributionRun.metric == metric)
     final = select(func.min(AttributionRun.id)).where(*over, AttributionRun.final.is_(True))
     first = session.scalar(final)
     if first is None or first >= run:
-        return False
-    later = select(LedgerEntry.id).where(
+        return None
+    return select(LedgerEntry.account).where(
         LedgerEntry.month == str(month),
         LedgerEntry.metric == metric,
         LedgerEntry.run_id > first,
         LedgerEntry.run_id <= run,
     )
-    if accounts is not None:
-        later = later.where(LedgerEntry.account.in_(accounts))
-    return session.scalar(later.limit(1)) is not None
 
 
 def post(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,17 +10,18 @@ from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.orm import Session
 
 from api.db.engine import reachable, reading
-from api.db.ledger import STATED_BY, corrected, knowledge
+from api.db.ledger import STATED_BY, corrected_accounts, knowledge
 from api.db.models import AttributionRun
 from api.services.charged import less, month_charges
-from api.services.kept import Kept, KeptByStore
-from hpctools.budget.charges_table import SplitCharges
+from api.services.kept import Kept, KeptByStore, Same
+from hpctools.budget.charges_table import MonthSums
 from hpctools.budget.month import Month
-from hpctools.budget.statement import Knowledge, Statement, statement
+from hpctools.budget.statement import NOTHING, Knowledge, Statement, statement
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
 
 _MONTHS = 36
-_STATEMENTS = 20_000
+_SITES = 8
+_SHAPES = 1_000
 _MOST_SECONDS = 2**62
 _LAST = (
     select(AttributionRun.id, AttributionRun.as_of)
@@ -37,7 +37,8 @@ def read_statement(
 ) -> Statement:
     """One account's month.
 
-    What a run has told does not change, so a statement is worked out once for each run, site and account.
+    What a run has told does not change: it is read and summed up once for all accounts, and each statement
+    is told from these sums anew.
 
     Args:
         known_on: Unix seconds; as it was known then, as it is known now when None.
@@ -47,16 +48,26 @@ def read_statement(
     """
     run = _last(engine, month, site.metric, known_on)
     if run is None:
-        return statement(site, account, month, (), None)
+        return statement(site, account, month, NOTHING, None)
+    whole, spent = _summed(engine, site, month, run)
+    return statement(
+        site, account, month, spent.of(site, account), whole.knowledge, _is_late(whole, site, account)
+    )
 
-    def made() -> Statement:
+
+def _is_late(whole: SiteMonth, site: BudgetSite, account: Account) -> bool:
+    late = whole.late if account.name == SITE_ACCOUNT else whole.late & site.subtree(account.name)
+    return bool(late)
+
+
+def _summed(engine: Engine, site: BudgetSite, month: Month, run: RunMark) -> tuple[SiteMonth, MonthSums]:
+    def made() -> tuple[SiteMonth, MonthSums]:
         with reading(engine) as session:
             whole = site_month(engine, session, site, month, run)
-            return _statement(session, site, account, month, whole, run.id)
+        return whole, MonthSums(site, whole.table, whole.places)
 
     kept = _kept.of(engine)
-    key = (site.metric, str(month), run.id, run.as_of, kept.shape(site), account)
-    return kept.statements.get(key, made)
+    return kept.sums.get((site.metric, str(month), run.id, run.as_of, kept.shape(site)), made)
 
 
 @dataclass(frozen=True)
@@ -83,15 +94,13 @@ class SiteMonth:
     """A site's month as a run told it.
 
     Attributes:
-        split: the same, for statements.
-        late: whether anything of it came after it had been final.
+        late: the accounts that had something changed after it had been final; the empty name is nobody's.
     """
 
     table: pl.DataFrame
     places: int
     knowledge: Knowledge | None
-    split: SplitCharges
-    late: bool
+    late: frozenset[str]
 
 
 def site_month(
@@ -102,8 +111,8 @@ def site_month(
     def made() -> SiteMonth:
         table, places = less(month_charges(engine, session, site, str(month), run.id), STATED_BY)
         told = knowledge(session, month, site.metric, run.as_of)
-        late = corrected(session, month, site.metric, run.id, None)
-        return SiteMonth(table, places, told, SplitCharges(table, places), late)
+        late = corrected_accounts(session, month, site.metric, run.id)
+        return SiteMonth(table, places, told, late)
 
     return _kept.of(engine).months.get((site.metric, str(month), run.id, run.as_of), made)
 
@@ -113,28 +122,25 @@ def shape_of(engine: Engine, site: BudgetSite) -> int:
     return _kept.of(engine).shape(site)
 
 
-def _statement(
-    session: Session, site: BudgetSite, account: Account, month: Month, whole: SiteMonth, run: int
-) -> Statement:
-    mine: Sequence[str] | None = None
-    if account.name != SITE_ACCOUNT:
-        mine = sorted(site.subtree(account.name))
-    late = whole.late and corrected(session, month, site.metric, run, mine)
-    return statement(site, account, month, whole.split.of(site, account), whole.knowledge, late)
-
-
 class _KeptOfStore:
     """What is kept of one store."""
 
     def __init__(self) -> None:
         self.months: Kept[SiteMonth] = Kept(_MONTHS)
-        self.statements: Kept[Statement] = Kept(_STATEMENTS)
+        self.sums: Kept[tuple[SiteMonth, MonthSums]] = Kept(_MONTHS)
+        self._shapes: Kept[int] = Kept(_SITES)
         self._numbers = count()
-        self._shapes: dict[tuple[object, ...], int] = {}
+        self._numbered: Kept[int] = Kept(_SHAPES)
 
     def shape(self, site: BudgetSite) -> int:
-        """A number for a site's tree of accounts; there are as many as it has had."""
-        return self._shapes.setdefault(site.shape, next(self._numbers))
+        """A number for a site's tree of accounts; there are as many as it has had.
+
+        Found by the site's object: to compare all names of a large one takes longer than the rest.
+        """
+        return self._shapes.get(Same(site), lambda: self._number(site.shape))
+
+    def _number(self, shape: tuple[object, ...]) -> int:
+        return self._numbered.get(shape, lambda: next(self._numbers))
 
 
 _kept = KeptByStore(_KeptOfStore)

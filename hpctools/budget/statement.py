@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from hpctools.budget.attribution import Coverage, Kind
+from hpctools.budget.attribution import Coverage
 from hpctools.budget.money import ZERO, difference, percent, to_places, total
 from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite, Level
@@ -17,25 +16,11 @@ from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite, Level
 Status = Literal["none", "estimated", "final"]
 PartLevel = Literal["department", "lab", "user", "own", "other"]
 
+PartKey = tuple[str, PartLevel]
+"""Name and level of a row of the breakdown."""
+
 FORECAST_DAYS = 7
 """Complete days whose pace the forecast takes."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A sum of ledger entries.
-
-    Attributes:
-        account: who is charged; empty when nobody is.
-        user: whose jobs; empty when it is not for jobs.
-    """
-
-    day: date
-    kind: Kind
-    account: str
-    user: str
-    currency: str
-    amount: Decimal
 
 
 @dataclass(frozen=True)
@@ -147,11 +132,37 @@ class Statement:
     corrected: bool = False
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What an account spent in a month, summed up as its statement tells it; in the account's own currency.
+
+    Attributes:
+        whole: all of it, for the site also what nobody is charged with.
+        jobs, idle, shared: its parts that the account is charged with.
+        days: `whole` by day; a day may be missing.
+        parts: by row of the breakdown; one without any cost may be missing.
+        uncharged: of the whole site.
+        others: what was spent in other currencies.
+    """
+
+    whole: Decimal
+    jobs: Decimal
+    idle: Decimal
+    shared: Decimal
+    days: Mapping[date, Decimal]
+    parts: Mapping[PartKey, Decimal]
+    uncharged: Uncharged
+    others: Mapping[str, Decimal]
+
+
+NOTHING = Spent(ZERO, ZERO, ZERO, ZERO, {}, {}, Uncharged(ZERO, ZERO, ZERO), {})
+
+
 def statement(
     site: BudgetSite,
     account: Account,
     month: Month,
-    charges: Iterable[Charge],
+    spent: Spent,
     knowledge: Knowledge | None,
     corrected: bool = False,
 ) -> Statement:
@@ -159,47 +170,36 @@ def statement(
 
     Args:
         account: one of `site.by_name`.
-        charges: of the whole site's month, any order.
+        spent: by the account.
         knowledge: of the month's last reconciliation; None when there was none.
-        corrected: whether any of the charges came after the month had been final.
+        corrected: whether any of it came after the month had been final.
     """
-    everything = list(charges)
-    currency = site.currency_of(account)
-    subtree = site.subtree(account.name)
-    whole = account.name == SITE_ACCOUNT
-    mine = [charge for charge in everything if whole or charge.account in subtree]
-    own = [charge for charge in mine if charge.currency == currency]
     budget = account.budget.amount if account.budget else None
-    spent = _sum(own)
-    used = percent(spent, budget) if budget is not None else None
-    days = _days(month, own, budget, knowledge)
+    used = percent(spent.whole, budget) if budget is not None else None
+    days = _days(month, spent.days, budget, knowledge)
     return Statement(
         account=account,
         month=month,
-        currency=currency,
+        currency=site.currency_of(account),
         status=_status(month, knowledge),
         as_of=knowledge.as_of if knowledge else None,
         billed_through=knowledge.billed_through if knowledge else None,
         coverage=_coverage(site, account, knowledge),
         budget=budget,
-        spent=spent,
-        jobs=_sum(own, lambda charge: charge.kind == "attributed"),
-        idle=_sum(own, lambda charge: charge.kind == "idle" and charge.account != ""),
-        left=difference(budget, spent) if budget is not None else None,
+        spent=spent.whole,
+        jobs=spent.jobs,
+        idle=spent.idle,
+        left=difference(budget, spent.whole) if budget is not None else None,
         percent_used=used,
-        projected=_projected(month, spent, days, knowledge),
+        projected=_projected(month, spent.whole, days, knowledge),
         reached=_reached(account, used),
         days=days,
-        parts=_parts(site, account, own, spent),
-        uncharged=_uncharged([charge for charge in everything if charge.currency == currency]),
-        other_currencies=_others(mine, currency),
-        shared=_sum(own, lambda charge: charge.kind == "shared" and charge.account != ""),
+        parts=_parts(site, account, spent),
+        uncharged=spent.uncharged,
+        other_currencies=spent.others,
+        shared=spent.shared,
         corrected=corrected,
     )
-
-
-def _sum(charges: Iterable[Charge], chosen: Callable[[Charge], bool] = lambda _: True) -> Decimal:
-    return total(charge.amount for charge in charges if chosen(charge))
 
 
 def _status(month: Month, knowledge: Knowledge | None) -> Status:
@@ -221,21 +221,18 @@ def _reached(account: Account, used: Decimal | None) -> tuple[int, ...]:
 
 
 def _days(
-    month: Month, charges: Iterable[Charge], budget: Decimal | None, knowledge: Knowledge | None
+    month: Month, spent: Mapping[date, Decimal], budget: Decimal | None, knowledge: Knowledge | None
 ) -> tuple[DayPoint, ...]:
     if knowledge is None or knowledge.billed_through is None:
         return ()
-    by_day: defaultdict[date, list[Decimal]] = defaultdict(list)
-    for charge in charges:
-        by_day[charge.day].append(charge.amount)
     points: list[DayPoint] = []
-    cumulative = ZERO
-    for number, day in enumerate(month.days, 1):
+    cumulative, days = ZERO, month.days
+    for number, day in enumerate(days, 1):
         if day > knowledge.billed_through:
             break
-        amount = total(by_day.get(day, ()))
+        amount = spent.get(day, ZERO)
         cumulative = total((cumulative, amount))
-        even = to_places(budget * number / len(month.days)) if budget is not None else None
+        even = to_places(budget * number / len(days)) if budget is not None else None
         points.append(DayPoint(day, amount, cumulative, even))
     return tuple(points)
 
@@ -263,46 +260,27 @@ def _projected(
     return to_places(max(spent, before, with_today))
 
 
-def _parts(site: BudgetSite, account: Account, charges: Iterable[Charge], spent: Decimal) -> tuple[Part, ...]:
-    sums: defaultdict[tuple[str, PartLevel], list[Decimal]] = defaultdict(list)
-    for child in site.children(account.name):
-        sums[child.name, _part_level(child.level)] = []
-    for charge in charges:
-        if charge.account:
-            sums[_part_of(site, account, charge)].append(charge.amount)
+def _parts(site: BudgetSite, account: Account, spent: Spent) -> tuple[Part, ...]:
+    below: dict[PartKey, Decimal] = {
+        (child.name, _part_level(child.level)): ZERO for child in site.children(account.name)
+    }
     parts = [
-        Part(name, level, total(amounts), percent(total(amounts), spent))
-        for (name, level), amounts in sums.items()
+        Part(name, level, amount, percent(amount, spent.whole))
+        for (name, level), amount in (below | dict(spent.parts)).items()
     ]
     return tuple(sorted(parts, key=lambda part: (-part.amount, part.name)))
 
 
-def _part_of(site: BudgetSite, account: Account, charge: Charge) -> tuple[str, PartLevel]:
-    """The row that a charge belongs to: the account's child above the charged one, or a lab's user."""
-    lineage = site.lineage(charge.account)
-    if charge.account == account.name:
-        by_user = account.level == "lab" and charge.user
-        return (charge.user, "user") if by_user else (account.name, "own")
+def row_of(site: BudgetSite, account: Account, charged: str) -> PartKey:
+    """The row of the breakdown that an account's own costs belong to."""
+    if charged == account.name:
+        return account.name, "own"
+    lineage = site.lineage(charged)
     if account.name not in lineage:
-        return charge.account, "other"
+        return charged, "other"
     child = lineage[lineage.index(account.name) - 1]
     return child, _part_level(site.by_name[child].level)
 
 
 def _part_level(level: Level) -> PartLevel:
     return "other" if level == "site" else level
-
-
-def _uncharged(charges: Sequence[Charge]) -> Uncharged:
-    def of(kind: Kind) -> Decimal:
-        return _sum(charges, lambda charge: charge.kind == kind and not charge.account)
-
-    return Uncharged(of("idle"), of("shared"), of("untagged"))
-
-
-def _others(charges: Iterable[Charge], currency: str) -> dict[str, Decimal]:
-    sums: defaultdict[str, list[Decimal]] = defaultdict(list)
-    for charge in charges:
-        if charge.currency != currency:
-            sums[charge.currency].append(charge.amount)
-    return {code: total(amounts) for code, amounts in sorted(sums.items())}

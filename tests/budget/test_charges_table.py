@@ -11,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpctools.budget.attribution_table import amount
-from hpctools.budget.charges_table import SplitCharges
+from hpctools.budget.charges_table import MonthSums
 from hpctools.budget.month import Month
-from hpctools.budget.statement import Charge, Knowledge, statement
+from hpctools.budget.statement import Knowledge, statement
+from tests.budget.plain_charges import Charge, stated
 
 MONTH = Month(2026, 11)
 PLACES = 3
@@ -47,8 +48,8 @@ TAKEN_BACK = [(date(2026, 11, 1), "attributed", "nlp-a", "nlp1", "EUR", units) f
 @example(rows=TAKEN_BACK)
 def test_it_is_the_same_for_every_account(make_site: Callable[..., Any], rows: list[Any]) -> None:
     site, known = make_site(), Knowledge(1_800_000_000, date(2026, 11, 3), True, {})
-    split = SplitCharges(pl.DataFrame(rows, schema=COLUMNS, orient="row"), PLACES)
+    sums = MonthSums(site, pl.DataFrame(rows, schema=COLUMNS, orient="row"), PLACES)
     every = [Charge(day, kind, name, who, code, amount(n, PLACES)) for day, kind, name, who, code, n in rows]
     for account in site.by_name.values():
-        mine = statement(site, account, MONTH, split.of(site, account), known)
-        assert mine == statement(site, account, MONTH, every, known), account.name
+        mine = statement(site, account, MONTH, sums.of(site, account), known)
+        assert mine == stated(site, account, MONTH, every, known), account.name

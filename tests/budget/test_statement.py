@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hpctools.budget.attribution import Coverage
 from hpctools.budget.money import total
 from hpctools.budget.month import Month, day_start
-from hpctools.budget.statement import Charge, DayPoint, Knowledge, Part, Statement, Uncharged, statement
+from hpctools.budget.statement import DayPoint, Knowledge, Part, Statement, Uncharged
 from hpctools.budget.tree import Account, BudgetSite
+from tests.budget.plain_charges import Charge, stated
 
 MONTH = Month(2026, 11)
 Make = Callable[..., Any]
@@ -45,7 +46,7 @@ CHARGES = [
 
 def state(make_site: Make, name: str, knowledge: Knowledge | None, charges: Any = CHARGES) -> Statement:
     site: BudgetSite = make_site()
-    return statement(site, site.by_name[name], MONTH, charges, knowledge)
+    return stated(site, site.by_name[name], MONTH, charges, knowledge)
 
 
 def test_a_department_in_the_middle_of_a_month(make_site: Make) -> None:
@@ -186,7 +187,7 @@ def test_a_statement_of_a_large_site_looks_at_each_account_once(monkeypatch: pyt
 
     monkeypatch.setattr(BudgetSite, "children", counted)
     charges = [charge(1, "attributed", f"d{n % 50}", f"u{n}", "1") for n in range(1000)]
-    assert statement(site, accounts[0], MONTH, charges, known(date(2026, 11, 4))).spent == 20
+    assert stated(site, accounts[0], MONTH, charges, known(date(2026, 11, 4))).spent == 20
     assert len(asked) < 10
 
 
@@ -226,7 +227,7 @@ def test_overspending_leaves_less_than_nothing(make_site: Make) -> None:
 def test_every_breakdown_and_trend_adds_up_to_what_was_spent(make_site: Make, charges: list[Charge]) -> None:
     site: BudgetSite = make_site()
     for account in site.by_name.values():
-        result = statement(site, account, MONTH, charges, known(date(2026, 12, 2), 30))
+        result = stated(site, account, MONTH, charges, known(date(2026, 12, 2), 30))
         nobody = result.uncharged if account.name == "root" else Uncharged(Decimal(0), Decimal(0), Decimal(0))
         assert total(part.amount for part in result.parts) + total(vars(nobody).values()) == result.spent
         assert result.days[-1].cumulative == result.spent == total((result.jobs, result.idle))

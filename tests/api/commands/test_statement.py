@@ -7,7 +7,8 @@ import pytest
 
 from api.commands.statement import print_statement
 from hpctools.budget.month import Month
-from hpctools.budget.statement import Charge, Knowledge, statement
+from hpctools.budget.statement import Knowledge
+from tests.budget.plain_charges import Charge, stated
 
 
 def test_names_are_printed_as_they_are(
@@ -15,5 +16,5 @@ def test_names_are_printed_as_they_are(
 ) -> None:
     charges = [Charge(november.start, "attributed", "old[/b]", "", "USD", Decimal(3))]
     known = Knowledge(0, november.start, True, {})
-    print_statement(statement(site, site.by_name["root"], november, charges, known), as_json=False)
+    print_statement(stated(site, site.by_name["root"], november, charges, known), as_json=False)
     assert "old[/b]" in capsys.readouterr().out
