@@ -42,10 +42,18 @@ class OneWayRoute(APIRoute):
         async def answer(request: Request) -> Response:
             if self.body_field is not None:
                 await request.body()
-            threads = None if _is_of_a_provider(request) else self.threads(request)
+            if _is_of_a_provider(request):
+                return await run_sync(_carried_out, usual, request)
+            if self.at_once(request):
+                return _carried_out(usual, request)
+            threads = self.threads(request)
             return await run_sync(_carried_out, usual, request, limiter=threads)
 
         return answer
+
+    def at_once(self, request: Request) -> bool:
+        """Whether such a question takes less than to carry it to a thread, whatever happens."""
+        return False
 
     def threads(self, request: Request) -> CapacityLimiter | None:
         """How many of such questions have a thread at a time; None for as many as all others have."""

@@ -75,7 +75,7 @@ class LoginStore:
             engine.connect() as connection,
             connection.begin(),
         ):
-            ahead = _lock(connection) if self._server else 0.0
+            ahead = _ahead(connection, _TURN, (str(_WAIT_MS), _LOCK)) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
 
     @contextmanager
@@ -86,8 +86,12 @@ class LoginStore:
             UnreachableError: the database does not answer.
         """
         with reachable(), self._engine().connect() as connection, connection.begin():
-            ahead = _ahead(connection) if self._server else 0.0
+            ahead = _ahead(connection, _CLOCK) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
+
+    def answers_at_once(self) -> bool:
+        """Whether nothing is waited for: the store is a file, and nobody is at work on it."""
+        return not self._server and self._turns.free()
 
     def _engine(self) -> Engine:
         with self._making:
@@ -96,21 +100,22 @@ class LoginStore:
             return self._made
 
 
-def _lock(connection: Connection) -> float:
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_WAIT_MS}")
-    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-    return _ahead(connection)
+_CLOCK = "SELECT extract(epoch from clock_timestamp())::float8"
+# One question, since each takes a way to the server and back. Limits hold from where they are set on.
+_TURN = (
+    "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true),"
+    " pg_advisory_xact_lock(%s), extract(epoch from clock_timestamp())::float8"
+)
 
 
-def _ahead(connection: Connection) -> float:
-    """By how many seconds the server's clock is ahead of ours at least.
+def _ahead(connection: Connection, question: str, parameters: tuple[object, ...] = ()) -> float:
+    """By how many seconds the server's clock is ahead of ours at least, as the last column says it.
 
     The answer may have been long on its way: a time between question and answer is our own.
     """
     before = time.time()
-    row = connection.exec_driver_sql("SELECT extract(epoch from clock_timestamp())::float8").one()
-    return max(0.0, float(row[0]) - time.time()) + min(0.0, float(row[0]) - before)
+    row = connection.exec_driver_sql(question, parameters or None).one()
+    return max(0.0, float(row[-1]) - time.time()) + min(0.0, float(row[-1]) - before)
 
 
 def _beside(engine: Engine) -> Engine:

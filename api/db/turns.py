@@ -37,6 +37,10 @@ class Turns:
         finally:
             self._leave(mine)
 
+    def free(self) -> bool:
+        """Whether nobody has the turn now."""
+        return not self._queue
+
     def _leave(self, mine: Lock) -> None:
         with self._guard:
             was_first = self._queue[0] is mine

@@ -31,6 +31,11 @@ from hpctools.login.placement import Nowhere, Wish
 class LoginRoute(StrictRoute, OneWayRoute):
     """Short questions about leases, which take turns in any case."""
 
+    def at_once(self, request: Request) -> bool:
+        """What people wait for, where a file answers in a millisecond; reports of nodes may be long."""
+        store: LoginStore = request.app.state.login_store
+        return self.methods == {"POST"} and store.answers_at_once()
+
     def threads(self, request: Request) -> CapacityLimiter:
         """Few: who has the turn waits for the interpreter like all others, and they wait for the turn."""
         threads: CapacityLimiter = request.app.state.login_threads

@@ -41,7 +41,20 @@ _COUNTS = (
     .where(LEASES.c.kind != TMUX, LEASES.c.expires_at > bindparam("now"))
     .group_by(LEASES.c.node)
 )
-_NODES = select(NODES)
+# Fifty of them are read with each login: by place, since a name for each cell takes longer.
+_NODES = select(
+    NODES.c.name,
+    NODES.c.address,
+    NODES.c.taken,
+    NODES.c.cpus,
+    NODES.c.cpu,
+    NODES.c.memory,
+    NODES.c.draining,
+    NODES.c.drained,
+    NODES.c.heard_at,
+    NODES.c.closed,
+    NODES.c.unlimited,
+)
 
 
 @dataclass(frozen=True)
@@ -131,13 +144,14 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
             refused = refusal(moment, wish.user, rules.limits(department), own)
             if refused is not None:
                 return Way(refused)
-        rows = {row.name: row for row in moment.rows(_NODES)}
-        nodes = [_node(row, row.taken, moment.now) for row in rows.values()]
+        rows = moment.rows(_NODES)
+        nodes = [_node(row, moment.now) for row in rows]
         found = place(replace(wish, homes=_homes(own)), nodes, rules.policy)
         if isinstance(found, Nowhere):
             return Way(found)
         _hold(moment, wish.user, department, found.node, own)
-    return Way(found, rows[found.node].address or found.node)
+    address = next(row.address for row in rows if row.name == found.node)
+    return Way(found, address or found.node)
 
 
 def _homes(rows: Sequence[Any]) -> dict[str, Home]:
@@ -167,10 +181,12 @@ def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[A
     take_places(moment, node, 1)
 
 
-def _node(row: Any, sessions: int, now: int) -> Node:
-    draining = row.draining or row.drained
-    silent_for = max(0.0, float(now - row.heard_at))
-    return Node(row.name, sessions, row.cpus, row.cpu, row.memory, draining, silent_for, row.closed)
+def _node(row: Any, now: int, sessions: int | None = None) -> Node:
+    """What a row of _NODES says; by default with the sessions that it counts itself."""
+    name, _, taken, cpus, cpu, memory, draining, drained, heard_at, closed, _ = row
+    silent_for = max(0.0, float(now - heard_at))
+    count = taken if sessions is None else sessions
+    return Node(name, count, cpus, cpu, memory, draining or drained, silent_for, closed)
 
 
 def _read(moment: Moment, drained: Mapping[str, Drain]) -> list[KnownNode]:
@@ -185,7 +201,7 @@ def _known(name: str, row: Any, count: Any, drained: Mapping[str, Drain], now: i
     said = drained.get(name, Drain())
     node = Node(name, sessions + placed, draining=said.draining, silent_for=None)
     if row is not None:
-        node = _node(row, sessions + placed, now)
+        node = _node(row, now, sessions + placed)
     local = "drained on the node itself" if node.draining else ""
     return KnownNode(
         node,

@@ -77,9 +77,10 @@ class Policy:
     def weight(self, node: Node) -> float:
         """The part of all sessions that a node is to have, against that of others."""
         weight = float(node.cpus)
-        for measure in ("cpu", "memory"):
-            if measure in self.balance_on:
-                weight *= _ease(getattr(node, measure))
+        if "cpu" in self.balance_on:
+            weight *= _ease(node.cpu)
+        if "memory" in self.balance_on:
+            weight *= _ease(node.memory)
         return weight
 
 
@@ -146,8 +147,8 @@ def place(wish: Wish, nodes: Sequence[Node], policy: Policy) -> Placed | Nowhere
         return Nowhere(_nowhere(nodes, tried))
     order = _order(wish, usable, policy)
     home, gone = _home(wish, nodes, policy)
-    first = home or order[0]
-    others = tuple(node.name for node in order if node is not first)
+    first = home or order.nodes[0]
+    others = tuple(node.name for node in order.nodes if node is not first)
     return Placed(first.name, gone + _why(wish, first, home is not None, order, policy), others)
 
 
@@ -157,12 +158,11 @@ def rank(user: str, nodes: Sequence[Node], policy: Policy) -> list[Node]:
     Without one of them the order of the others stays. A node is first for a part of all users that is its
     weight's part of all weights.
     """
-    return sorted(nodes, key=lambda node: _place(user, node, policy))
+    return _ranked(user, nodes, {node.name: policy.weight(node) for node in nodes})
 
 
-def _place(user: str, node: Node, policy: Policy) -> tuple[float, str]:
-    """Where a node stands in a user's own order: the smallest is the first."""
-    return -_score(user, node.name, policy.weight(node)), node.name
+def _ranked(user: str, nodes: Sequence[Node], weights: Mapping[str, float]) -> list[Node]:
+    return sorted(nodes, key=lambda node: (-_score(user, node.name, weights[node.name]), node.name))
 
 
 def _score(user: str, node: str, weight: float) -> float:
@@ -179,29 +179,43 @@ def _ease(used: float) -> float:
     return 1 - (1 - _LEAST) * over
 
 
-def _order(wish: Wish, nodes: Sequence[Node], policy: Policy) -> list[Node]:
+@dataclass(frozen=True)
+class _Order:
+    """Somebody's order of nodes.
+
+    Attributes:
+        up: how many of them take sessions.
+        usual: the first of these whatever room they have; None where there are none.
+    """
+
+    nodes: list[Node]
+    up: int
+    usual: Node | None
+
+
+def _order(wish: Wish, nodes: Sequence[Node], policy: Policy) -> _Order:
     """Healthy nodes, then full, closed, silent ones; of each kind those with room by rank, then by room."""
-    found: list[Node] = []
-    for state in ("up", "full", "closed", "silent"):
-        group = [node for node in nodes if policy.state(node) == state]
-        found += _by_room(wish.user, group, policy)
-    return found
+    groups: dict[State, list[Node]] = {"up": [], "full": [], "closed": [], "silent": [], "draining": []}
+    for node in nodes:
+        groups[policy.state(node)].append(node)
+    weights = {node.name: policy.weight(node) for node in nodes}
+    ranked = {state: _ranked(wish.user, group, weights) for state, group in groups.items()}
+    found = [node for group in ranked.values() for node in _by_room(group, weights, policy)]
+    return _Order(found, len(groups["up"]), ranked["up"][0] if ranked["up"] else None)
 
 
-def _by_room(user: str, nodes: Sequence[Node], policy: Policy) -> list[Node]:
-    ranked = rank(user, nodes, policy)
+def _by_room(ranked: list[Node], weights: Mapping[str, float], policy: Policy) -> list[Node]:
     if "sessions" not in policy.balance_on or not ranked:
         return ranked
-    fill = _fill(ranked, policy)
+    fill = _fill(ranked, weights)
     bound = min(fill.values()) + policy.slack
     # By room, the emptiest first: the first one of those that have some is the user's own choice of them.
     return sorted(ranked, key=lambda node: 0.0 if fill[node.name] < bound else fill[node.name])
 
 
-def _fill(nodes: Sequence[Node], policy: Policy) -> dict[str, float]:
+def _fill(nodes: Sequence[Node], weights: Mapping[str, float]) -> dict[str, float]:
     """Sessions of each node as they would be on one of average weight."""
-    weights = {node.name: policy.weight(node) for node in nodes}
-    average = sum(weights.values()) / len(weights)
+    average = sum(weights[node.name] for node in nodes) / len(nodes)
     return {node.name: node.sessions * average / weights[node.name] for node in nodes}
 
 
@@ -245,7 +259,7 @@ def _what(home: Home) -> str:
     return "your session is" if home.sessions == 1 else f"your {home.sessions} sessions are"
 
 
-def _why(wish: Wish, node: Node, home: bool, order: Sequence[Node], policy: Policy) -> str:
+def _why(wish: Wish, node: Node, home: bool, order: _Order, policy: Policy) -> str:
     if home:
         return f"{_what(wish.homes[node.name])} on {node.name}."
     state = policy.state(node)
@@ -253,10 +267,9 @@ def _why(wish: Wish, node: Node, home: bool, order: Sequence[Node], policy: Poli
         kind = _GUESSED[state]
         return f"{node.name} is a guess: {kind}."
     told = f"{_sessions(node.sessions)}, CPU {node.cpu:.0%}, memory {node.memory:.0%}"
-    up = [other for other in order if policy.state(other) == "up"]
-    if len(up) == 1:
+    if order.up == 1:
         return f"{node.name} is the only node that takes sessions now ({told})."
-    if node is min(up, key=lambda other: _place(wish.user, other, policy)):
+    if node is order.usual:
         return f"{node.name} is your usual node, and it has room ({told})."
     return f"{node.name} has the most room for you ({told})."
 

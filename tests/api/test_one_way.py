@@ -76,6 +76,29 @@ def test_a_part_that_really_waits_is_refused() -> None:
         assert not isinstance(raised.value, AssertionError)
 
 
+def test_what_takes_no_time_is_answered_in_the_loop_but_nothing_of_a_provider() -> None:
+    class Route(OneWayRoute):
+        def at_once(self, request: Request) -> bool:
+            loop.append(threading.get_ident())
+            return "slow" not in request.query_params
+
+    loop: list[int] = []
+    router = APIRouter(route_class=Route)
+
+    @router.post("/")
+    async def answer(at: Where, body: Body) -> dict[str, object]:
+        return {"same": at == threading.get_ident(), "here": at, "told": body.name}
+
+    with service(router) as client:
+        told = client.post("/", json={"name": "ada"}).json()
+        assert (told["same"], told["told"]) == (True, "ada")
+        assert loop == [told["here"]]
+        assert client.post("/?slow=1", json={"name": "ada"}).json()["here"] != told["here"]
+        theirs = {"Authorization": "Bearer a.b.c"}
+        assert client.post("/", json={"name": "ada"}, headers=theirs).json()["here"] != told["here"]
+        assert client.post("/", json={}).status_code == 422
+
+
 def test_as_many_are_answered_at_a_time_as_there_are_threads() -> None:
     one, inside, most = CapacityLimiter(1), [0], [0]
     guard = threading.Lock()

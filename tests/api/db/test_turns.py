@@ -46,3 +46,14 @@ def test_who_fails_gives_the_turn_back() -> None:
         raise KeyError
     with turns.one(1):
         pass
+
+
+def test_a_turn_is_free_when_nobody_has_it_or_waits_for_it() -> None:
+    turns = Turns()
+    assert turns.free()
+    with turns.one(1):
+        assert not turns.free()
+        with pytest.raises(UnreachableError), turns.one(0.01):
+            pass
+        assert not turns.free()
+    assert turns.free()

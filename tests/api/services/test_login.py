@@ -378,3 +378,12 @@ def test_another_service_on_the_same_database_sees_the_same(desk: Desk) -> None:
     assert find(other, number + 1) is None
     assert open_lease(other, desk.rules, Asked("login-2", "1-1", "nlp1")) is None
     assert desk.open("login-2", "2-1") is not None
+
+
+def test_only_a_file_that_nobody_is_at_work_on_answers_at_once(desk: Desk) -> None:
+    a_file = desk.books.dialect.name == "sqlite"
+    assert desk.store.answers_at_once() is a_file
+    with desk.store.writing():
+        assert not desk.store.answers_at_once()
+    with desk.store.reading():
+        assert desk.store.answers_at_once() is a_file
