@@ -7,6 +7,7 @@ who asks, and the site, are found out on one way there where a route needs both.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
@@ -104,6 +105,35 @@ Enforcer = Annotated[Principal, Depends(require("enforce"))]
 Admin = Annotated[Principal, Depends(require("admin"))]
 Visitor = Annotated[Principal, Depends(get_visitor)]
 Site = Annotated[BudgetSite, Depends(get_site)]
+AccountName = Annotated[str, Path(max_length=128, examples=["nlp"])]
+MonthName = Annotated[
+    str,
+    # For the description only: our own message says more than that of a pattern.
+    Path(examples=["2026-11"], json_schema_extra={"pattern": r"^2[01]\d{2}-(0[1-9]|1[0-2])$"}),
+]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a route needs that reads, in one dependency: each takes FastAPI 0.1 ms, and those below it too."""
+
+    context: Context
+    site: BudgetSite
+    principal: Principal
+
+    def account(self, name: str) -> Account:
+        """An account that they may see; ProblemError as `visible_account`."""
+        return visible_account(self.site, self.principal, name)
+
+
+async def get_reader(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Reader:
+    """Who asks by `Authorization: Bearer` and may read; 401 or 403 else."""
+    context = await get_context(request)
+    site = await get_site(context, request)
+    principal = await get_bearer(request, credentials)
+    return Reader(context, site, await require("read")(principal))
 
 
 def visible_account(site: BudgetSite, principal: Principal, name: str) -> Account:
@@ -141,9 +171,7 @@ async def get_own(site: Site, principal: Bearer) -> Account:
     return own_account(site, principal)
 
 
-async def get_account(
-    name: Annotated[str, Path(max_length=128, examples=["nlp"])], site: Site, principal: Bearer
-) -> Account:
+async def get_account(name: AccountName, site: Site, principal: Bearer) -> Account:
     """The account in a path of /v1."""
     return visible_account(site, principal, name)
 
@@ -153,13 +181,7 @@ async def get_visited(name: Annotated[str, Path(max_length=128)], site: Site, pr
     return visible_account(site, principal, name)
 
 
-async def get_month(
-    month: Annotated[
-        str,
-        # For the description only: our own message says more than that of a pattern.
-        Path(examples=["2026-11"], json_schema_extra={"pattern": r"^2[01]\d{2}-(0[1-9]|1[0-2])$"}),
-    ],
-) -> Month:
+async def get_month(month: MonthName) -> Month:
     """The month in a path."""
     return month_of(month)
 

@@ -60,6 +60,9 @@ def configure(form: Format) -> None:
     uvicorn's own lines about requests are dropped: `api.edge` writes them, without query strings.
     """
     formatter = {"()": JsonFormatter} if form == "json" else {"format": _TEXT}
+    # Nobody tells them, and each line would look for all of them (Python's logging HOWTO, "Optimization").
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.config.dictConfig(
         {
             "version": 1,

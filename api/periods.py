@@ -43,17 +43,23 @@ async def get_period(
     return period
 
 
-async def get_known_on(
-    known_on: Annotated[
-        str | None,
-        Query(
-            pattern=f"^{_DAY}T{_TIME}Z$",
-            description="As it was known then; as it is known now when left out.",
-            examples=["2026-12-01T12:00:00Z"],
-        ),
-    ] = None,
-) -> int | None:
-    """The moment (Unix seconds) of which a request wants to know what was known.
+KnownOnText = Annotated[
+    str | None,
+    Query(
+        pattern=f"^{_DAY}T{_TIME}Z$",
+        description="As it was known then; as it is known now when left out.",
+        examples=["2026-12-01T12:00:00Z"],
+    ),
+]
+
+
+async def get_known_on(known_on: KnownOnText = None) -> int | None:
+    """The moment of a request's query."""
+    return known_moment(known_on)
+
+
+def known_moment(known_on: str | None) -> int | None:
+    """The moment (Unix seconds) of which a request wants to know what was known; None for now.
 
     Raises:
         ProblemError: 422, there is no such moment.

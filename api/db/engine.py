@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,59 @@ def reading(engine: Engine) -> Iterator[Session]:
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with reachable(), Session(engine) as session:
         yield session
+
+
+@contextmanager
+def looking(engine: Engine) -> Iterator[Connection]:
+    """A connection for single queries, each of which sees what is stored by then: no transaction is begun.
+
+    Raises:
+        UnreachableError: the database does not answer.
+    """
+    with reachable():
+        shared = _LOOKS.get()
+        if shared is not None:
+            yield shared.connection(engine)
+            return
+        with _look(engine) as connection:
+            yield connection
+
+
+@contextmanager
+def looks_together() -> Iterator[None]:
+    """Within it, `looking` gets the same connection each time: to get one takes as long as a short query.
+
+    For one thread, and for what ends soon: the connection is kept until the end.
+    """
+    with ExitStack() as stack:
+        mark = _LOOKS.set(_Looks(stack))
+        try:
+            yield
+        finally:
+            _LOOKS.reset(mark)
+
+
+class _Looks:
+    """The connections of one question; they are given back when `stack` is closed."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._connections: dict[Engine, Connection] = {}
+
+    def connection(self, engine: Engine) -> Connection:
+        if engine not in self._connections:
+            self._connections[engine] = self._stack.enter_context(_look(engine))
+        return self._connections[engine]
+
+
+_LOOKS: ContextVar[_Looks | None] = ContextVar("hpctools_looks", default=None)
+
+
+def _look(engine: Engine) -> Connection:
+    connection = engine.connect()
+    if engine.dialect.name == "postgresql":
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
+    return connection.execution_options(looks=True)
 
 
 def lock(connection: Connection) -> None:
@@ -158,6 +212,8 @@ def _write_ahead(connection: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    if options.get("looks", False):
+        return
     # A writer takes the lock at once: upgrading a read lock later can fail without a wait.
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes", False) else "BEGIN")

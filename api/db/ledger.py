@@ -145,7 +145,7 @@ def corrected_accounts(session: Session, month: Month, metric: str, run: int) ->
     return frozenset() if late is None else frozenset(session.scalars(late.distinct()))
 
 
-def _late(session: Session, month: Month, metric: str, run: int) -> Select[tuple[str]] | None:
+def _late(session: Session, month: Month, metric: str, run: int) -> Select[str] | None:
     """The accounts of entries after the month had been final, until and with a run."""
     over = (AttributionRun.month == str(month), AttributionRun.metric == metric)
     final = select(func.min(AttributionRun.id)).where(*over, AttributionRun.final.is_(True))

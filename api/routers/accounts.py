@@ -6,22 +6,22 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
-from api.deps import Bearer, Ctx, Site, get_account, get_month, get_own
+from api.deps import AccountName, Bearer, MonthName, Reader, Site, get_own, get_reader, month_of
 from api.formats.answers import statement_file
 from api.formats.negotiate import Format, chosen
 from api.formats.tables import CSV_EXAMPLE
+from api.one_look import OneLookRoute
 from api.one_way import OneWayRoute
-from api.periods import KnownOn
+from api.periods import KnownOnText, known_moment
 from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
 from api.services.statements import read_statement
-from hpctools.budget.month import Month
 from hpctools.budget.tree import Account
 
 
-class _Route(StrictRoute, OneWayRoute):
+class _Route(StrictRoute, OneWayRoute, OneLookRoute):
     pass
 
 
@@ -51,19 +51,19 @@ async def list_accounts(
     responses={200: STATEMENT_FORMATS, **problems(401, 404, 406, 422)},
 )
 async def get_statement(
-    context: Ctx,
-    site: Site,
-    account: Annotated[Account, Depends(get_account)],
-    month: Annotated[Month, Depends(get_month)],
-    known_on: KnownOn,
+    reader: Annotated[Reader, Depends(get_reader)],
+    name: AccountName,
+    month: MonthName,
+    known_on: KnownOnText = None,
     format: Annotated[
         Format | None, Query(description="Instead of Accept; `focus` is CSV as FOCUS has it.")
     ] = None,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> StatementOut | Response:
     """What an account spent in a month, as it is known now or was known once: JSON, CSV, PDF or FOCUS."""
-    form = chosen(format, accept)
-    statement = read_statement(context.engine, site, account, month, known_on)
+    site, account, of = reader.site, reader.account(name), month_of(month)
+    moment, form = known_moment(known_on), chosen(format, accept)
+    statement = read_statement(reader.context.engine, site, account, of, moment)
     if form == "json":
         # As bytes: FastAPI would check and copy our own model once more, for each request anew.
         return Response(StatementOut.of(statement).model_dump_json(), media_type="application/json")

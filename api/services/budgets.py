@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from api.auth.principal import Principal
 from api.db.budget_models import BudgetApproval, BudgetVersion
-from api.db.engine import reachable, reading, writing
+from api.db.engine import looking, reading, writing
 from api.services import audit
 from api.services.kept import Kept, KeptByStore, Same
 from hpctools.budget.allowance import Approval, Spec, Version, check_split, period_of
@@ -164,7 +164,7 @@ def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
 
     The same object as before where nothing was changed since: what is worked out for it can be kept by it.
     """
-    with reachable(), engine.connect() as connection:
+    with looking(engine) as connection:
         newest = connection.scalar(_NEWEST)
     if newest is None:
         return site

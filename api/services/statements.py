@@ -9,7 +9,7 @@ import polars as pl
 from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.orm import Session
 
-from api.db.engine import reachable, reading
+from api.db.engine import looking, reading
 from api.db.ledger import STATED_BY, corrected_accounts, knowledge
 from api.db.models import AttributionRun
 from api.services.charged import less, month_charges
@@ -84,7 +84,7 @@ class RunMark:
 
 def _last(engine: Engine, month: Month, metric: str, known_on: int | None) -> RunMark | None:
     most = _MOST_SECONDS if known_on is None else known_on
-    with reachable(), engine.connect() as connection:
+    with looking(engine) as connection:
         row = connection.execute(_LAST, {"month": str(month), "metric": metric, "most": most}).one_or_none()
     return None if row is None else RunMark(*row)
 

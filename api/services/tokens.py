@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from api.auth.principal import SCOPES, Grant, Principal, Scope
 from api.db.access_models import ApiToken
-from api.db.engine import reachable, reading, writing
+from api.db.engine import looking, reading, writing
 from api.services import audit
 from hpctools.errors import UsageError
 
@@ -117,7 +117,7 @@ def verify(engine: Engine, secret: str, now: int) -> Principal | None:
     if not _FORM.fullmatch(secret):
         return None
     # Looking a digest up leaks nothing by its timing: nobody can choose digests near a real one.
-    with reachable(), engine.connect() as connection:
+    with looking(engine) as connection:
         token = connection.execute(_BY_DIGEST, {"digest": _digest(secret)}).one_or_none()
     if token is None or token.revoked_at is not None:
         return None

@@ -59,8 +59,8 @@ def parse_currency(text: str) -> str:
 
 def plain(amount: Decimal) -> Decimal:
     """The same value without trailing zeros or an exponent: one spelling for one amount."""
-    trimmed = amount.normalize(EXACT)
-    return trimmed.quantize(Decimal(1), context=EXACT) if _exponent(trimmed) > 0 else EXACT.add(trimmed, ZERO)
+    # An exponent above zero goes, and so does the sign of zero, with what is added.
+    return EXACT.add(amount.normalize(EXACT), ZERO)
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, event, select, text
 
 from api.db import engine as engines
 from api.db.access_models import ApiToken
-from api.db.engine import connect, reading, writing
+from api.db.engine import connect, looking, looks_together, reading, writing
 from api.db.migrate import upgrade
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
@@ -101,3 +101,34 @@ def test_options_that_the_database_does_not_know_are_named(tmp_path: Path) -> No
         pytest.raises(UnreachableError, match='invalid connection option "bogus"'),
     ):
         upgrade(engine)
+
+
+def test_single_questions_see_what_is_stored_by_then_and_may_share_a_connection(engine: Engine) -> None:
+    taken: list[object] = []
+    event.listen(engine, "checkout", lambda *given: taken.append(given[0]))
+
+    def names() -> list[str]:
+        with looking(engine) as connection:
+            return list(connection.scalars(select(ApiToken.name)))
+
+    with looks_together():
+        assert names() == []
+        with writing(engine) as session:
+            session.add(token("new"))
+        assert names() == ["new"]
+    assert len(taken) == 2
+    assert (names(), names()) == (["new"], ["new"])
+    assert len(taken) == 4
+    # The connection was given back as it was: others have transactions again.
+    with reading(engine) as session:
+        assert session.scalars(select(ApiToken.name)).all() == ["new"]
+        with writing(engine) as other:
+            other.add(token("newer"))
+        assert session.scalars(select(ApiToken.name)).all() == ["new"]
+
+
+def test_a_single_question_to_a_database_that_is_away_says_so(tmp_path: Path) -> None:
+    (tmp_path / "text.sqlite").write_text("not a database" * 100)
+    url = f"sqlite:///{tmp_path}/text.sqlite"
+    with opened(url) as engine, pytest.raises(UnreachableError), looking(engine) as connection:
+        connection.scalar(select(ApiToken.name))

@@ -4,7 +4,11 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from sqlalchemy import event
+
 from hpctools.budget.money import total
+
+TABLES = ("api_token", "budget_version", "attribution_run")
 
 
 def test_a_departments_statement(november_service: Any) -> None:
@@ -41,6 +45,27 @@ def test_a_departments_statement(november_service: Any) -> None:
     assert total(Decimal(part["amount"]) for part in statement["parts"]) == spent
     assert total([Decimal(statement["left"]), spent]) == 25000
     assert [part["name"] for part in statement["parts"]] == ["nlp-lab-a", "nlp-lab-b", "nlp"]
+
+
+def test_a_statement_that_nobody_has_asked_for_is_three_short_questions(november_service: Any) -> None:
+    client, engine = november_service.client("nlp"), november_service.app.state.context.engine
+    client.get("/v1/accounts/nlp/statement/2026-11")
+    asked: list[str] = []
+    taken: list[object] = []
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    event.listen(engine, "checkout", lambda *given: taken.append(given))
+    assert client.get("/v1/accounts/nlp-lab-b/statement/2026-11").status_code == 200
+    # Who asks, whether a budget was changed, and which run told the month; nothing else, nor a transaction.
+    tables = [next(name for name in TABLES if name in each) for each in asked]
+    assert (tables, len(taken)) == (list(TABLES), 1)
+
+
+def test_who_may_not_ask_learns_nothing_of_what_they_asked(november_service: Any) -> None:
+    wrong = "/v1/accounts/nlp/statement/2026-11?known_on=yesterday&format=sound"
+    assert november_service.client("nlp").get(wrong).status_code == 422
+    stranger = november_service.client("nlp")
+    stranger.headers["Authorization"] = "Bearer nobody"
+    assert stranger.get(wrong).status_code == 401
 
 
 def test_money_is_text_and_never_a_float(november_service: Any) -> None:

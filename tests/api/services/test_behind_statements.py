@@ -111,6 +111,22 @@ def test_a_statement_can_be_read_as_it_was_known(
     assert read_statement(engine, site, root, november, known_on=now - 1).status == "none"
 
 
+def test_a_statement_is_told_by_the_tree_of_accounts_as_it_is_now(
+    engine: Engine, site: BudgetSite, november: Month, reconcile_november: Reconcile
+) -> None:
+    reconcile_november()
+
+    def spent(told: BudgetSite, *names: str) -> list[Decimal]:
+        return [read_statement(engine, told, told.by_name[name], november).spent for name in names]
+
+    nlp, cv, lab = spent(site, "nlp", "cv", "nlp-lab-a")
+    assert lab > 0
+    accounts = [replace(each, parent="cv") if each.name == "nlp-lab-a" else each for each in site.accounts]
+    moved = replace(site, accounts=tuple(accounts))
+    assert spent(moved, "nlp", "cv", "nlp-lab-a") == [nlp - lab, cv + lab, lab]
+    assert spent(site, "nlp", "cv") == [nlp, cv]
+
+
 def test_a_final_month_that_is_restated_says_so_to_those_it_concerns(
     engine: Engine, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
 ) -> None:
