@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 
 from api.formats.tables import as_lines
@@ -96,7 +97,9 @@ def findings(health: ReconciliationHealth, settings: Settings, now: int) -> Iter
     if settings.undelivered:
         yield Finding(
             "warn",
-            f"{settings.undelivered} messages of alerts have not arrived.",
+            "A message of an alert has not arrived."
+            if settings.undelivered == 1
+            else f"{settings.undelivered} messages of alerts have not arrived.",
             "See the page of alerts for where and why; check the mail relay and the addresses.",
         )
 
@@ -159,7 +162,7 @@ def _of_bill(health: ReconciliationHealth, now: int) -> Iterator[Finding]:
 
 def _of_jobs(jobs: JobsState) -> Iterator[Finding]:
     if jobs.missing:
-        days = f"{day_name(jobs.missing[0])} to {day_name(jobs.missing[-1])}"
+        days = _days(jobs.missing[0], jobs.missing[-1])
         yield Finding(
             "bad",
             f"slurmdbd was not asked for {len(jobs.missing)} days ({days}): their node time counts as idle.",
@@ -250,9 +253,7 @@ def _jobs(jobs: JobsState) -> Table:
     rows: list[Row] = [(text("Something new, last"), text(time_name(jobs.told_at) or "never"))]
     rows += [
         (
-            text(
-                f"Records of {day_name(first)} to {day_name(last)}", detail="late; the days were divided anew"
-            ),
+            text(f"Records of {_days(first, last)}", detail="late; the days were divided anew"),
             text(time_name(seen), tone="warn"),
         )
         for first, last, seen in jobs.late
@@ -337,3 +338,7 @@ def _remedy(run: Run) -> str:
     if not run.remedy:
         return "Mend what it names and reconcile again below."
     return f"{run.remedy[0].upper()}{run.remedy[1:]}. Then reconcile again below."
+
+
+def _days(first: date, last: date) -> str:
+    return day_name(first) if first == last else f"{day_name(first)} to {day_name(last)}"

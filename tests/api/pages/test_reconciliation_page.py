@@ -120,6 +120,7 @@ def unhealthy(
         ),
         "October 2026 is still estimated.": (replace(health, months=(present, october)), now, HOURLY),
         "3 messages of alerts have not arrived.": (health, now, Settings(3600, 3)),
+        "A message of an alert has not arrived.": (health, now, Settings(3600, 1)),
         f"10.0\xa0% of the bill (${statement.spent / 10:,.2f}) names no node group.": (
             of(statement=replace(statement, uncharged=untagged)),
             now,
