@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -58,9 +58,11 @@ class Assembly:
 
     Args:
         began: when the coordinator took over, on its clock.
+        completed: whether the coordinator before it has noted that all have done the last step.
     """
 
     began: float
+    completed: bool = False
     workers: dict[str, Returned] = field(default_factory=dict)
     first: float | None = None
 
@@ -80,6 +82,10 @@ class Assembly:
         members = sorted(training, key=lambda name: training[name].rank)
         return tuple(members) if len(members) == training[members[0]].world else ()
 
+    def is_complete(self, workers: Iterable[Returned]) -> bool:
+        """Whether these workers have only their programs' ends before them."""
+        return any(each.finished or (self.completed and each.trains) for each in workers)
+
     def training(self) -> tuple[tuple[str, ...], int]:
         """Who has come of the last generation, in rank order, and how many it had."""
         training = {name: each for name, each in self.workers.items() if each.trains}
@@ -88,6 +94,13 @@ class Assembly:
         members.sort(key=lambda name: training[name].rank)
         return tuple(members), training[members[0]].world if members else 0
 
-    def deadline(self) -> float:
-        """When to go on with those that are there."""
+    def deadline(self, now: float, *, silent: int = 0) -> float:
+        """When to go on with those that are there.
+
+        Args:
+            silent: workers that run and have not come; after the last step one that ends its program may give
+                no sign of life, and as long as nobody has come who did that step it is waited for.
+        """
+        if self.completed and silent and not any(each.trains for each in self.workers.values()):
+            return now + ASSEMBLY_SECONDS
         return self.began + FIRST_SECONDS if self.first is None else self.first + ASSEMBLY_SECONDS

@@ -87,7 +87,8 @@ class Baseline:
         return self._submitting.result() if done else None
 
     def _is_there(self) -> bool:
-        return any(self._agents()) or self._ends_without() or time.monotonic() < self._not_before
+        known = any(self._agents()) or self._ends_without() or self._run.is_hearing
+        return known or time.monotonic() < self._not_before
 
     def _ends_without(self) -> bool:
         """Whether the run has ended, or those who did its last step with others only end their programs."""

@@ -63,6 +63,7 @@ class RunContext:
         act: carries out what somebody asks for.
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
+        takes_over: whether another coordinator was in office before us.
         answered: set when an order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
         at_stake: how the run ends when what is being done about a fault takes the last of the state along and
@@ -94,6 +95,7 @@ class RunContext:
         self.roster = Roster()
         self.finishing = False
         self.completed = False
+        self.takes_over = False
         self.carry_out: Callable[[], None] = lambda: None
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = False
@@ -111,6 +113,17 @@ class RunContext:
     def is_over(self) -> bool:
         """Whether the run has ended, or ends."""
         return self.finishing or self.ended.done()
+
+    @property
+    def is_hearing(self) -> bool:
+        """Whether we have taken over and do not know yet how the training stands.
+
+        Until its workers have come and go on, or wait for others, no job is submitted: only they can tell
+        that the last step is done. In restart mode it is the agents that tell, and at once.
+        """
+        membership = self.membership
+        recovers = self.takes_over and membership.phase == "recovering"
+        return self.restart is None and (membership.is_assembling or recovers)
 
     def end(self, outcome: Outcome) -> None:
         """End the run so, unless it has ended; the coordinator first looks whether it is still in office."""

@@ -19,6 +19,7 @@ from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
+from hpctools.elastic.earlier_terms import COMPLETED, events_of, has_checkpoint, is_complete
 from hpctools.elastic.effects import Adopted, Broken, Completed, Decided, Effect, Formed, Send, Waiting
 from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.exits import Exits
@@ -45,7 +46,6 @@ from hpctools.slurm.client import RunClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
-SAVED = ("saved", "resumed")
 SAVE_RESERVE = 1.5  # of the grace time, for the way out
 WISH_SECONDS = 0.5
 LAST_SECONDS = 60.0
@@ -75,7 +75,7 @@ class Coordinator:
         self._run = run
         self._term = term
         watching = Watching(run, _watchers(run, client), self.act)
-        exits = Exits(run)
+        self._exits = exits = Exits(run)
         hearing = Hearing(run, exits, watching)
         self._baseline = Baseline(
             run, fenced, baseline_job, lambda agent: hearing.leaves(agent, "departed", time.monotonic())
@@ -154,12 +154,14 @@ class Coordinator:
         else:
             run.journal.resume()
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
-            run.has_checkpoint = any(each.event in SAVED for each in _events(run.folder))
-            for node, since in exclusions(_events(run.folder)).items():
+            events = events_of(run.folder)
+            run.has_checkpoint = has_checkpoint(events)
+            for node, since in exclusions(events).items():
                 run.replicas.exclude(node, since)
-            run.membership.take_over(run.journal.status.generation, time.monotonic())
-            # After the last step no replica is of use, and only those that come can tell that it is done.
-            run.replicas.are_wanted = lambda: run.restart is not None or not run.membership.is_assembling
+            run.takes_over, run.completed = True, is_complete(events)
+            generation, now = run.journal.status.generation, time.monotonic()
+            run.membership.take_over(generation, now, completed=run.completed)
+            run.replicas.are_wanted = lambda: not run.is_hearing
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)
         run.journal.flush(time.monotonic())
 
@@ -249,8 +251,8 @@ class Coordinator:
         return not ended.done() or ended.result().state != "superseded"
 
     def _on_broken(self, broken: Broken) -> None:
-        if self._run.ended.done():
-            return  # the workers of a run that has ended leave one after the other
+        if self._run.is_over:
+            return  # the workers of a run that ends leave one after the other
         # May read the folder, and must be known at once: nobody is heard until all are told to begin again.
         if broken.state_is_lost and self._run.has_checkpoint and self._run.fence.holds():
             self._run.warn(f"{broken.reason}: it begins again with what was saved last")
@@ -280,6 +282,8 @@ class Coordinator:
         elif isinstance(effect, Decided):
             run.journal.decided(effect)
         elif isinstance(effect, Completed):
+            if not run.completed:  # else the coordinator before us has noted it
+                run.journal.event(COMPLETED, step=run.journal.status.step)
             run.completed = True
             run.replicas.stop()
 
@@ -316,6 +320,7 @@ class Coordinator:
         else:
             run.membership.expect(run.roster.starting(run.membership.known))
             run.membership.consider(now)
+            self._exits.check_finished()  # who takes over hears first whether all have ended
             run.at_stake = None if run.membership.phase == "running" else run.at_stake
             self._deadlines.tick(now)
         self._watching.tick(now)
@@ -386,10 +391,3 @@ def _time_limit(folder: RunFolder, spec: RunSpec, baseline: int, term: int) -> T
     if term > 1 or spec.time_limit_s is None:
         return TimeLimit(baseline)
     return TimeLimit(baseline, time.time() + spec.time_limit_s, math.ceil(spec.time_limit_s / 60))
-
-
-def _events(folder: RunFolder) -> list[Any]:
-    try:
-        return list(folder.events())
-    except ElasticError:
-        return []

@@ -63,6 +63,8 @@ class Exits:
         there, everybody's are.
         """
         run = self._run
+        if run.is_hearing:
+            return  # not all agents have come yet
         agents = list(run.roster.agents.values())
         core = [each for each in agents if each.is_baseline] or agents
         if run.finishing and not any(agent.running for agent in core):

@@ -233,13 +233,14 @@ class Membership(Generations):
 
     # What others order
 
-    def take_over(self, generation: int, now: float) -> None:
+    def take_over(self, generation: int, now: float, *, completed: bool = False) -> None:
         """We coordinate a run that another one coordinated: hear first how its workers stand.
 
         Args:
             generation: the last one that is known to have been in force; 0: none.
+            completed: whether its last step is known to be done.
         """
-        self._assembly = Assembly(now)
+        self._assembly = Assembly(now, completed=completed)
         self._last_number = self.generation = generation
         self._started = generation > 0
 
@@ -293,14 +294,15 @@ class Membership(Generations):
     def _assembled(self, assembly: Assembly, now: float) -> bool:
         """Whether enough is known of the workers to go on; then go on."""
         members = assembly.undisturbed()
-        if not members and now < assembly.deadline():
-            self._look_at = assembly.deadline()
+        until = assembly.deadline(now, silent=self.facts.starting)
+        if not members and now < until:
+            self._look_at = until
             return False
         self._assembly = None
         workers = {name: each for name, each in assembly.workers.items() if name in self._ready}
         self._participants = {name for name, each in workers.items() if each.engaged}
         self._started = self._started or bool(self._participants)
-        if any(each.finished for each in workers.values()):
+        if assembly.is_complete(workers.values()):
             self._complete({name for name, each in workers.items() if each.trains})
             return False
         if members:

@@ -14,9 +14,9 @@ from hpctools.elastic.membership import STATE_IS_LOST, Membership
 TRAINING = Returned(ready=True, trains=True, generation=5, rank=0, world=2, completed=40, seen=5)
 
 
-def taken_over(*workers: Returned) -> Membership:
+def taken_over(*workers: Returned, completed: bool = False) -> Membership:
     membership = Membership((1, 2, 3, 4))
-    membership.take_over(5, now=0)
+    membership.take_over(5, now=0, completed=completed)
     for place, how in enumerate(workers):
         membership.returned("abcd"[place], (0, place), how, now=1)
     return membership
@@ -100,6 +100,24 @@ def test_a_run_that_was_told_to_finish_finishes() -> None:
 def test_steps_that_were_done_before_are_known() -> None:
     membership = taken_over(replace(TRAINING, done=True), replace(TRAINING, rank=1, done=True))
     assert membership.effects[-1] == Completed(("a", "b"))
+
+
+def test_a_last_step_that_the_coordinator_before_has_noted_is_not_done_again() -> None:
+    """Though one of those who did it is gone, and the other has not been told."""
+    membership = taken_over(replace(TRAINING, done=True), completed=True)
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert membership.effects[-1] == Completed(("a",))
+    assert sent(membership) == [("a", {"kind": "finish"})]
+
+
+def test_after_the_last_step_who_ends_its_program_in_silence_is_waited_for() -> None:
+    membership = taken_over(completed=True)
+    membership.expect(1)
+    membership.consider(now=10 * FIRST_SECONDS)
+    assert membership.effects == []
+    membership.expect(0)
+    membership.consider(now=10 * FIRST_SECONDS + 0.1)
+    assert membership.effects == [Broken(STATE_IS_LOST, state_is_lost=True)]
 
 
 def test_one_that_has_left_is_released() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 from test_acting import SPEC, Scene, Wire
 
 from hpctools.elastic import baseline as module
+from hpctools.elastic.assembly import FIRST_SECONDS, Returned
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.forming import Member
+from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Agent, Worker
 from hpctools.errors import UnreachableError
 from hpctools.testing.slurm import FakeSlurm
@@ -218,6 +221,34 @@ def test_after_the_last_step_a_lost_job_is_not_replaced_while_others_end_their_p
         assert len(rig.slurm.submitted) == 1
         # Nobody is left to end the program well.
         rig.run.roster.agents.clear()
+        await until(lambda: len(rig.slurm.submitted) == 2)
+
+    keep(check)
+
+
+def test_who_takes_over_does_not_replace_a_lost_job_before_it_has_heard_how_the_training_stands(
+    keep: Callable[..., None],
+) -> None:
+    """The last step may be done. When it is not, or the training waits for workers, one is submitted."""
+
+    async def check(rig: Rig) -> None:
+        run, membership = rig.run, Membership((1, 2, 3))
+        run.takes_over, run.membership = True, membership
+        membership.take_over(1, time.monotonic())
+        rig.lose_agents()
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        await asyncio.sleep(0.2)
+        assert len(rig.slurm.submitted) == 1
+        standing = Returned(ready=True, trains=True, generation=1, rank=1, world=3, completed=9)
+        membership.returned("r7.0.0", (1, 7, 0, 0), standing, time.monotonic())
+        membership.consider(time.monotonic() + FIRST_SECONDS)
+        assert membership.phase == "recovering"
+        await asyncio.sleep(0.2)
+        assert len(rig.slurm.submitted) == 1
+        membership.parked("r7.0.0", 2, 9, time.monotonic())
+        membership.linked("r7.0.0", 2, time.monotonic())
+        membership.switched("r7.0.0", 2, 9, time.monotonic())
+        assert membership.phase == "running"
         await until(lambda: len(rig.slurm.submitted) == 2)
 
     keep(check)

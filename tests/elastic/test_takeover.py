@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ledger_run import LedgerRun, training
 
-from tests.elastic.test_run import DELAY, OPTIONS, assert_same_result, lone
+from tests.elastic.test_run import DELAY, OPTIONS, STEPS, assert_same_result, lone
 
 __all__ = ["lone"]
 
@@ -29,8 +29,9 @@ def hurry(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_run(tmp_path: Path, hurry: Path) -> MakeRun:
-    def make(nodes: tuple[int, int], **more: Any) -> LedgerRun:
-        command = training(tmp_path / "out", *OPTIONS, "--delay", str(DELAY), "--hurry", str(hurry))
+    def make(nodes: tuple[int, int], *options: str, **more: Any) -> LedgerRun:
+        timing = ("--delay", str(DELAY), "--hurry", str(hurry))
+        command = training(tmp_path / "out", *OPTIONS, *timing, *options)
         return LedgerRun(tmp_path, command, nodes, **more)
 
     return make
@@ -74,6 +75,26 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert any(line["worker"].startswith(f"b{jobs[1].job_id}.") for line in run.ledger())
     assert (status := run.status()) is not None
     assert status.state == "finished"
+
+
+def test_the_baseline_is_lost_after_the_last_step(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
+) -> None:
+    """A replica only ends its program: another baseline job would find nothing to do."""
+    end = tmp_path / "end"
+    with make_run((1, 2), "--end", str(end)) as run:
+        run.capacity = 1
+        run.wait_for_world(2)
+        hurry.touch()
+        run.wait(lambda: run.events("completed"))
+        run.lose_baseline()
+        run.wait(lambda: run.events("takeover"))
+        end.touch()
+        run.end()
+    assert_same_result(run, lone)
+    assert [job.role for job in run.folder.jobs()] == ["baseline", "replica"], run.story()
+    assert [event.event for event in run.events("finished", "failed", "cancelled")] == ["finished"]
+    assert run.events("completed")[0].detail == {"step": STEPS}
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ parser.add_argument("--slow-start", type=float, default=0.0, help="seconds, for 
 parser.add_argument("--die-linking", type=Path, help="marker: the first replica dies while it links")
 parser.add_argument("--buffer", type=int, default=0, help="megabytes that the state holds besides")
 parser.add_argument("--slow-end", type=int, default=0, help="seconds without a sign of life after the loop")
+parser.add_argument("--end", type=Path, help="the program does not end before this file exists")
 parser.add_argument("--killed-at-end", action="store_true")
 parser.add_argument("--save-every", type=int, help="steps from checkpoint to checkpoint")
 parser.add_argument("--checkpoints", default="", help="their folder; the run's own without")
@@ -127,5 +128,7 @@ for epoch in range(args.epochs):
 weights = {name: tensor.tolist() for name, tensor in model.state_dict().items() if name != "ballast"}
 note(final=weights, lr=scheduler.get_last_lr())
 ctypes.PyDLL(None).sleep(args.slow_end)  # a PyDLL keeps the interpreter's lock, as its shutdown does
+while args.end is not None and not args.end.exists():
+    time.sleep(0.005)
 if args.killed_at_end:
     os.kill(os.getpid(), signal.SIGKILL)

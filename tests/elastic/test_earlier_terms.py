@@ -1,0 +1,110 @@
+"""A coordinator that takes a run over after its last step: it knows so, and that only programs end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpctools.elastic import assembly
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.earlier_terms import is_complete
+from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder, RunStatus
+from hpctools.elastic.protocol import encode
+from hpctools.elastic.spec import RunSpec
+from hpctools.testing.slurm import FakeSlurm
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+LIMIT = 20.0
+
+
+@pytest.mark.parametrize(
+    ("events", "complete"),
+    [
+        ([], False),
+        (["joined", "saved"], False),
+        (["joined", "completed", "takeover", "warning"], True),
+        (["completed", "resumed"], False),
+        (["completed", "joined"], False),
+        (["completed", "joined", "completed"], True),
+    ],
+)
+def test_the_last_step_is_done_unless_somebody_began_again(events: Sequence[str], complete: bool) -> None:
+    assert is_complete([Event("now", event, {}) for event in events]) is complete
+
+
+def agent(name: str, *, running: Sequence[str] = (), ended: Sequence[str] = ()) -> dict[str, Any]:
+    """What the agent of a replica says of its workers; those that ended did so with exit code 0."""
+    ends = [{"worker": worker, "code": 0, "tail": []} for worker in ended]
+    job = int(name[1:])
+    place = {"baseline": False, "place": 0, "node": f"n{job}", "job_id": job}
+    return {"role": "agent", "agent": name, **place, "running": list(running), "ended": ends}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Of a run whose baseline was lost after the last step, in its first term."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.claim_term(1, agent="b0")
+    folder.append_job("baseline", 1)
+    folder.write_status(RunStatus("running", min_nodes=1, max_nodes=3, generation=4, step=9))
+    folder.append_event("completed", step=9)
+    folder.claim_term(2, agent="r7")
+    return folder
+
+
+def test_workers_that_ended_while_nobody_coordinated_have_done_all(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tells of its end at once, another one only ends: the run is over when both have, and well."""
+    monkeypatch.setattr(assembly, "FIRST_SECONDS", 0.5)
+    slurm = FakeSlurm()
+
+    async def scene() -> int | None:
+        running = asyncio.ensure_future(Coordinator(folder, slurm, 7, term=2).run())
+        address = await published(folder)
+        _, first = await hello(address, agent("r7", ended=["r7.0.0"]))
+        _, other = await hello(address, agent("r8", running=["r8.0.0"]))
+        await asyncio.sleep(1.0)  # longer than anybody is waited for
+        status = folder.status()
+        assert status is not None
+        assert status.state == "running", "one still ends its program"
+        other.write(encode("exited", worker="r8.0.0", code=0, tail=[]))
+        outcome = await asyncio.wait_for(running, LIMIT)
+        first.close()
+        other.close()
+        return outcome
+
+    assert asyncio.run(scene()) == 0
+    status = folder.status()
+    assert status is not None
+    assert status.state == "finished"
+    assert slurm.submitted == []
+
+
+async def published(folder: RunFolder) -> CoordinatorAddress:
+    async def look() -> CoordinatorAddress:
+        while (address := folder.coordinator()) is None or address.term != 2:
+            await asyncio.sleep(0.01)
+        return address
+
+    return await asyncio.wait_for(look(), LIMIT)
+
+
+async def hello(
+    address: CoordinatorAddress, who: dict[str, Any]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(encode("hello", token=address.token, **who))
+    assert b"welcome" in await asyncio.wait_for(reader.readline(), LIMIT)
+    asyncio.ensure_future(show_life(writer))  # noqa: RUF006 - ends with the connection
+    return reader, writer
+
+
+async def show_life(writer: asyncio.StreamWriter) -> None:
+    while not writer.is_closing():
+        writer.write(encode("beat"))
+        await asyncio.sleep(0.2)
