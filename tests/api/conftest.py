@@ -309,8 +309,9 @@ class Service:
         expires_at: int | None = None,
         now: int = NOW,
         scopes: tuple[Scope, ...] = ("read",),
+        name: str = "",
     ) -> str:
-        return tokens.create(self.engine, f"t-{uuid4().hex}", account, now, expires_at, scopes)
+        return tokens.create(self.engine, name or f"t-{uuid4().hex}", account, now, expires_at, scopes)
 
     def client(self, account: str | None, *scopes: Scope) -> TestClient:
         """A program that holds a token: an administrator's for None, otherwise one that reads."""

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 import uvicorn
+from PIL import Image
 
 from api.services.budgets import Change, set_budget
 from hpctools.budget.allowance import Enforcement, Notify, Spec
@@ -261,7 +263,13 @@ def overspent(november_service: Any, site: BudgetSite, now: int) -> Overspent:
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Path | None:
-    """Where screenshots for the documentation go; they are taken only when asked for."""
+def picture() -> Callable[[str, bytes], None]:
+    """Keeps a screenshot under a name for the documentation, if that was asked for (`./dev pictures`)."""
     folder = os.environ.get("HPCTOOLS_SCREENSHOTS")
-    return Path(folder) if folder else None
+
+    def keep(name: str, png: bytes) -> None:
+        if folder:
+            # A third of the size, and nobody sees the difference.
+            Image.open(BytesIO(png)).quantize(128).save(Path(folder) / f"{name}.png", optimize=True)
+
+    return keep

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ def signed_in(tab: Any, serve: Serve, november_service: Any) -> Callable[[str | 
         tab.window(1200, 1500)
         tab.go(f"{address}/")
         assert tab.evaluate("location.pathname") == "/login"
-        tab.type_and_enter("#token", november_service.token(account))
+        tab.type_and_enter("#token", november_service.token(account, name="jane.doe"))
         assert tab.evaluate("location.pathname") == "/"
         return address
 
@@ -161,7 +160,7 @@ def test_a_name_without_a_break_does_not_widen_a_phones_page(
 
 
 def test_the_pictures_for_the_documentation(
-    tab: Any, signed_in: Callable[[str | None], str], pictures: Path | None
+    tab: Any, signed_in: Callable[[str | None], str], picture: Callable[[str, bytes], None]
 ) -> None:
     address = signed_in(None)
     tab.go(f"{address}/accounts/nlp/jobs")
@@ -175,13 +174,12 @@ def test_the_pictures_for_the_documentation(
         ("page-job", 1080, False, job, "main"),
         ("page-accounts", 1080, False, "/accounts", "main"),
         ("page-entries", 1080, False, "/accounts/nlp/entries?node_group=reserved", "tbody tr:nth-child(10)"),
-    )[: None if pictures else 1]:
+    ):
         tab.window(width, 1180, dark=dark)
         tab.go(f"{address}{path}")
         png = tab.screenshot(until=until)
         assert png.startswith(b"\x89PNG")
-        if pictures:
-            (pictures / f"{name}.png").write_bytes(png)
+        picture(name, png)
 
 
 _PATHS = (

@@ -127,19 +127,18 @@ def test_before_any_agent_runs(sqlite_service: Any) -> None:
 
 @pytest.mark.system
 def test_axe_finds_nothing_and_nothing_is_cut_off(
-    tab: Any, serve: Callable[[Any], str], busy: Any, pictures: Path | None
+    tab: Any, serve: Callable[[Any], str], busy: Any, picture: Callable[[str, bytes], None]
 ) -> None:
     """On a desktop, on a phone and in the dark, with scripts switched off."""
     address = serve(busy.app)
     tab.window(1200, 900)
     tab.go(f"{address}/login-nodes")
-    tab.type_and_enter("#token", busy.token(None))
+    tab.type_and_enter("#token", busy.token(None, name="jane.doe"))
     for width, dark in ((360, False), (1200, True), (1200, False)):
         tab.window(width, 900, dark=dark)
         tab.go(f"{address}/login-nodes")
         assert tab.evaluate("location.pathname") == "/login-nodes"
         assert tab.axe() == []
         assert tab.evaluate("document.documentElement.scrollWidth") == width
-        if pictures is not None:
-            mode = "dark" if dark else "phone" if width == 360 else "light"
-            (pictures / f"page-login-nodes-{mode}.png").write_bytes(tab.screenshot())
+        if (width, dark) == (1200, False):
+            picture("page-login-nodes", tab.screenshot())
