@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from api import openapi, problems
 from api.auth.identify import Context, identify_request
 from api.db.engine import connect
+from api.db.in_loop import InLoop
 from api.db.login_store import LoginStore
 from api.edge import Edge
 from api.etags import Conditional
@@ -135,9 +136,13 @@ async def _alive(app: FastAPI) -> AsyncIterator[None]:
     works = (app.state.scheduler, app.state.watching, app.state.warming)
     for work in works:
         work.start()
+    engine = app.state.context.engine
+    app.state.in_loop = InLoop(engine) if engine.dialect.name == "postgresql" else None
     yield
     for work in works:
         await run_in_threadpool(work.stop, _STOP_SECONDS)
+    if app.state.in_loop is not None:
+        await app.state.in_loop.close()
     app.state.context.engine.dispose()
 
 

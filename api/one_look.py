@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api.db.engine import looks_together
+from api.db.looks import looks_together
 
 
 class OneLookRoute(APIRoute):

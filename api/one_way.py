@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from api.auth.identify import bearer
+from api.db.in_loop import ElsewhereError, InLoop
 
 _INSIDE: ContextVar[bool] = ContextVar("hpctools_one_way", default=False)
 
@@ -46,6 +47,12 @@ class OneWayRoute(APIRoute):
                 return await run_sync(_carried_out, usual, request)
             if self.at_once(request):
                 return _carried_out(usual, request)
+            in_loop: InLoop | None = getattr(request.app.state, "in_loop", None)
+            if in_loop is not None and self.in_loop(request):
+                try:
+                    return await in_loop.carried_out(_carried_out, usual, request)
+                except ElsewhereError:
+                    pass
             threads = self.threads(request)
             return await run_sync(_carried_out, usual, request, limiter=threads)
 
@@ -54,6 +61,10 @@ class OneWayRoute(APIRoute):
     def at_once(self, request: Request) -> bool:
         """Whether such a question takes less than to carry it to a thread, whatever happens."""
         return False
+
+    def in_loop(self, request: Request) -> bool:
+        """Whether such a question may be answered in the loop where the store is a server."""
+        return True
 
     def threads(self, request: Request) -> CapacityLimiter | None:
         """How many of such questions have a thread at a time; None for as many as all others have."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from api.db.exact import ExactSum
+from api.db.in_loop import here
+from api.db.server import for_threads
 from hpctools.errors import UnreachableError, UsageError
 
 _BUSY_MS = 60_000
-_CONNECT_SECONDS = 10
 _PAUSE_SECONDS = 0.01
 
 # Any constant will do; it names our lock among the advisory locks of the database.
@@ -60,7 +60,8 @@ def writing(engine: Engine) -> Iterator[Session]:
     Raises:
         UnreachableError: the database does not answer, or another writer did not end in time.
     """
-    with reachable(), engine.connect().execution_options(writes=True) as connection, connection.begin():
+    opened = here(engine).connect().execution_options(writes=True)
+    with reachable(), opened as connection, connection.begin():
         lock(connection)
         with Session(bind=connection) as session:
             yield session
@@ -74,64 +75,12 @@ def reading(engine: Engine) -> Iterator[Session]:
     Raises:
         UnreachableError: the database does not answer.
     """
+    engine = here(engine)
     if engine.dialect.name == "postgresql":
         # By default each query would see what others have stored since the one before.
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with reachable(), Session(engine) as session:
         yield session
-
-
-@contextmanager
-def looking(engine: Engine) -> Iterator[Connection]:
-    """A connection for single queries, each of which sees what is stored by then: no transaction is begun.
-
-    Raises:
-        UnreachableError: the database does not answer.
-    """
-    with reachable():
-        shared = _LOOKS.get()
-        if shared is not None:
-            yield shared.connection(engine)
-            return
-        with _look(engine) as connection:
-            yield connection
-
-
-@contextmanager
-def looks_together() -> Iterator[None]:
-    """Within it, `looking` gets the same connection each time: to get one takes as long as a short query.
-
-    For one thread, and for what ends soon: the connection is kept until the end.
-    """
-    with ExitStack() as stack:
-        mark = _LOOKS.set(_Looks(stack))
-        try:
-            yield
-        finally:
-            _LOOKS.reset(mark)
-
-
-class _Looks:
-    """The connections of one question; they are given back when `stack` is closed."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._connections: dict[Engine, Connection] = {}
-
-    def connection(self, engine: Engine) -> Connection:
-        if engine not in self._connections:
-            self._connections[engine] = self._stack.enter_context(_look(engine))
-        return self._connections[engine]
-
-
-_LOOKS: ContextVar[_Looks | None] = ContextVar("hpctools_looks", default=None)
-
-
-def _look(engine: Engine) -> Connection:
-    connection = engine.connect()
-    if engine.dialect.name == "postgresql":
-        return connection.execution_options(isolation_level="AUTOCOMMIT")
-    return connection.execution_options(looks=True)
 
 
 def lock(connection: Connection) -> None:
@@ -163,9 +112,7 @@ def reachable() -> Iterator[None]:
 
 
 def _postgresql(url: URL) -> Engine:
-    if "connect_timeout" not in url.query:
-        url = url.update_query_dict({"connect_timeout": str(_CONNECT_SECONDS)})
-    return create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    return for_threads(url)
 
 
 def _sqlite(url: URL) -> Engine:

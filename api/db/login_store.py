@@ -7,17 +7,19 @@ for a file, a file beside it. Nothing there is worth a disk's flush: nodes tell 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, Executable, event
 
 from api.db.base import Base
 from api.db.engine import connect, reachable
+from api.db.in_loop import InLoop, here, here_to_look, in_loop
 from api.db.login_models import LEASES, NODES
+from api.db.together import Plain, Question, told_together
 from api.db.turns import Turns
 
 _LOCK = 0x68706377
@@ -30,10 +32,14 @@ class Moment:
 
     Attributes:
         now: Unix seconds by the clock that all replicas share: the database's, where it is a server.
+        told: the rows that were asked for with the turn, for each question.
+        late: what is carried out with the end; None where nothing is gained by that.
     """
 
     connection: Connection
     now: int
+    told: Sequence[list[Any]] = ()
+    late: list[Question] | None = None
 
     def rows(self, statement: Any, *parameters: Any) -> list[Any]:
         """What a statement finds."""
@@ -42,6 +48,13 @@ class Moment:
     def execute(self, statement: Any, *parameters: Any) -> int:
         """Carry a statement out; the number of rows that it concerned."""
         return self.connection.execute(statement, *parameters).rowcount
+
+    def later(self, statement: Executable, parameters: Mapping[str, Any]) -> None:
+        """Carry a statement out that nothing depends on until the end."""
+        if self.late is None:
+            self.connection.execute(statement, parameters)
+        else:
+            self.late.append((statement, parameters))
 
 
 class LoginStore:
@@ -61,12 +74,21 @@ class LoginStore:
         self._made: Engine | None = None
 
     @contextmanager
-    def writing(self) -> Iterator[Moment]:
+    def writing(self, *questions: Question) -> Iterator[Moment]:
         """A transaction of the only one who changes leases: all of it is stored or nothing.
+
+        Args:
+            questions: asked with the turn, and answered in `told`.
 
         Raises:
             UnreachableError: the database does not answer.
         """
+        loop = in_loop()
+        with self._in_thread(questions) if loop is None else self._in_loop(loop, questions) as moment:
+            yield moment
+
+    @contextmanager
+    def _in_thread(self, questions: Sequence[Question]) -> Iterator[Moment]:
         engine = self._engine().execution_options(writes=True)
         # Those of one process queue up here: SQLite would have them sleep and try again.
         with (
@@ -75,8 +97,25 @@ class LoginStore:
             engine.connect() as connection,
             connection.begin(),
         ):
-            ahead = _ahead(connection, _TURN, (str(_WAIT_MS), _LOCK)) if self._server else 0.0
-            yield Moment(connection, self._clock() + round(ahead))
+            ahead = _ahead(connection, _TURN, _TURN_OF) if self._server else 0.0
+            told = [list(connection.execute(statement, given)) for statement, given in questions]
+            yield Moment(connection, self._clock() + round(ahead), told)
+
+    @contextmanager
+    def _in_loop(self, loop: InLoop, questions: Sequence[Question]) -> Iterator[Moment]:
+        """The same on two ways to the server and back: those who wait for the turn wait for each of them."""
+        late: list[Question] = []
+        with loop.turn(_WAIT_MS / 1000), reachable(), here_to_look(self._engine()).connect() as connection:
+            try:
+                before = time.time()
+                begin: list[Question | Plain] = [("BEGIN", {}), (_TURN, _TURN_OF), *questions]
+                _, ((*_, clock),), *told = told_together(connection, begin)
+                yield Moment(connection, self._clock() + round(_leads(clock, before)), told, late)
+                told_together(connection, [*late, ("COMMIT", {})])
+            except BaseException:
+                # Whatever it was at, the server undoes it.
+                connection.invalidate()
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[Moment]:
@@ -85,7 +124,7 @@ class LoginStore:
         Raises:
             UnreachableError: the database does not answer.
         """
-        with reachable(), self._engine().connect() as connection, connection.begin():
+        with reachable(), here(self._engine()).connect() as connection, connection.begin():
             ahead = _ahead(connection, _CLOCK) if self._server else 0.0
             yield Moment(connection, self._clock() + round(ahead))
 
@@ -103,19 +142,26 @@ class LoginStore:
 _CLOCK = "SELECT extract(epoch from clock_timestamp())::float8"
 # One question, since each takes a way to the server and back. Limits hold from where they are set on.
 _TURN = (
-    "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true),"
-    " pg_advisory_xact_lock(%s), extract(epoch from clock_timestamp())::float8"
+    "SELECT set_config('lock_timeout', %(ms)s, true) AS waits,"
+    " set_config('synchronous_commit', 'off', true) AS hurry,"
+    " pg_advisory_xact_lock(%(lock)s) AS turn, extract(epoch from clock_timestamp())::float8 AS clock"
 )
+_TURN_OF = {"ms": str(_WAIT_MS), "lock": _LOCK}
 
 
-def _ahead(connection: Connection, question: str, parameters: tuple[object, ...] = ()) -> float:
-    """By how many seconds the server's clock is ahead of ours at least, as the last column says it.
+def _ahead(connection: Connection, question: str, parameters: dict[str, object] | None = None) -> float:
+    """By how many seconds the server's clock is ahead of ours at least, as the last column says it."""
+    before = time.time()
+    row = connection.exec_driver_sql(question, parameters).one()
+    return _leads(float(row[-1]), before)
+
+
+def _leads(clock: float, before: float) -> float:
+    """By how much a clock leads that was read between `before` and now.
 
     The answer may have been long on its way: a time between question and answer is our own.
     """
-    before = time.time()
-    row = connection.exec_driver_sql(question, parameters or None).one()
-    return max(0.0, float(row[-1]) - time.time()) + min(0.0, float(row[-1]) - before)
+    return max(0.0, clock - time.time()) + min(0.0, clock - before)
 
 
 def _beside(engine: Engine) -> Engine:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
+from api.db.in_loop import takes_long
 from api.deps import AccountName, Bearer, MonthName, Reader, Site, get_own, get_reader, month_of
 from api.formats.answers import statement_file
 from api.formats.negotiate import Format, chosen
@@ -63,6 +64,8 @@ async def get_statement(
     """What an account spent in a month, as it is known now or was known once: JSON, CSV, PDF or FOCUS."""
     site, account, of = reader.site, reader.account(name), month_of(month)
     moment, form = known_moment(known_on), chosen(format, accept)
+    if form != "json":
+        takes_long()
     statement = read_statement(reader.context.engine, site, account, of, moment)
     if form == "json":
         # As bytes: FastAPI would check and copy our own model once more, for each request anew.

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 from api.auth.identify import Context
 from api.auth.principal import Principal
 from api.deps import Ctx, Site, Visitor, get_visited, own_account
+from api.one_look import OneLookRoute
 from api.one_way import OneWayRoute
 from api.pages import account as account_pages
 from api.pages.asked import PagePeriod
@@ -24,7 +25,12 @@ from hpctools.budget.allowance import Period
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import Account, BudgetSite
 
-router = APIRouter(include_in_schema=False, route_class=OneWayRoute)
+
+class _Route(OneWayRoute, OneLookRoute):
+    pass
+
+
+router = APIRouter(include_in_schema=False, route_class=_Route)
 
 Visited = Annotated[Account, Depends(get_visited)]
 

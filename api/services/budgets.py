@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 
 from api.auth.principal import Principal
 from api.db.budget_models import BudgetApproval, BudgetVersion
-from api.db.engine import looking, reading, writing
+from api.db.engine import reading, writing
 from api.services import audit
 from api.services.kept import Kept, KeptByStore, Same
+from api.services.store_state import money_state
 from hpctools.budget.allowance import Approval, Spec, Version, check_split, period_of
 from hpctools.budget.from_site import monthly
 from hpctools.budget.month import day_of
@@ -29,7 +30,6 @@ BEGINNING = date(2000, 1, 1)
 """From when a site file's first budget counts: as long as there is a bill."""
 SITE_FILE = "the site file"
 
-_NEWEST = select(func.max(BudgetVersion.id))
 _SITES = 4
 _kept: KeptByStore[Kept[BudgetSite]] = KeptByStore(lambda: Kept(_SITES))
 
@@ -164,8 +164,7 @@ def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
 
     The same object as before where nothing was changed since: what is worked out for it can be kept by it.
     """
-    with looking(engine) as connection:
-        newest = connection.scalar(_NEWEST)
+    newest = money_state(engine).budget
     if newest is None:
         return site
     key = (Same(site), today, newest)

@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine
 
+from api.db.in_loop import takes_long
+
 Value = TypeVar("Value")
 
 
@@ -41,6 +43,7 @@ class Kept(Generic[Value]):
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
+            takes_long()
             awaited = self._being_made.get(key)
             mine = self._being_made.setdefault(key, Future())
         return awaited.result() if awaited else self._made(key, make, mine)

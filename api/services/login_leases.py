@@ -16,6 +16,7 @@ from api.auth.principal import Principal
 from api.db.engine import writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
+from api.db.together import Question
 from api.services import audit
 from api.services.login_rules import Rules
 from hpctools.login.limits import Limits, Open, Refused, decide
@@ -29,6 +30,8 @@ COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
 
 
 _OWN = select(LEASES).where(LEASES.c.user == bindparam("user"))
+NEW = insert(LEASES).inline()
+"""A row for what was asked: see `lease_row`."""
 _TAKE = update(NODES).where(NODES.c.name == bindparam("at")).values(taken=NODES.c.taken + bindparam("by"))
 
 
@@ -82,7 +85,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         _forget(moment, asked.node, asked.gone - {asked.claim})
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)
-        own = own_rows(moment, asked.user)
+        own = moment.rows(*own_of(asked.user))
         if any(_is(row, asked.node, asked.claim) and row.expires_at > moment.now for row in own):
             return None
         if not administrator:
@@ -93,7 +96,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         gone = moment.execute(delete(LEASES).where(or_(_own_claim(asked.node, asked.claim), place)))
         expires = moment.now + rules.lease_seconds
         row = lease_row(asked, department, moment.now, expires, administrator)
-        moment.execute(insert(LEASES), row)
+        moment.later(NEW, row)
         take_places(moment, asked.node, 1 - gone)
     return None
 
@@ -106,22 +109,22 @@ def close_lease(store: LoginStore, node: str, claim: str) -> bool:
         return gone > 0
 
 
-def own_rows(moment: Moment, user: str) -> list[Any]:
-    """All that is known of somebody, also what no longer counts."""
-    return moment.rows(_OWN, {"user": user})
+def own_of(user: str) -> Question:
+    """Asks for all that is known of somebody, also what no longer counts."""
+    return _OWN, {"user": user}
 
 
 def take_places(moment: Moment, node: str, by: int) -> None:
     """Count so many more sessions on a node, until its next report."""
     if by:
-        moment.execute(_TAKE, {"at": node, "by": by})
+        moment.later(_TAKE, {"at": node, "by": by})
 
 
 def refusal(moment: Moment, user: str, limits: Limits, own: Sequence[Any]) -> Refused | None:
     """Why somebody may not begin a session now; None when they may.
 
     Args:
-        own: `own_rows` of the user.
+        own: what `own_of` the user finds.
     """
     counted = [
         _open(row, moment.now)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Engine, bindparam, case, delete, func, select, update
 
 from api.auth.principal import Principal
 from api.db.engine import reachable, reading, writing
@@ -14,11 +14,12 @@ from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_leases import (
+    NEW,
     PLACED,
     TMUX,
     Asked,
     lease_row,
-    own_rows,
+    own_of,
     place_claim,
     refusal,
     take_places,
@@ -55,6 +56,9 @@ _NODES = select(
     NODES.c.closed,
     NODES.c.unlimited,
 )
+
+_PROLONG = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(expires_at=bindparam("until"))
+_DROP = delete(LEASES).where(LEASES.c.id == bindparam("lease"))
 
 
 @dataclass(frozen=True)
@@ -138,13 +142,12 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
         wish: where they are already is looked up here.
     """
     department = rules.department(wish.user)
-    with store.writing() as moment:
-        own = own_rows(moment, wish.user)
+    with store.writing(own_of(wish.user), (_NODES, {})) as moment:
+        own, rows = moment.told
         if wish.user not in rules.administrators:
             refused = refusal(moment, wish.user, rules.limits(department), own)
             if refused is not None:
                 return Way(refused)
-        rows = moment.rows(_NODES)
         nodes = [_node(row, moment.now) for row in rows]
         found = place(replace(wish, homes=_homes(own)), nodes, rules.policy)
         if isinstance(found, Nowhere):
@@ -171,13 +174,13 @@ def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[A
     """One place for somebody who is on their way, wherever they were sent before."""
     held, expires = [row for row in own if row.kind == PLACED], moment.now + HOLD_SECONDS
     if [row.node for row in held] == [node]:
-        moment.execute(update(LEASES).where(LEASES.c.id == held[0].id).values(expires_at=expires))
+        moment.later(_PROLONG, {"lease": held[0].id, "until": expires})
         return
     for row in held:
-        moment.execute(delete(LEASES).where(LEASES.c.id == row.id))
+        moment.later(_DROP, {"lease": row.id})
         take_places(moment, row.node, -1)
     place_ = Asked(node, place_claim(user), user, PLACED)
-    moment.execute(insert(LEASES), lease_row(place_, department, moment.now, expires, False))
+    moment.later(NEW, lease_row(place_, department, moment.now, expires, False))
     take_places(moment, node, 1)
 
 

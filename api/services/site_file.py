@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Lock
 
 from api.auth.people import People
+from api.db.in_loop import takes_long
 from hpctools.budget.from_site import budget_site
 from hpctools.budget.tree import BudgetSite
 from hpctools.errors import SiteError
@@ -54,9 +55,12 @@ class SiteFile:
         return self._read()[2]
 
     def _read(self) -> tuple[BudgetSite, Site, People]:
+        if self._lock.locked():
+            takes_long()
         with self._lock:
             stamp = self._stat()
             if self._site is None or self._declared is None or stamp != self._stamp:
+                takes_long()
                 from hpctools.site import load
 
                 site = load(self._path)

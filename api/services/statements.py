@@ -9,11 +9,13 @@ import polars as pl
 from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.orm import Session
 
-from api.db.engine import looking, reading
+from api.db.engine import reading
 from api.db.ledger import STATED_BY, corrected_accounts, knowledge
+from api.db.looks import looking
 from api.db.models import AttributionRun
 from api.services.charged import less, month_charges
 from api.services.kept import Kept, KeptByStore, Same
+from api.services.store_state import money_state
 from hpctools.budget.charges_table import MonthSums
 from hpctools.budget.month import Month
 from hpctools.budget.statement import NOTHING, Knowledge, Statement, statement
@@ -83,7 +85,14 @@ class RunMark:
 
 
 def _last(engine: Engine, month: Month, metric: str, known_on: int | None) -> RunMark | None:
-    most = _MOST_SECONDS if known_on is None else known_on
+    """The run that told a month last; asked once for each state of the store, as runs are append-only."""
+    if known_on is not None:
+        return _asked(engine, month, metric, known_on)
+    key = (str(month), metric, money_state(engine).run)
+    return _kept.of(engine).lasts.get(key, lambda: _asked(engine, month, metric, _MOST_SECONDS))
+
+
+def _asked(engine: Engine, month: Month, metric: str, most: int) -> RunMark | None:
     with looking(engine) as connection:
         row = connection.execute(_LAST, {"month": str(month), "metric": metric, "most": most}).one_or_none()
     return None if row is None else RunMark(*row)
@@ -128,6 +137,7 @@ class _KeptOfStore:
     def __init__(self) -> None:
         self.months: Kept[SiteMonth] = Kept(_MONTHS)
         self.sums: Kept[tuple[SiteMonth, MonthSums]] = Kept(_MONTHS)
+        self.lasts: Kept[RunMark | None] = Kept(_MONTHS)
         self._shapes: Kept[int] = Kept(_SITES)
         self._numbers = count()
         self._numbered: Kept[int] = Kept(_SHAPES)

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from sqlalchemy import Engine, func, select
 
 from api.db.budget_models import BudgetApproval, BudgetVersion, BurnReading
-from api.db.engine import reachable
+from api.db.looks import Noted, looking
 from api.db.models import AttributionRun
 
-_TABLES = (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
-_NEWEST = select(*(select(func.max(table.id)).scalar_subquery() for table in _TABLES))
+
+class State(NamedTuple):
+    """The last rows of the tables that tell of money: each is append-only. None: it has none yet."""
+
+    run: int | None
+    budget: int | None
+    approval: int | None
+    burn: int | None
 
 
-def money_state(engine: Engine) -> tuple[int | None, ...]:
-    """Changes whenever anything does that is told of money and budgets: these tables are append-only.
+STATE = tuple(
+    select(func.max(table.id)).scalar_subquery()
+    for table in (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
+)
+"""The columns of a state, for a query that asks for it along with something else: see `note`."""
+
+_STATE = select(*STATE)
+_noted: Noted[State] = Noted()
+
+
+def money_state(engine: Engine) -> State:
+    """Changes whenever anything does that is told of money and budgets.
 
     Raises:
         UnreachableError: the database does not answer.
     """
-    with reachable(), engine.connect() as connection:
-        return tuple(connection.execute(_NEWEST).one())
+    known = _noted.of(engine)
+    if known is not None:
+        return known
+    with looking(engine) as connection:
+        return note(engine, connection.execute(_STATE).one())
+
+
+def note(engine: Engine, columns: Iterable[int | None]) -> State:
+    """Keep a state for the rest of a question whose short questions go together (`looks_together`)."""
+    state = State(*columns)
+    _noted.keep(engine, state)
+    return state

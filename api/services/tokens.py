@@ -15,18 +15,19 @@ from sqlalchemy.exc import IntegrityError
 
 from api.auth.principal import SCOPES, Grant, Principal, Scope
 from api.db.access_models import ApiToken
-from api.db.engine import looking, reading, writing
+from api.db.engine import reading, writing
+from api.db.looks import looking
 from api.services import audit
+from api.services.store_state import STATE, note
 from hpctools.errors import UsageError
 
 _PREFIX = "hpct_"
 _FORM = re.compile(r"hpct_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
-# Every request asks it: columns of one row, without a session's bookkeeping.
-_BY_DIGEST = select(
-    ApiToken.name, ApiToken.account, ApiToken.scopes, ApiToken.expires_at, ApiToken.revoked_at
-).where(ApiToken.digest == bindparam("digest"))
+# Every request asks it: columns of one row, without a session's bookkeeping; and most ask for the state next.
+_COLUMNS = (ApiToken.name, ApiToken.account, ApiToken.scopes, ApiToken.expires_at, ApiToken.revoked_at)
+_BY_DIGEST = select(*_COLUMNS, *STATE).where(ApiToken.digest == bindparam("digest"))
 
 
 class TakenError(UsageError):
@@ -121,6 +122,7 @@ def verify(engine: Engine, secret: str, now: int) -> Principal | None:
         token = connection.execute(_BY_DIGEST, {"digest": _digest(secret)}).one_or_none()
     if token is None or token.revoked_at is not None:
         return None
+    note(engine, token[len(_COLUMNS) :])
     if token.expires_at is not None and token.expires_at <= now:
         return None
     return Principal(token.name, (Grant(token.account, frozenset(_in_order(token.scopes))),))

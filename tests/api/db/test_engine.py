@@ -10,7 +10,8 @@ from sqlalchemy import Engine, event, select, text
 
 from api.db import engine as engines
 from api.db.access_models import ApiToken
-from api.db.engine import connect, looking, looks_together, reading, writing
+from api.db.engine import connect, reading, writing
+from api.db.looks import looking, looks_together
 from api.db.migrate import upgrade
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
