@@ -1,10 +1,10 @@
 """Fast mode: gradients are added up bucket by bucket, while the backward pass still makes the next ones.
 
 As DistributedDataParallel does it: a hook on every parameter puts its gradient into a bucket as soon as it
-is complete, and a bucket that is full is all-reduced beside the rest of the backward pass. The tail, a small
-bucket that leaves before the backward pass, carries the changes of the model's buffers, loss, samples, and
-for each rank the generation that it is ready for and its step: agreeing on a resize costs no round of its
-own.
+is complete, and a bucket that is full is all-reduced beside the rest of the backward pass. The tail carries
+the changes of the model's buffers, loss, samples, and for each rank the generation that it is ready for and
+its step. It rides behind the gradients of the first bucket, so that agreeing on a resize costs no collective
+of its own; by itself it goes only where that bucket is of another dtype, or on a GPU.
 
 The sum is over ranks in the order that the collective likes, so another number of ranks rounds differently.
 
@@ -31,7 +31,7 @@ from hpctools.elastic.summing import Backward
 from hpctools.errors import ElasticError
 
 FIRST_BUCKET_BYTES = 1 << 20
-BUCKET_BYTES = 8 << 20
+BUCKET_BYTES = 25 << 20  # as DDP; each collective costs all ranks some changes between threads
 HEADER = 2
 STEP_MODULUS = 1 << 20
 """Steps are compared modulo this, so that float32 holds them exactly."""
@@ -71,18 +71,34 @@ def _bucket(parameters: Sequence[torch.Tensor], numbers: list[int]) -> Bucket:
 
 
 class _InFlight:
-    """The buckets of one step, on their way through one group."""
+    """The buckets of one step, on their way through one group.
 
-    def __init__(self, group: Group, buckets: Sequence[Bucket], parameters: Sequence[torch.Tensor]) -> None:
+    Args:
+        tail: travels along, shape (elements,); left as it is.
+
+    Attributes:
+        tail: the sum of all ranks' in the end.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        buckets: Sequence[Bucket],
+        parameters: Sequence[torch.Tensor],
+        tail: torch.Tensor,
+    ) -> None:
         self._group = group
         self._full = 0
         self.works: list[Work] = []
         self._on_streams: list[Work] = []
         self.error: RuntimeError | None = None
+        rides = bool(buckets) and (buckets[0].dtype, buckets[0].device) == (tail.dtype, CPU)
+        extra = [tail.numel() if rides and place == 0 else 0 for place in range(len(buckets))]
         self.flat = [
-            group.scratch(("bucket", place), each.elements, each.dtype, each.device)
-            for place, each in enumerate(buckets)
+            group.scratch(("bucket", place), each.elements + more, each.dtype, each.device)
+            for place, (each, more) in enumerate(zip(buckets, extra, strict=True))
         ]
+        self.tail = self.flat[0][buckets[0].elements :].copy_(tail) if rides else tail
         self.views: dict[int, torch.Tensor] = {}
         self._bucket_of: dict[int, int] = {}
         self._missing = [set(each.parameters) for each in buckets]
@@ -93,6 +109,8 @@ class _InFlight:
             views, _ = views_like(shapes, self.flat[place], 0)
             self.views.update(zip(bucket.parameters, views, strict=True))
             self._bucket_of.update(dict.fromkeys(bucket.parameters, place))
+        if not rides:
+            self.send(tail, group.all_reduce)
 
     def put(self, number: int, gradient: torch.Tensor | None) -> None:
         """A parameter's gradient is complete; None: nothing used the parameter."""
@@ -188,9 +206,9 @@ class FastSum:
         if self._left != 0 or self._group.world == 1:
             backward(weight)
             return
-        flight = self._in_flight = _InFlight(self._group, self._buckets, self._parameters)
         self._sign(ready_for)
-        flight.send(self._tail, self._group.all_reduce)
+        flight = self._in_flight = _InFlight(self._group, self._buckets, self._parameters, self._tail)
+        self._tail = flight.tail
         self._is_armed = True
         try:
             backward(weight)

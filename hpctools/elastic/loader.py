@@ -360,7 +360,12 @@ class Loader(Held):
         self._batches.draw(self._sampling.shards_of(self._batches.cursor))
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
-        self._metrics.step(self.step, self.loss, self._norm)
+        self._metrics.step(self.step, self.loss, self._norm if self._tells_norm else None)
+
+    @property
+    def _tells_norm(self) -> bool:
+        """Whether we measure the gradients: they are the same on all workers, and reading them takes time."""
+        return self.rank == 0
 
     def _norm(self) -> float:
         gradients = [each.grad for each in self._parameters if each.grad is not None]

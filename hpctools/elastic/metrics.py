@@ -41,15 +41,16 @@ class Metrics:
         with self._lock:
             self._pieces.append(seconds)
 
-    def step(self, number: int, loss: float, norm: Callable[[], float]) -> None:
+    def step(self, number: int, loss: float, norm: Callable[[], float] | None) -> None:
         """A step is done.
 
         Args:
             number: of the step, from 1.
-            norm: measures the gradients; called now and then.
+            norm: measures the gradients; called now and then. None: another worker does it.
         """
         now = time.monotonic()
-        measured = norm() if now - self._measured >= NORM_SECONDS else None
+        is_due = norm is not None and now - self._measured >= NORM_SECONDS
+        measured = norm() if norm is not None and is_due else None
         with self._lock:
             if self._step_ended is not None:
                 self._steps.append(now - self._step_ended)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,47 @@ from hpctools.elastic.folder import Event, RunStatus
 from hpctools.testing.local_run import POLL_SECONDS, LocalRun
 
 TRAINING = Path(__file__).parent / "programs" / "train.py"
-PATIENCE = 90.0  # seconds: starting torch takes 20 on a busy machine
+PATIENCE = 180.0  # seconds: starting torch takes 20 on a busy machine, and 90 where six begin at once
+
+
+STILL = 1.0
+
+
+class Patience:
+    """So many seconds in which we ran: when the machine stands still, so does the run that is waited for.
+
+    Args:
+        standstill: is told how long we did not run, each time that it was longer than `STILL` seconds.
+    """
+
+    def __init__(self, seconds: float, standstill: Callable[[float], None]) -> None:
+        self._left = seconds
+        self._standstill = standstill
+        self._last = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether they have passed; to be asked all the time."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        if passed > STILL:
+            self._standstill(passed)
+        self._left -= min(passed, STILL)
+        return self._left < 0
 
 
 class LedgerRun(LocalRun):
-    """A local run whose workers write to `out` what they were fed."""
+    """A local run whose workers write to `out` what they were fed.
+
+    Attributes:
+        stood_still: seconds for which we did not run while we waited; of no pause can less be asked.
+    """
 
     def __init__(self, base: Path, command: Sequence[str], nodes: tuple[int, int], **more: Any) -> None:
         super().__init__(base, command, nodes, **more)
         self.out = base / "out"
         self.out.mkdir()
         self._ledger = Ledger(self.out)
+        self.stood_still = 0.0
 
     def pid_of(self, prefix: str) -> int:
         """The process of a worker whose name begins so, once it was fed something."""
@@ -33,18 +64,24 @@ class LedgerRun(LocalRun):
 
     def wait(self, condition: Callable[[], Any], limit: float = PATIENCE) -> Any:
         """What the condition returns as soon as it is true."""
-        deadline = time.monotonic() + limit
+        patience = Patience(limit, self._note_standstill)
         while not (value := condition()):
             ended = [agent.poll() for agent in self.agents]
-            if time.monotonic() > deadline or None not in ended:
+            if patience.is_over() or None not in ended:
                 raise AssertionError(f"did not happen; agents {ended}, {self.status()}\n{self.story()}")
             time.sleep(POLL_SECONDS)
         return value
 
+    def _note_standstill(self, seconds: float) -> None:
+        self.stood_still += seconds
+
     def end(self, limit: float = 60.0) -> int:
         """The exit code of the baseline; when it does not come, all that is known."""
+        patience = Patience(limit, self._note_standstill)
+        while None in [agent.poll() for agent in self.agents] and not patience.is_over():
+            time.sleep(POLL_SECONDS)
         try:
-            return super().end(limit)
+            return super().end(POLL_SECONDS)
         except subprocess.TimeoutExpired as error:
             codes = {agent.pid: agent.poll() for agent in self.agents}
             raise AssertionError(f"{error}; agents {codes}, {self.status()}\n{self.story()}") from None
@@ -57,6 +94,11 @@ class LedgerRun(LocalRun):
         """Until so many further steps are committed."""
         first = len(self.committed())
         self.wait(lambda: len(self.committed()) >= first + count)
+
+    def start_seconds(self) -> float:
+        """How long it took the run's first workers from their agents' start to the training."""
+        (began,), joined = self.events("started"), self.events("joined")
+        return (datetime.fromisoformat(joined[0].time) - datetime.fromisoformat(began.time)).total_seconds()
 
     def status(self) -> RunStatus | None:
         """How the run stands."""

@@ -84,6 +84,31 @@ def test_uneven_blocks_give_the_mean_over_all_samples(
         assert (totals.samples, agreed) == (11, 10)
 
 
+@pytest.mark.parametrize(("scale", "bulk", "small"), [(torch.float32, 1, 0), (torch.float64, 2, 1)])
+def test_agreement_needs_no_collective_of_its_own(
+    scale: torch.dtype, bulk: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rides behind the first bucket, but where that is of another dtype: float64 when anything is."""
+    calls: list[str] = []
+
+    def work(group: Group) -> int:
+        trained = Wide()
+        trained.scale = nn.Parameter(trained.scale.detach().to(scale))
+        for name in ("all_reduce", "all_reduce_bulk"):
+            monkeypatch.setattr(group, name, counted(name, getattr(group, name)))
+        return one_step(group, by_blocks(SAMPLING, None), trained)[1].agreed
+
+    def counted(name: str, reduce: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+        def call(tensor: torch.Tensor) -> Any:
+            calls.append(name)
+            return reduce(tensor)
+
+        return call
+
+    assert on_ranks(2, work) == [10, 10]
+    assert (calls.count("all_reduce_bulk"), calls.count("all_reduce")) == (2 * bulk, 2 * (small + bulk))
+
+
 def test_a_rank_without_samples_stays_in_step() -> None:
     """One sample on two ranks."""
     sampling = Sampling(1, 8, 3, 1, 0)

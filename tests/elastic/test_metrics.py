@@ -60,3 +60,9 @@ def test_the_norm_is_measured_now_and_then(clock: list[float]) -> None:
         clock[0] = 100 + number / 10
         told.step(number, 1.0, lambda: float(calls.append(1) or 1.0))
     assert len(calls) == 4
+
+
+def test_another_worker_may_measure_the_norm(clock: list[float]) -> None:
+    told = Metrics()
+    told.step(1, 1.0, None)
+    assert told.take() == {"loss": 1.0}

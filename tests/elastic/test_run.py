@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from ledger_run import LedgerRun, training
 
+from hpctools.elastic.protocol import SILENCE_SECONDS
+
 SAMPLES, EPOCHS, BATCH = 2526, 2, 48  # the last batch of an epoch is smaller
 STEPS = EPOCHS * -(-SAMPLES // BATCH)
 DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
 
 MakeRun = Callable[..., LedgerRun]
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +65,11 @@ def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]]) -> None:
     assert all((line["final"], line["lr"]) == (final["final"], final["lr"]) for line in finals)
 
 
+def soon(run: LedgerRun) -> float:
+    """Seconds in which no process could have been started, as busy as the machine is."""
+    return run.start_seconds() / 2 + run.stood_still
+
+
 def assert_fed_what_was_committed(run: LedgerRun) -> None:
     """What was committed in a step really went through a model in that step."""
     fed: dict[int, set[int]] = {}
@@ -102,7 +109,7 @@ def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], 
     resizes = run.events("resize")
     assert (resizes[0].detail["from"], resizes[-1].detail["to"]) == (2, 6)
     assert not any(event.detail["recovered"] for event in resizes)
-    assert all(0 <= event.detail["pause_s"] < 2 for event in resizes)
+    assert all(0 <= event.detail["pause_s"] < soon(run) for event in resizes)
     status = run.status()
     assert status is not None
     assert (status.state, status.world_size, status.step, status.total_steps) == ("finished", 6, STEPS, STEPS)
@@ -187,13 +194,13 @@ def test_frozen_worker_is_left_behind(make_run: MakeRun, lone: list[dict[str, An
         run.capacity = 1
         run.wait_for_world(2)
         os.kill(run.pid_of("r1000"), signal.SIGSTOP)
-        run.wait_for_world(1, limit=6)
+        run.wait_for_world(1)
         run.wait_for_world(2)
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)
     (recovery,) = [event.detail for event in run.events("resize") if event.detail["recovered"]]
-    assert recovery["pause_s"] < 5
+    assert recovery["pause_s"] < SILENCE_SECONDS + soon(run)
 
 
 @pytest.mark.long

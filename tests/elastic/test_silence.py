@@ -15,6 +15,7 @@ from ledger_run import LedgerRun, training
 from test_acting import NAMES, SPEC, Scene, Wire
 
 from hpctools.elastic.connections import RETURN_SECONDS
+from hpctools.elastic.coordinator import TICK_SECONDS
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.protocol import SILENCE_SECONDS, encode
 from hpctools.elastic.recovery.settings import EXIT_CODES
@@ -53,6 +54,19 @@ def look(tmp_path: Path) -> Callable[[Callable[[Scene], None]], None]:
 
 def warnings_of(scene: Scene) -> list[str]:
     return [each.detail["message"] for each in scene.run.folder.events() if each.event == "warning"]
+
+
+def test_silence_is_noticed_within_three_seconds(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    """Looked for so often that the worst case is no longer."""
+
+    def check(scene: Scene) -> None:
+        agent = scene.run.roster.agents["r7"]
+        scene.connections.check_silence(agent.seen + 3 - TICK_SECONDS, late=False)
+        assert "r7" not in scene.run.roster.agents
+
+    look(check)
 
 
 def test_the_limit_is_the_policys_hang_or_its_default() -> None:

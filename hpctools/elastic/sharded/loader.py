@@ -258,6 +258,11 @@ class ShardedLoader(Loader):
         if self._shard_keeper is not None:
             self._shard_keeper.agreed = self._sharded_sum.agreed
 
+    @property
+    def _tells_norm(self) -> bool:
+        """Each worker has gradients of its own."""
+        return True
+
     def _norm(self) -> float:
         """An estimate, from our shards alone: the others may not be at the same place to be asked."""
         gradients = [each.grad for each in self.model.parameters() if isinstance(each.grad, DTensor)]

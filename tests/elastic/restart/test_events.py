@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from hpctools.elastic.restart.environment import SHIM
 from hpctools.elastic.restart.events import VARIABLE, Slot
 
+LIMIT = 90.0  # seconds, of any wait: starting Python takes some on a busy machine
 ASKS = "from hpctools.elastic.restart.events import elastic_event_detected as asks\n"
 
 
@@ -44,26 +46,26 @@ def cleaned() -> Iterator[None]:
     while STARTED:
         process = STARTED.pop()
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=LIMIT)
 
 
 def test_without_restart_mode_there_is_never_an_event(tmp_path: Path) -> None:
     code = ASKS + "print([asks() for _ in range(3)])"
     for environ in ({VARIABLE: ""}, {VARIABLE: str(tmp_path / "gone")}):
         process = start(code, tmp_path, **environ)
-        assert process.communicate(timeout=20)[0] == "[False, False, False]\n"
+        assert process.communicate(timeout=LIMIT)[0] == "[False, False, False]\n"
 
 
 def test_a_process_is_told_at_the_call_that_was_agreed_and_afterwards(slot: Slot, tmp_path: Path) -> None:
     assert slot.propose(3)
     process = start(ASKS + "print([asks() for _ in range(5)])", tmp_path)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT
     while slot.count().calls < 3:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     assert process.poll() is None, "it waits for the decision"
     slot.commit(3)
-    assert process.communicate(timeout=20)[0] == "[False, False, True, True, True]\n"
+    assert process.communicate(timeout=LIMIT)[0] == "[False, False, True, True, True]\n"
     assert (slot.count().calls, slot.count().told) == (5, 3)
 
 
@@ -83,7 +85,7 @@ def test_hyperpods_import_path_needs_no_hpctools(slot: Slot, tmp_path: Path) -> 
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.communicate(timeout=20)[0] == "alone\n[False, False, True, True]\n"
+    assert process.communicate(timeout=LIMIT)[0] == "alone\n[False, False, True, True]\n"
     assert slot.count().calls == 3, "another signal's event is no call"
 
 
@@ -94,7 +96,7 @@ def test_both_import_paths_are_one_function(slot: Slot, tmp_path: Path) -> None:
         "assert one is other; one(); other()"
     )
     process = start(code, tmp_path, PYTHONPATH=str(SHIM))
-    assert process.wait(20) == 0
+    assert process.wait(LIMIT) == 0
     assert slot.count().calls == 2
 
 
@@ -109,7 +111,7 @@ def test_only_the_training_process_counts(slot: Slot, tmp_path: Path) -> None:
         "asks()"
     )
     process = start(code, tmp_path)
-    assert process.wait(30) == 0
+    assert process.wait(LIMIT) == 0
     assert slot.count().calls == 2
 
 
@@ -124,7 +126,7 @@ def asking(tmp_path: Path, first: str = "") -> subprocess.Popen[str]:
 
 def goes_on(process: subprocess.Popen[str], slot: Slot) -> None:
     """Until it has asked for a while."""
-    before, deadline = slot.count().calls, time.monotonic() + 10
+    before, deadline = slot.count().calls, time.monotonic() + LIMIT
     while slot.count().calls < before + 20:
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -148,7 +150,7 @@ def test_sigterm_is_noted_for_the_agent_and_leaves_the_script_time(slot: Slot, t
 def test_a_handler_of_the_script_s_own_stays(slot: Slot, tmp_path: Path) -> None:
     process = asking(tmp_path, "signal.signal(signal.SIGTERM, lambda *_: os._exit(7))")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 7
+    assert process.wait(LIMIT) == 7
     assert not slot.only_notes_term
 
 
@@ -159,11 +161,11 @@ def test_a_forked_process_dies_of_sigterm_as_ever(slot: Slot, tmp_path: Path) ->
         "def ends():\n"
         "    fork = multiprocessing.get_context('fork')\n"
         "    child = fork.Process(target=time.sleep, args=(60,), daemon=True)\n"
-        "    child.start(); child.terminate(); child.join(5); return child.exitcode\n"
+        "    child.start(); child.terminate(); child.join(60); return child.exitcode\n"
         "print({ends() for _ in range(20)})"
     )
     process = start(code, tmp_path)
-    assert process.communicate(timeout=30)[0] == f"{{{-signal.SIGTERM}}}\n"
+    assert process.communicate(timeout=LIMIT)[0] == f"{{{-signal.SIGTERM}}}\n"
     assert not slot.only_notes_term
 
 
@@ -172,26 +174,30 @@ def test_a_stopped_process_does_not_stop_its_agent(slot: Slot, tmp_path: Path) -
     process = start(ASKS + "print('ready', flush=True)\nwhile True: asks()", tmp_path)
     assert process.stdout is not None
     process.stdout.readline()
-    for _ in range(30):
-        process.send_signal(signal.SIGSTOP)
-        began = time.monotonic()
-        slot.propose(slot.count().calls + 1_000_000)
-        assert time.monotonic() - began < 30.0
-        process.send_signal(signal.SIGCONT)
+    with ThreadPoolExecutor(1) as agent:
+        for _ in range(30):
+            process.send_signal(signal.SIGSTOP)
+            proposing = agent.submit(slot.propose, slot.count().calls + 1_000_000)
+            returned = wait([proposing], LIMIT).done
+            process.send_signal(signal.SIGCONT)  # else the thread could not end
+            assert returned, "it does not wait for a process that is stopped"
     slot.withdraw()
     process.kill()
-    process.wait(10)
+    process.wait(LIMIT)
 
 
 def test_a_call_costs_microseconds(slot: Slot, tmp_path: Path) -> None:
-    """HyperPod's all_reduce and `.item()` each step cost some hundred of them on one node already."""
+    """HyperPod's all_reduce and `.item()` each step cost some hundred of them on one node already.
+
+    Processor time of the process that asks: it waits for nobody.
+    """
     code = (
         ASKS + "import time\nbest = 1.0\n"
         "for _ in range(20):\n"
-        "    began = time.perf_counter()\n"
+        "    began = time.process_time()\n"
         "    for _ in range(500): asks()\n"
-        "    best = min(best, (time.perf_counter() - began) / 500)\n"
+        "    best = min(best, (time.process_time() - began) / 500)\n"
         "print(best)"
     )
     process = start(code, tmp_path)
-    assert float(process.communicate(timeout=60)[0]) < 100e-6
+    assert float(process.communicate(timeout=LIMIT)[0]) < 100e-6

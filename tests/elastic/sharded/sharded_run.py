@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ledger_run import LedgerRun
+from ledger_run import PATIENCE, LedgerRun
 
 TRAINING = Path(__file__).parents[1] / "programs" / "sharded_train.py"
 SAMPLES, EPOCHS, BATCH = 408, 4, 48  # the last batch of an epoch is smaller
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS), "--shards", "4")
 LOSS_TOLERANCE = 1e-4  # relative: gradients are added up in another order on another number of workers
 WEIGHT_TOLERANCE = 1e-4
-PATIENCE = 90.0
 
 
 def command(out: Path, *options: str) -> list[str]:

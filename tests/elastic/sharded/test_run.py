@@ -74,6 +74,42 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     assert not run.events("resumed"), "so no checkpoint was read"
 
 
+def test_below_the_least_size_it_waits_and_goes_on(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Of two workers that are both needed one is killed: the other waits for it, and both go on from copies.
+
+    Then one's node has to go: what both hold is saved first, so that nothing is done again when another
+    baseline job has come, though a worker alone can save nothing.
+    """
+    with make_run((2, 2), "--copy-every", "2") as run:
+        run.baseline_capacity = False
+        run.wait_for_world(2)
+        run.wait_for_steps(3)
+        os.kill(run.pid_of("b1"), signal.SIGKILL)
+        run.wait(lambda: len(run.events("waiting")) == 1)
+        run.wait(lambda: [each for each in run.events("resize") if each.detail["recovered"]])
+        run.wait_for_steps(1)
+        assert not run.events("resumed"), "so no checkpoint was read"
+        run.agent_of("b1").send_signal(signal.SIGTERM)
+        run.wait(lambda: len(run.events("waiting")) == 2)
+        run.wait(lambda: run.agent_of("b1").poll() is not None)
+        left = run.newest()
+        run.baseline_capacity = True
+        run.wait(lambda: run.newest()["generation"] > left["generation"])
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    why = "fewer workers than the least will be left"
+    (saved,) = [each.detail for each in run.events("saved") if each.detail["why"] == why]
+    assert saved["step"] == left["step"]
+    (resumed,) = run.events("resumed")
+    assert (resumed.detail["step"], resumed.detail["where"]) == (saved["step"], saved["where"])
+    later = [line["step"] for line in run.committed() if line["generation"] > left["generation"]]
+    assert later[0] == left["step"] + 1, "no step is done again"
+    assert {line["world"] for line in run.committed()} == {2}
+
+
 def hang_a_save(run: ShardedRun, server: Server) -> None:
     """An upload is not answered: the training goes on, nothing else is saved, and then it is complete."""
     reached, released = threading.Event(), threading.Event()
