@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, Date, ForeignKey, Index, LargeBinary, String, UniqueConstraint
+from sqlalchemy import BigInteger, Date, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.db.base import Base, Id
@@ -51,6 +51,23 @@ class JobPull(Base):
     end: Mapped[date] = mapped_column(Date)
     seen_at: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[str] = mapped_column(String(64))
+
+
+class ReservationPull(Base):
+    """What slurmdbd said of a month's reservations, when it was something new; the newest counts.
+
+    Attributes:
+        content: JSON, a list of `Reservation` as lists.
+    """
+
+    __tablename__ = "reservation_pull"
+    __table_args__ = (Index("reservation_pull_by_month", "month"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    month: Mapped[str] = mapped_column(String(7))
+    seen_at: Mapped[int] = mapped_column(BigInteger)
+    digest: Mapped[str] = mapped_column(String(64))
+    content: Mapped[str] = mapped_column(Text)
 
 
 class AttributionRun(Base):

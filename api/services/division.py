@@ -15,7 +15,8 @@ from api.db.bill_models import BillDay
 from api.db.bill_store import current_frame
 from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
 from api.db.job_store import BatchInfo, JobsByDay, batches, digests
-from api.db.models import AttributionRun, JobBatch
+from api.db.models import AttributionRun, JobBatch, ReservationPull
+from api.db.reservation_store import on_day, reservations_of
 from hpctools.budget.attribution import Coverage, is_burst
 from hpctools.budget.attribution_table import DayBill, Used, day_bills, divide_day, used_on
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
@@ -23,9 +24,10 @@ from hpctools.budget.placing import place_table
 from hpctools.budget.statement import Knowledge
 from hpctools.budget.tree import BudgetSite, Weights
 from hpctools.budget.usage_table import Layout
+from hpctools.slurm.reservations import Reservation
 
-Head = tuple[int | None, int | None, int | None]
-"""The newest run, jobs and bill of a store; another state of it has another head."""
+Head = tuple[int | None, ...]
+"""The newest run, jobs, bill and reservations of a store; another state of it has another head."""
 
 _NOTHING = DayBill({}, {})
 
@@ -47,9 +49,8 @@ class Division:
 
 def head(session: Session) -> Head:
     """The newest of what a division depends on."""
-    ids = (AttributionRun.id, JobBatch.id, BillDay.id)
-    runs, jobs, bills = (session.scalar(select(func.max(column))) for column in ids)
-    return runs, jobs, bills
+    ids = (AttributionRun.id, JobBatch.id, BillDay.id, ReservationPull.id)
+    return tuple(session.scalar(select(func.max(column))) for column in ids)
 
 
 def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str, ...], now: int) -> Division:
@@ -65,25 +66,42 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     bill = place_table(current_frame(session, sources, site.metric, month), site)
     bills = day_bills(bill)
     infos = batches(session, month, reach(site))
-    inputs = inputs_of(site, month, bills, infos, now)
+    kept = kept_for(session, site, month)
+    inputs = inputs_of(site, month, bills, infos, now, kept)
     known = known_days(session, month, site.metric)
     wanted = sorted({*known, *_eventful(bills, infos, month, now)})
     stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
-    new = dict(divided(session, site, stale, bills, infos, inputs))
+    new = dict(divided(session, site, stale, bills, infos, inputs, kept))
     return Division(head(session), new, _knowledge(session, bill, known, new, now))
 
 
+def kept_for(session: Session, site: BudgetSite, month: Month) -> tuple[Reservation, ...]:
+    """The reservations that matter for a month's idle cost: none by most policies."""
+    return reservations_of(session, month) if site.idle == "reservation-owner" else ()
+
+
 def inputs_of(
-    site: BudgetSite, month: Month, bills: Mapping[date, DayBill], infos: list[BatchInfo], now: int
+    site: BudgetSite,
+    month: Month,
+    bills: Mapping[date, DayBill],
+    infos: list[BatchInfo],
+    now: int,
+    kept: tuple[Reservation, ...],
 ) -> dict[date, Inputs]:
-    """What each day of a month depends on now."""
+    """What each day of a month depends on now.
+
+    Args:
+        kept: reservations; a day that one touches has them with its jobs.
+    """
     jobs = dict(digests(infos, month.days, reach(site)))
     policy = policy_digest(site)
     result = {}
     for day in month.days:
         begin = day_start(day)
         counted_to = max(begin, min(begin + DAY_SECONDS, now))
-        result[day] = Inputs(_digest(bills.get(day, _NOTHING)), jobs[day], policy, counted_to)
+        held = on_day(kept, day)
+        known = _digest((jobs[day], held)) if held else jobs[day]
+        result[day] = Inputs(_digest(bills.get(day, _NOTHING)), known, policy, counted_to)
     return result
 
 
@@ -123,12 +141,14 @@ def divided(
     bills: Mapping[date, DayBill],
     infos: list[BatchInfo],
     inputs: Mapping[date, Inputs],
+    kept: tuple[Reservation, ...],
 ) -> Iterator[tuple[date, NewDay]]:
     """Days divided anew, one after the other.
 
     Args:
         stale: which, in ascending order.
         infos: `batches` of the month, with what `reach` says.
+        kept: reservations of the month.
 
     Raises:
         BudgetError: the bill cannot be divided.
@@ -139,7 +159,7 @@ def divided(
     for day in stale:
         bill, counted_to = bills.get(day, _NOTHING), inputs[day].counted_to
         before = _before(bill, jobs, layout, day)
-        costs = divide_day(bill, jobs.of(day), layout, day, counted_to, before)
+        costs = divide_day(bill, jobs.of(day), layout, day, counted_to, before, kept)
         yield day, NewDay(inputs[day], costs)
 
 

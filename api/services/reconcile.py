@@ -15,6 +15,7 @@ from api.db.bill_store import append_pulled
 from api.db.engine import reading, writing
 from api.db.job_store import JobIntake
 from api.db.ledger import last_run, post
+from api.db.reservation_store import append_reservations, wanted
 from api.services.division import Division, divide, head
 from api.services.sources import BillSource, Combined, names, pull
 from hpctools.budget.jobs import JobWindow
@@ -22,6 +23,7 @@ from hpctools.budget.month import DAY_SECONDS, Month, day_of
 from hpctools.budget.tree import BudgetSite
 from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import read_windows
+from hpctools.slurm.reservations import Reservation, read_reservations
 
 _ATTEMPTS = 3
 
@@ -34,9 +36,17 @@ class JobSource(Protocol):
         ...
 
 
+class ReservationSource(Protocol):
+    """Where reservations come from."""
+
+    def reservations(self, month: Month) -> tuple[Reservation, ...]:
+        """Every reservation known in a month."""
+        ...
+
+
 @dataclass(frozen=True)
 class Sacct:
-    """Slurm's own accounting, through its command.
+    """Slurm's own accounting, through its commands: sacct, and sacctmgr beside it.
 
     Attributes:
         timeout: seconds for one query of sacct.
@@ -50,6 +60,11 @@ class Sacct:
         end = min(month.end, day_of(now) + timedelta(days=1))
         answers = read_windows(month.start, end, sacct=self.program, timeout=self.timeout)
         return map(JobWindow.of_text, answers)
+
+    def reservations(self, month: Month) -> tuple[Reservation, ...]:
+        """Every reservation known in a month."""
+        program = self.program.with_name("sacctmgr")
+        return read_reservations(month.start, month.end, sacctmgr=program, timeout=self.timeout)
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,13 @@ class Outcome:
 
 
 def reconcile(
-    engine: Engine, site: BudgetSite, month: Month, bills: BillSource | Combined, jobs: JobSource, now: int
+    engine: Engine,
+    site: BudgetSite,
+    month: Month,
+    bills: BillSource | Combined,
+    jobs: JobSource,
+    now: int,
+    reserved: ReservationSource | None = None,
 ) -> Outcome:
     """Bring the ledger of a month to what the bill and slurmdbd say now.
 
@@ -80,6 +101,7 @@ def reconcile(
 
     Args:
         now: Unix seconds; running jobs are counted until here.
+        reserved: asked where the site's idle policy is `reservation-owner`.
 
     Raises:
         UnreachableError: AWS, slurmdbd or the database does not answer.
@@ -97,7 +119,18 @@ def reconcile(
     for window in jobs.windows(month, now):
         with writing(engine) as session:
             changed += intake.append(session, window, now)
+    if reserved is not None and site.idle == "reservation-owner":
+        _take_reservations(engine, month, reserved, now)
     return replace(_divided(engine, site, month, names(bills), now), bill_days=days, jobs=changed)
+
+
+def _take_reservations(engine: Engine, month: Month, reserved: ReservationSource, now: int) -> None:
+    with reading(engine) as session:
+        if not wanted(session, month, now):
+            return
+    found = reserved.reservations(month)
+    with writing(engine) as session:
+        append_reservations(session, month, found, now)
 
 
 def _is_superseded(session: Session, site: BudgetSite, month: Month, now: int) -> bool:

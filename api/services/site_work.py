@@ -32,4 +32,4 @@ class SiteWork:
         site = self.site_file.current()
         bills = of_site(self.site_file.declared(), site.metric, self.settings.bill_scope)
         jobs = Sacct(self.settings.sacct, self.settings.sacct_timeout)
-        return reconcile(self.engine, site, month, bills, jobs, now)
+        return reconcile(self.engine, site, month, bills, jobs, now, jobs)

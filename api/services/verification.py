@@ -19,9 +19,10 @@ from api.db.day_store import Inputs, KnownDay, costs_digest, known_days, stored_
 from api.db.exact import exact_sum
 from api.db.job_store import batches
 from api.db.ledger import lines, posted
-from api.db.models import AttributionRun, ClearingEntry, JobBatch, LedgerEntry
+from api.db.models import AttributionRun, ClearingEntry, JobBatch, LedgerEntry, ReservationPull
+from api.db.reservation_store import digest_of
 from api.services import audit
-from api.services.division import divided, inputs_of, reach
+from api.services.division import divided, inputs_of, kept_for, reach
 from hpctools.budget.attribution_table import DayBill, DayCosts, amount, day_bills
 from hpctools.budget.bill_table import digest, unpack
 from hpctools.budget.money import ZERO, total
@@ -116,7 +117,8 @@ def _balance(session: Session, result: Verified) -> None:
 
 
 def _documents(session: Session, month: Month | None, result: Verified) -> None:
-    for kind, number, day, good in (*_batches(session, month), *_bills(session, month)):
+    documents = (*_batches(session, month), *_bills(session, month), *_reservations(session, month))
+    for kind, number, day, good in documents:
         result.documents += 1
         if not good:
             result.found(f"{kind} {number} of {day}", "its content is not what its digest says")
@@ -138,6 +140,19 @@ def _bills(session: Session, month: Month | None) -> Iterator[tuple[str, int, da
         yield "bill document", number, day, _says(content, stated)
 
 
+def _reservations(session: Session, month: Month | None) -> Iterator[tuple[str, int, date, bool]]:
+    query = select(ReservationPull).order_by(ReservationPull.id)
+    if month is not None:
+        query = query.where(ReservationPull.month == str(month))
+    for row in session.scalars(query):
+        yield (
+            "reservations document",
+            row.id,
+            Month.parse(row.month).start,
+            digest_of(row.content) == row.digest,
+        )
+
+
 def _says(content: bytes, stated: str) -> bool:
     try:
         return digest(unpack(content)) == stated
@@ -152,7 +167,8 @@ def _month(
     bills = day_bills(place_table(current_frame(session, sources, site.metric, month), site))
     infos = batches(session, month, reach(site))
     known = known_days(session, month, site.metric)
-    present = inputs_of(site, month, bills, infos, 0)
+    kept = kept_for(session, site, month)
+    present = inputs_of(site, month, bills, infos, 0, kept)
     result.days += len(known)
     for day in known.values():
         costs = _stored(session, day, result)
@@ -164,7 +180,7 @@ def _month(
     same = {day.day: day for day in known.values() if _comparable(day.inputs, present[day.day])}
     result.waiting += len(known) - len(same)
     as_counted = {name: day.inputs for name, day in same.items()}
-    for day_, new in divided(session, site, sorted(same), bills, infos, as_counted):
+    for day_, new in divided(session, site, sorted(same), bills, infos, as_counted, kept):
         if new.costs_digest != same[day_].costs_digest:
             result.found(day_, "divided anew from its bill and jobs, its parts are others than those stored")
 

@@ -15,10 +15,12 @@ from typing import Literal
 from hpctools.budget.bill import BillRow
 from hpctools.budget.money import EXACT, MOST_PLACES, apportion, total
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
+from hpctools.budget.reserved import Free, Idle, free, kept_in
 from hpctools.budget.tree import BudgetSite
-from hpctools.budget.usage import NANO, JobKey, Place, Usage, measure
+from hpctools.budget.usage import NANO, JobKey, Place, Usage, holds_of, measure
 from hpctools.errors import BudgetError
 from hpctools.slurm.accounting import JobRecord
+from hpctools.slurm.reservations import Reservation
 
 Kind = Literal["attributed", "idle", "shared", "untagged"]
 KINDS: tuple[Kind, ...] = ("attributed", "idle", "shared", "untagged")
@@ -90,7 +92,12 @@ class Attribution:
 
 
 def attribute(
-    rows: Iterable[BillRow], jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: int
+    rows: Iterable[BillRow],
+    jobs: Iterable[JobRecord],
+    site: BudgetSite,
+    month: Month,
+    as_of: int,
+    reservations: Collection[Reservation] = (),
 ) -> Attribution:
     """Divide a month's bill among jobs, idle time, shared nodes and what carries no tag.
 
@@ -102,6 +109,7 @@ def attribute(
         rows: of one month and one metric; each row once.
         jobs: each once; those outside of the month do not count.
         as_of: Unix seconds of the moment that running jobs and today's nodes are counted to.
+        reservations: what they kept free matters by `reservation-owner` only.
 
     Raises:
         BudgetError: rows of another month, or of more than one metric.
@@ -113,11 +121,13 @@ def attribute(
     earlier = by_account | (_by_account(measure(jobs, site, month.previous, as_of)) if site.burst else {})
     hours = _node_hours(bill)
     cells = _cells(bill)
+    kept = {day: _free_on(day, jobs, site, reservations, as_of) for day in {cell.place[1] for cell in cells}}
     lines: list[Line] = []
     for cell in cells:
-        used = usage.get(cell.place, {})
-        before = earlier.get((cell.place[0], cell.place[1] - timedelta(days=1)), {})
-        lines += _divide(cell, site, used, paid_for(*cell.place, site, hours.get(cell.place), as_of), before)
+        (group, day), used = cell.place, usage.get(cell.place, {})
+        before = earlier.get((group, day - timedelta(days=1)), {})
+        unused = paid_for(group, day, site, hours.get(cell.place), as_of) - sum(used.values())
+        lines += _divide(cell, site, used, Idle(max(0, unused), kept[day].get(group, {})), before)
     lines += _pooled([cell for cell in cells if _is_shared(cell, site)], site, lines)
     return Attribution(
         tuple(sorted((line for line in lines if line.amount), key=lambda line: line.key)),
@@ -189,6 +199,15 @@ def paid_for(name: str, day: date, site: BudgetSite, hours: Decimal | None, as_o
     return site.groups[name].always_on * seconds * NANO
 
 
+def _free_on(
+    day: date, jobs: Iterable[JobRecord], site: BudgetSite, reservations: Collection[Reservation], as_of: int
+) -> Free:
+    begin = day_start(day)
+    end = min(begin + DAY_SECONDS, as_of)
+    kept = kept_in(reservations, site, begin, end) if site.idle == "reservation-owner" else {}
+    return free(kept, holds_of(jobs, site, (begin, end)), site) if kept else {}
+
+
 def _is_shared(cell: _Cell, site: BudgetSite) -> bool:
     group = site.groups.get(cell.place[0])
     return group is not None and group.role == "shared"
@@ -205,33 +224,32 @@ def _by_account(usage: Usage) -> dict[Place, dict[str, int]]:
 
 
 def _divide(
-    cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], capacity: int, before: Mapping[str, int]
+    cell: _Cell, site: BudgetSite, used: Mapping[JobKey, int], idle: Idle, before: Mapping[str, int]
 ) -> list[Line]:
     group = site.groups.get(cell.place[0])
     if group is None:
         return [cell.line("untagged", cell.amount)]
     if group.role == "shared":
         return []
-    return _divide_compute(cell, site, sorted(used.items()), capacity, before)
+    return _divide_compute(cell, site, sorted(used.items()), idle, before)
 
 
 def _divide_compute(
     cell: _Cell,
     site: BudgetSite,
     used: Sequence[tuple[JobKey, int]],
-    capacity: int,
+    idle: Idle,
     before: Mapping[str, int],
 ) -> list[Line]:
     by_account: defaultdict[str, int] = defaultdict(int)
     for job, weight in used:
         by_account[job.account] += weight
-    held = sum(by_account.values())
-    weights = [weight for _, weight in used] + [max(0, capacity - held)]
-    *parts, idle = apportion(cell.amount, weights) if any(weights) else [cell.amount]
+    weights = [weight for _, weight in used] + [idle.whole]
+    *parts, rest = apportion(cell.amount, weights) if any(weights) else [cell.amount]
     lines = [
         cell.line("attributed", part, job.account, job) for (job, _), part in zip(used, parts, strict=True)
     ]
-    shares = idle_shares(site, cell.place[0], by_account, idle, before)
+    shares = idle_shares(site, cell.place[0], by_account, rest, before, idle)
     return lines + [cell.line("idle", part, account) for account, part in shares]
 
 
@@ -246,12 +264,14 @@ def idle_shares(
     by_account: Mapping[str, int],
     amount: Decimal,
     before: Mapping[str, int],
+    idle: Idle,
 ) -> list[tuple[str, Decimal]]:
     """Who bears the idle cost of a compute group's day; the empty account is nobody.
 
     Args:
         by_account: what the jobs of each account used of the group on the day.
         before: the same of the day before: burst nodes that idle past midnight were started by those.
+        idle: what of the group's time it is the cost of.
     """
     caused = is_burst(site, group)
     if by_account and (caused or site.idle == "proportional"):
@@ -260,6 +280,8 @@ def idle_shares(
         return _split(amount, before)
     if site.idle == "partition-owner" and not caused:
         return _split(amount, _weights_of(site, site.owners.get(group, ())))
+    if site.idle == "reservation-owner" and not caused:
+        return _split(amount, idle.weights)
     return [("", amount)]
 
 

@@ -7,7 +7,7 @@ where only a product could, that cell is divided with Python's integers.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -17,9 +17,11 @@ import polars as pl
 from hpctools.budget.attribution import idle_shares, paid_for, pool_shares
 from hpctools.budget.money import EXACT, PART_PLACES, ZERO, apportion, plain, total
 from hpctools.budget.month import DAY_SECONDS, day_start
+from hpctools.budget.reserved import Free, Idle, free, kept_in
 from hpctools.budget.tree import BudgetSite
-from hpctools.budget.usage_table import Layout, use
+from hpctools.budget.usage_table import Layout, holds_on, use
 from hpctools.errors import BudgetError
+from hpctools.slurm.reservations import Reservation
 
 _SUM_LIMIT = 2**120
 _PRODUCT_LIMIT = 2**126
@@ -122,7 +124,13 @@ def used_on(jobs: pl.DataFrame, layout: Layout, day: date, as_of: int) -> Used:
 
 
 def divide_day(
-    bill: DayBill, jobs: pl.DataFrame, layout: Layout, day: date, as_of: int, before: Used | None = None
+    bill: DayBill,
+    jobs: pl.DataFrame,
+    layout: Layout,
+    day: date,
+    as_of: int,
+    before: Used | None = None,
+    reservations: Collection[Reservation] = (),
 ) -> DayCosts:
     """Divide one day of the bill among the jobs of that day, idle time, shared nodes and what has no tag.
 
@@ -130,6 +138,7 @@ def divide_day(
         jobs: columns of `JobRecord`, each job once; those outside of the day do not count.
         as_of: Unix seconds of the moment that running jobs and today's nodes are counted to.
         before: what was used on the day before; only burst nodes' idle time needs it.
+        reservations: what they kept free matters by `reservation-owner` only.
 
     Raises:
         BudgetError: amounts larger than any bill's.
@@ -140,8 +149,14 @@ def divide_day(
     of_job = ordered.select("cluster", "dbindex", "job_id", "account", "user", "end").with_row_index("job")
     held = used.join(of_job, on="job").sort("node_group", "job")
     places = _places(bill.cells.values())
-    parts, idle = _among_jobs(bill, held, layout.site, day, as_of, places)
-    rows = _rest(bill, _used(held), before or {}, idle, _by_account(parts, places), layout.site)
+    together = _used(held)
+    kept = _free_on(ordered, layout, day, as_of, reservations)
+    unused = {
+        group: Idle(_unused(bill, group, layout.site, together, day, as_of), kept.get(group, {}))
+        for group in {group for group, _, _ in bill.cells}
+    }
+    parts, idle = _among_jobs(bill, held, layout.site, unused, places)
+    rows = _rest(bill, together, before or {}, idle, unused, _by_account(parts, places), layout.site)
     lines = parts.filter(pl.col("units") != 0)
     return DayCosts(
         places=places,
@@ -150,6 +165,22 @@ def divide_day(
         use=_covered(held, {group for group, _, _ in bill.cells}),
         provisional=bool(parts["end"].is_null().any()),
     )
+
+
+def _unused(bill: DayBill, group: str, site: BudgetSite, used: Used, day: date, as_of: int) -> int:
+    """What was paid for of a group and no job held, in nano-node-seconds."""
+    paid = paid_for(group, day, site, bill.hours.get(group), as_of)
+    return max(0, paid - sum(used.get(group, {}).values()))
+
+
+def _free_on(
+    jobs: pl.DataFrame, layout: Layout, day: date, as_of: int, reservations: Collection[Reservation]
+) -> Free:
+    if layout.site.idle != "reservation-owner":
+        return {}
+    begin, end = day_start(day), _until(day, as_of)
+    kept = kept_in(reservations, layout.site, begin, end)
+    return free(kept, holds_on(jobs, layout, begin, end, kept), layout.site) if kept else {}
 
 
 def _until(day: date, as_of: int) -> int:
@@ -188,10 +219,9 @@ def _places(amounts: Iterable[Decimal]) -> int:
 
 
 def _among_jobs(
-    bill: DayBill, held: pl.DataFrame, site: BudgetSite, day: date, as_of: int, places: int
+    bill: DayBill, held: pl.DataFrame, site: BudgetSite, unused: Mapping[str, Idle], places: int
 ) -> tuple[pl.DataFrame, dict[Cell, Decimal]]:
     """What each job bears of each compute cell, and what is left as idle."""
-    together = dict(held.group_by("node_group").agg(pl.col("used").sum()).iter_rows())
     idle: dict[Cell, Decimal] = {}
     more = {"capacity": pl.String(), "currency": pl.String(), "units": pl.Int128()}
     pieces = [pl.DataFrame(schema=dict(held.schema) | more)]
@@ -200,11 +230,10 @@ def _among_jobs(
         group, currency, capacity = cell
         if group not in site.groups or site.groups[group].role != "compute":
             continue
-        rest = max(0, paid_for(group, day, site, bill.hours.get(group), as_of) - together.get(group, 0))
         if group not in of_group:
             idle[cell] = money
             continue
-        shares = _parts(money, of_group[group]["used"], rest)
+        shares = _parts(money, of_group[group]["used"], unused[group].whole)
         idle[cell] = shares.idle
         scale = pl.lit(10 ** (places - shares.places), dtype=pl.Int128)
         labels = of_group[group].with_columns(
@@ -256,6 +285,7 @@ def _rest(
     used: Used,
     before: Used,
     idle: Mapping[Cell, Decimal],
+    unused: Mapping[str, Idle],
     spent: Mapping[str, Mapping[str, Decimal]],
     site: BudgetSite,
 ) -> list[tuple[Cell, str, str, Decimal]]:
@@ -264,7 +294,8 @@ def _rest(
     for cell, money in bill.cells.items():
         group, currency, _ = cell
         if cell in idle:
-            shares = idle_shares(site, group, used.get(group, {}), idle[cell], before.get(group, {}))
+            earlier = before.get(group, {})
+            shares = idle_shares(site, group, used.get(group, {}), idle[cell], earlier, unused[group])
             rows += [(cell, "idle", account, part) for account, part in shares]
         elif group in site.groups:
             shares = pool_shares(site, group, spent.get(currency, {}), money)

@@ -14,7 +14,7 @@ from hpctools.budget.allowance import Spec
 SITE_ACCOUNT = "root"
 
 Level = Literal["site", "department", "lab"]
-IdlePolicy = Literal["unallocated", "proportional", "partition-owner"]
+IdlePolicy = Literal["unallocated", "proportional", "partition-owner", "reservation-owner"]
 PoolRule = Literal["unallocated", "equally", "by-use", "by-fair-share"]
 Role = Literal["compute", "shared"]
 

@@ -70,17 +70,24 @@ def measure(jobs: Iterable[JobRecord], site: BudgetSite, month: Month, as_of: in
         only what is above zero; nodes that no compute group has are left out.
     """
     window = day_start(month.start), min(day_start(month.end), as_of)
-    by_node: defaultdict[str, list[Hold[JobKey]]] = defaultdict(list)
-    for job in jobs:
-        for node, hold in _holds(job, site, window):
-            by_node[node].append(hold)
     usage: Usage = {}
-    for node, holds in by_node.items():
+    for node, holds in holds_of(jobs, site, window).items():
         group = site.group_of_node[node].name
         for day, job_key, amount in sweep(holds):
             cell = usage.setdefault((group, day), {})
             cell[job_key] = cell.get(job_key, 0) + amount
     return usage
+
+
+def holds_of(
+    jobs: Iterable[JobRecord], site: BudgetSite, window: tuple[int, int]
+) -> dict[str, list[Hold[JobKey]]]:
+    """What jobs held of each compute node within a time (Unix seconds)."""
+    by_node: defaultdict[str, list[Hold[JobKey]]] = defaultdict(list)
+    for job in jobs:
+        for node, hold in _holds(job, site, window):
+            by_node[node].append(hold)
+    return dict(by_node)
 
 
 def _holds(job: JobRecord, site: BudgetSite, window: tuple[int, int]) -> Iterator[tuple[str, Hold[JobKey]]]:

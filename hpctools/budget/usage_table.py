@@ -7,7 +7,7 @@ summing matters.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -68,6 +68,21 @@ def use(jobs: pl.DataFrame, layout: Layout, begin: int, end: int) -> pl.DataFram
     pieces.append(_swept(nodes.filter(pl.col("node").is_in(crowded.implode()))))
     summed = pl.concat(pieces).group_by("job", "node_group").agg(pl.col("used").sum())
     return summed.filter(pl.col("used") > 0).sort("job", "node_group")
+
+
+def holds_on(
+    jobs: pl.DataFrame, layout: Layout, begin: int, end: int, nodes: Collection[str]
+) -> dict[str, list[Hold[int]]]:
+    """What jobs held of some nodes in a part of one day; a job is the row's number in `jobs`."""
+    wanted = pl.Series("node", sorted(nodes), dtype=pl.String)
+    held = _nodes(_parts(_clipped(jobs, begin, end), layout), layout)
+    result: defaultdict[str, list[Hold[int]]] = defaultdict(list)
+    columns = held.filter(pl.col("node").is_in(wanted.implode())).select(
+        "node", "begin", "finish", "share", "job"
+    )
+    for node, *hold in columns.iter_rows():
+        result[node].append(Hold(*hold))
+    return dict(result)
 
 
 def _clipped(jobs: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:

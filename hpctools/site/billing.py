@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from hpctools.site.aws_words import BucketName, RegionName
 from hpctools.site.base import Model
@@ -164,9 +164,10 @@ class Billing(Model):
     """Where bills come from; Cost Explorer when left out, or none where there are rate cards."""
     rate_cards: tuple[RateCard, ...] = ()
     """What own nodes cost."""
-    idle: Literal["unallocated", "proportional", "partition-owner"] = "unallocated"
+    idle: Literal["unallocated", "proportional", "partition-owner", "reservation-owner"] = "unallocated"
     """Who bears what no job used: nobody (it is shown as idle), the users of the same nodes in proportion to
-    their use, or the departments that have the nodes in their partition."""
+    their use, the departments that have the nodes in their partition, or the accounts that a reservation
+    kept nodes for (what none kept is nobody's)."""
     burst: bool = False
     """Whether groups without always-on nodes are wholly charged to those whose jobs ran on them, whatever
     `idle` says: the nodes were started for them. Of a day on which nothing ran there, to those of the day
@@ -177,17 +178,6 @@ class Billing(Model):
     pools: dict[GroupName, PoolRule] = Field(default_factory=dict)
     """Who bears the cost of login nodes, by group: nobody (`unallocated`, and when left out), all departments
     alike (`equally`), or in proportion to their use (`by-use`) or their shares (`by-fair-share`)."""
-
-    @field_validator("idle", mode="before")
-    @classmethod
-    def _by_no_reservation(cls, value: object) -> object:
-        """Other systems have that word; here nobody would be charged by it (decision 0149)."""
-        if value == "reservation-owner":
-            refuse(
-                "unallocated, proportional or partition-owner; what a reservation keeps free cannot be "
-                "charged to its owner: give them a partition of these nodes and say partition-owner"
-            )
-        return value
 
     @property
     def read_from(self) -> tuple[BillingSource, ...]:

@@ -169,7 +169,7 @@ def read_ids(
         chosen = ",".join(map(str, ids[place : place + IDS_AT_ONCE]))
         whole = arguments(first, first, sacct)
         kept = [word for word in whole if not word.startswith("--endtime=")]
-        found += parse(_answer([*kept, f"--jobs={chosen}"], timeout))
+        found += parse(answer([*kept, f"--jobs={chosen}"], timeout))
     return found
 
 
@@ -183,7 +183,7 @@ def ended_as(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0)
         CommandError: sacct failed otherwise.
     """
     words = ["--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}"]
-    states = _answer([str(sacct), *words], timeout).splitlines()
+    states = answer([str(sacct), *words], timeout).splitlines()
     return states[-1].split()[0] if states and states[-1] else ""
 
 
@@ -246,7 +246,7 @@ def tres(text: str) -> dict[str, int]:
 def _query(first: date, end: date, sacct: Path | str, timeout: float) -> str:
     mark = f"<{secrets.token_hex(16)}>"
     words = [*arguments(first, end, sacct)[:-1], f"--format={','.join((*FIELDS, *LABELS))}"]
-    return without_mark(_answer([*words, f"--delimiter={mark}"], timeout), mark)
+    return without_mark(answer([*words, f"--delimiter={mark}"], timeout), mark)
 
 
 def without_mark(text: str, mark: str) -> str:
@@ -269,7 +269,13 @@ def _plain(line: str, mark: str) -> str:
     return f"{'|'.join((*values[: len(FIELDS)], *labels))}\n"
 
 
-def _answer(argv: list[str], timeout: float) -> str:
+def answer(argv: list[str], timeout: float) -> str:
+    """What sacct or sacctmgr prints, with times in UTC.
+
+    Raises:
+        UnreachableError: slurmdbd does not answer.
+        CommandError: the program failed otherwise.
+    """
     environment = asking() | {"TZ": "UTC"}
     try:
         return run(argv, timeout=timeout, env=environment).stdout

@@ -28,6 +28,7 @@ from hpctools.budget.tree import Account, BudgetSite, NodeGroup
 from hpctools.budget.usage_table import Layout
 from hpctools.slurm.accounting import JobRecord
 from hpctools.slurm.accounting_table import from_records
+from hpctools.slurm.reservations import Reservation
 
 FEW, MANY = 100, 10_000
 MONTH = Month(2026, 11)
@@ -54,7 +55,7 @@ NODES = (
     "elsewhere",
     "",
 )
-IDLE = ("unallocated", "proportional", "partition-owner")
+IDLE = ("unallocated", "proportional", "partition-owner", "reservation-owner")
 POOLS = ("unallocated", "equally", "by-use", "by-fair-share")
 OWNERS: tuple[tuple[str, ...], ...] = ((), ("nlp",), ("cv", "nlp"))
 
@@ -79,10 +80,11 @@ class Case:
     rows: list[BillRow]
     jobs: list[JobRecord]
     as_of: int
+    kept: list[Reservation]
 
     def shuffled(self, dice: random.Random) -> Case:
         rows, jobs = dice.sample(self.rows, len(self.rows)), dice.sample(self.jobs, len(self.jobs))
-        return Case(self.layout, rows, jobs, self.as_of)
+        return Case(self.layout, rows, jobs, self.as_of, dice.sample(self.kept, len(self.kept)))
 
 
 def case(number: int) -> Case:
@@ -92,6 +94,7 @@ def case(number: int) -> Case:
         [row(dice) for _ in range(dice.choice((0, 1, 2, 3, 5, 8)))],
         [job(dice, index) for index in range(dice.choice((0, 1, 1, 2, 3, 4, 6, 9)))],
         BEGIN + dice.choice((-1, 0, 3600, 50_000, DAY_SECONDS, 10 * DAY_SECONDS)),
+        [reservation(dice) for _ in range(dice.choice((0, 1, 2, 4)))],
     )
 
 
@@ -139,11 +142,19 @@ def job(dice: random.Random, index: int) -> JobRecord:
     )
 
 
+def reservation(dice: random.Random) -> Reservation:
+    """Of the day, across its borders or off it; for some, for nobody, or for whom the site does not know."""
+    start = BEGIN + dice.randrange(-100_000, 100_000)
+    accounts = dice.sample(("cv", "cv-a", "nlp", "root", "unknown"), dice.choice((0, 1, 1, 2, 3)))
+    end = start + dice.choice((1, 7200, 90_000, 200_000))
+    return Reservation("uni", "r", start, end, dice.choice(NODES), tuple(sorted(accounts)))
+
+
 def divided(it: Case) -> tuple[DayBill, DayCosts]:
     bill = day_bills(frame_of(it.rows)).get(DAY, DayBill({}, {}))
     jobs = from_records(it.jobs)
     before = used_on(jobs, it.layout, DAY - timedelta(days=1), it.as_of) if it.layout.site.burst else None
-    return bill, divide_day(bill, jobs, it.layout, DAY, it.as_of, before)
+    return bill, divide_day(bill, jobs, it.layout, DAY, it.as_of, before, it.kept)
 
 
 def lines(costs: DayCosts) -> dict[tuple[object, ...], Decimal]:
@@ -162,7 +173,7 @@ def check(number: int) -> None:
     other = it.shuffled(random.Random(-number))
     bill, costs = divided(other)
     is_idempotent(it, costs)
-    one_by_one = attribute(it.rows, it.jobs, it.layout.site, MONTH, it.as_of)
+    one_by_one = attribute(it.rows, it.jobs, it.layout.site, MONTH, it.as_of, it.kept)
 
     # The columns say what one by one says, in whatever order bill and jobs came.
     expected = {
@@ -181,7 +192,7 @@ def check(number: int) -> None:
     assert lines(costs) == expected
     assert sum(line.key.day != DAY for line in one_by_one.lines) == 0
     # One by one does not depend on the order either.
-    assert attribute(other.rows, other.jobs, it.layout.site, MONTH, it.as_of) == one_by_one
+    assert attribute(other.rows, other.jobs, it.layout.site, MONTH, it.as_of, other.kept) == one_by_one
     # Nothing of the bill is lost or made up, in any currency, nor in any node group and capacity.
     charged: defaultdict[tuple[str, str, str], list[Decimal]] = defaultdict(list)
     for group, currency, capacity, units in costs.charges.select(

@@ -46,11 +46,9 @@ def test_cost_explorer_is_read_when_nothing_is_said_and_nothing_where_nodes_have
     assert names("sources: []") == []
 
 
-def test_idle_cost_by_reservation_is_refused_with_what_to_do() -> None:
-    told = r"billing\.idle: found 'reservation-owner', expected .*and say partition-owner"
-    with pytest.raises(SiteError, match=told):
-        site("idle: reservation-owner")
-    assert site("idle: partition-owner").billing.idle == "partition-owner"
+@pytest.mark.parametrize("idle", ["unallocated", "proportional", "partition-owner", "reservation-owner"])
+def test_who_bears_idle_cost(idle: str) -> None:
+    assert site(f"idle: {idle}").billing.idle == idle
 
 
 def test_sources_have_names_of_their_own() -> None:

@@ -12,6 +12,7 @@ TABLES = (
     "bill_pull",
     "job_batch",
     "job_pull",
+    "reservation_pull",
     "attribution_run",
     "run_coverage",
     "attributed_day",
@@ -26,6 +27,11 @@ def filled(engine: Engine, reconcile_november: Callable[[], Any]) -> Engine:
     # Only the first release wrote this one.
     names = "run_id, account, billed, used"
     change(engine, f"INSERT INTO run_coverage ({names}) SELECT id, 'nlp', 1, 1 FROM attribution_run")
+    # Only sites whose reservations' owners bear idle cost have some.
+    change(
+        engine,
+        "INSERT INTO reservation_pull (month, seen_at, digest, content) VALUES ('2026-11', 1, '', '[]')",
+    )
     return engine
 
 
