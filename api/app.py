@@ -148,7 +148,7 @@ async def _alive(app: FastAPI) -> AsyncIterator[None]:
 
 def _stand_in_front(app: FastAPI, settings: Settings) -> None:
     """What every request passes; the last one that is added is the first."""
-    app.add_middleware(Idempotency, identify=identify_request, never=frozenset({"/v1/tokens"}))
+    app.add_middleware(Idempotency, identify=identify_request)
     app.add_middleware(Conditional)
     app.add_middleware(
         Limits,

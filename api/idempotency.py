@@ -25,6 +25,9 @@ from api.services.answers import Answer, Asked
 from hpctools.errors import HpctoolsError
 
 HEADER = "idempotency-key"
+IGNORING = frozenset({"/v1/tokens", "/v1/login/sessions", "/v1/login/leases"})
+"""Whose answers are kept nowhere. That of a token has its secret. Who wants to log in is answered as things
+are now, may ask again in any case, and must not wait for the books, which a reconciliation may have."""
 LONGEST = 255
 
 # What stands in front of the application makes these anew for each answer.
@@ -32,22 +35,15 @@ _KEPT_HEADERS = {"content-type", "location", "etag"}
 
 
 class Idempotency:
-    """Between the server and the application, for POST under /v1.
+    """Between the server and the application, for POST under /v1 but what is IGNORING keys.
 
     Args:
         identify: who asks, by their request; None for nobody.
-        never: paths whose answers are not kept, since they carry secrets.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        identify: Callable[[Request], Principal | None],
-        never: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, app: ASGIApp, identify: Callable[[Request], Principal | None]) -> None:
         self._app = app
         self._identify = identify
-        self._never = never
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, as ASGI describes it."""
@@ -61,7 +57,10 @@ class Idempotency:
             await failure(Request(scope), error)(scope, receive, send)
 
     def _concerns(self, scope: Scope) -> bool:
-        return scope["type"] == "http" and scope["method"] == "POST" and route_of(scope).startswith("/v1/")
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return False
+        route = route_of(scope)
+        return route.startswith("/v1/") and route not in IGNORING
 
     async def _handle(self, request: Request, send: Send) -> None:
         key = request.headers.get(HEADER)
@@ -71,9 +70,6 @@ class Idempotency:
         if not (0 < len(key) <= LONGEST and key.isascii() and key.isprintable()):
             problem = _unusable(f"An Idempotency-Key has 1 to {LONGEST} printable ASCII characters.")
             await respond(request, problem)(request.scope, request.receive, send)
-            return
-        if route_of(request.scope) in self._never:
-            await self._app(request.scope, request.receive, send)
             return
         body = await request.body()
         asked = Asked(principal.name, _digest(key.encode()), _fingerprint(request, body))

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api.idempotency import LONGEST
+from api.idempotency import IGNORING, LONGEST
 from api.problems import MEDIA_TYPE
 
 _DETAILS = {
@@ -58,9 +58,9 @@ def install(app: FastAPI) -> None:
 
 def _complete(path: str, method: str, operation: dict[str, Any], document: dict[str, Any]) -> None:
     if path.startswith("/v1/"):
-        for status in _everywhere(method, operation):
+        for status in _everywhere(path, method, operation):
             operation["responses"].setdefault(str(status), {"description": HTTPStatus(status).phrase})
-    if method == "post" and path.startswith("/v1/"):
+    if method == "post" and _takes_key(path):
         operation.setdefault("parameters", []).append(_KEY)
     for status, response in operation["responses"].items():
         content = response.get("content", {})
@@ -72,10 +72,14 @@ def _complete(path: str, method: str, operation: dict[str, Any], document: dict[
     _exemplify(operation.get("requestBody", {}).get("content", {}), document)
 
 
-def _everywhere(method: str, operation: dict[str, Any]) -> tuple[int, ...]:
+def _takes_key(path: str) -> bool:
+    return path.startswith("/v1/") and path not in IGNORING
+
+
+def _everywhere(path: str, method: str, operation: dict[str, Any]) -> tuple[int, ...]:
     """Errors that no route makes itself: of what stands in front of it."""
     body = (400, 413, 422) if "requestBody" in operation else ()
-    key = (409, 422) if method == "post" else ()
+    key = (409, 422) if method == "post" and _takes_key(path) else ()
     return (*body, *key, 500, 503)
 
 

@@ -20,7 +20,7 @@ from pam.settings import Settings
 
 PROGRAMS = {
     "compute": ("adopted", "job-starting", "slurmd-runs"),
-    "login": ("session-limit",),
+    "login": ("session-limit", "session_limit.py"),
     "closed": (),
     "guard": (),
 }

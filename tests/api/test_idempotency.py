@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from fastapi import Response
 
+from api.db.engine import connect, writing
+from api.idempotency import IGNORING
 from api.services import answers
 
 WANTED = {"month": "2026-11"}
@@ -23,7 +25,6 @@ def count(service: Any) -> int:
 
 def finish(service: Any) -> None:
     """End what is queued: another request for the month would be a new run."""
-    from api.db.engine import writing
     from api.services import runs
     from api.services.reconcile import Outcome
 
@@ -156,3 +157,29 @@ def test_a_secret_is_kept_nowhere(sqlite_service: Any) -> None:
     with sqlite_service.engine.connect() as connection:
         kept = connection.exec_driver_sql("SELECT * FROM idempotent_answer").all()
     assert secret not in str(kept)
+
+
+@pytest.mark.parametrize("path", sorted(IGNORING))
+def test_what_keeps_no_answer_takes_no_key(sqlite_service: Any, path: str) -> None:
+    operation = sqlite_service.app.openapi()["paths"][path]["post"]
+    assert "Idempotency-Key" not in [each["name"] for each in operation.get("parameters", ())]
+
+
+def test_who_wants_to_log_in_never_waits_for_the_books(service: Any, database_url: str) -> None:
+    agent = service.client("root", "login")
+    lease = {"node": "login-1", "claim": "7-7", "user": "nlp1", "kind": "ssh", "origin": ""}
+    asked = (("/v1/login/leases", lease, 200), ("/v1/login/sessions", {"user": "nlp1"}, 409))
+    books = connect(database_url)
+    answered: list[int] = []
+
+    def ask_all() -> None:
+        # As the nodes' agents and hp-login do, with a key.
+        answered.extend(post(agent, "k", path, json=body).status_code for path, body, _ in asked)
+
+    ask = Thread(target=ask_all)
+    with writing(books):
+        ask.start()
+        ask.join(30)
+        assert answered == [status for *_, status in asked]
+    ask.join(30)
+    books.dispose()

@@ -192,13 +192,36 @@ def limit(
 ) -> subprocess.CompletedProcess[str]:
     """Ask for a session; this process is the connection, always the same."""
     argv = [str(os.getpid()), *words[:2], str(folder), *words[2:]]
-    return call("session-limit", *argv, changes=changes, **environment)
+    return call("session_limit.py", *argv, changes=changes, **environment)
 
 
 def test_the_same_connection_may_ask_again(tmp_path: Path) -> None:
     """PAM's account phase may run twice for one login."""
     assert [limit(tmp_path, "1", "1").returncode for _ in range(3)] == [0, 0, 0]
     assert len(list((tmp_path / str(UID)).iterdir())) == 1
+
+
+def test_what_pam_calls_is_kept_compiled_and_lets_in_when_damaged(tmp_path: Path) -> None:
+    for name in ("session-limit", "session_limit.py"):
+        shutil.copy(PROGRAMS / name, tmp_path)
+    argv = [f"{tmp_path}/session-limit", str(os.getpid()), "1", "0", f"{tmp_path}/deep/er/s"]
+
+    def asked() -> subprocess.CompletedProcess[str]:
+        env = {"PAM_USER": "daemon", "PAM_RHOST": "192.0.2.7"}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=False)
+
+    assert asked().returncode == 0
+    (claim,) = (tmp_path / "deep/er/s" / str(UID)).iterdir()
+    assert claim.read_text().endswith("\t192.0.2.7\n")
+    (compiled,) = (tmp_path / "__pycache__").iterdir()
+    assert compiled.name.startswith("session_limit.")
+    claim.rename(claim.with_name(f"1-{Path('/proc/1/stat').read_text().split()[21]}"))
+    assert (asked().returncode, asked().stdout.splitlines()[0].rpartition(" on ")[0]) == (
+        77, "daemon: you have 1 sessions",
+    )  # fmt: skip
+    (tmp_path / "session_limit.py").unlink()
+    compiled.unlink()
+    assert asked().returncode not in (0, 77)  # PAM's rule lets in whatever is not 77
 
 
 def test_claims_of_the_dead_count_no_more(tmp_path: Path) -> None:
