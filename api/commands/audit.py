@@ -16,7 +16,11 @@ def audit() -> None:
 
 @audit.command()
 def verify() -> None:
-    """Check that nothing in it was changed or taken out; print its last digest."""
+    """Check that nothing in it was changed or taken out; print its last digest.
+
+    \b
+    Example:  hpctools-api audit verify
+    """
     from api.db.engine import reading
     from api.services import audit as trail
 

@@ -57,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8642, show_default=True, type=click.IntRange(0, 65535), help="TCP port.")
 def serve(host: str, port: int) -> None:
-    """Serve the API and the pages."""
+    """Serve the API and the pages.
+
+    \b
+    Example:  hpctools-api serve --port 8642
+    """
     import uvicorn
 
     from api.app import create_app
@@ -87,7 +91,11 @@ def serve(host: str, port: int) -> None:
 
 @cli.command()
 def migrate() -> None:
-    """Bring the database's tables up to date."""
+    """Bring the database's tables up to date.
+
+    \b
+    Example:  hpctools-api migrate
+    """
     engine = connect(read_settings().database_url)
     before = current(engine)
     upgrade(engine)
@@ -100,7 +108,11 @@ def migrate() -> None:
 @cli.command()
 @click.option("--month", help="YYYY-MM; the present month when left out.")
 def reconcile(month: str | None) -> None:
-    """Read the bill and the jobs of a month and post what changed."""
+    """Read the bill and the jobs of a month and post what changed.
+
+    \b
+    Example:  hpctools-api reconcile --month 2026-10
+    """
     from api.services.scheduler import by_hand
     from api.services.site_file import SiteFile
     from api.services.site_work import SiteWork
@@ -128,7 +140,11 @@ def reconcile(month: str | None) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what the API would answer.")
 def statement(month: str | None, account: str, as_json: bool) -> None:
-    """Print an account's month."""
+    """Print an account's month.
+
+    \b
+    Example:  hpctools-api statement --month 2026-10 --account nlp
+    """
     from api.commands.statement import print_statement
     from api.services.site_file import SiteFile
     from api.services.statements import read_statement

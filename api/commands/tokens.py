@@ -47,7 +47,11 @@ def create(
     expires: str | None,
     out: Path | None,
 ) -> None:
-    """Make a token and print it; it cannot be shown again."""
+    """Make a token and print it; it cannot be shown again.
+
+    \b
+    Example:  hpctools-api token create --name login-nodes --account root --scope login --out login-token
+    """
     if admin == (account is not None):
         raise UsageError(
             "a token is for one account or for an administrator", "give --account NAME or --admin"
@@ -69,7 +73,11 @@ def create(
 
 @token.command("list")
 def list_tokens() -> None:
-    """List tokens, never their secrets."""
+    """List tokens, never their secrets.
+
+    \b
+    Example:  hpctools-api token list
+    """
     with open_store(read_settings()) as engine:
         known = tokens.listed(engine)
     for info in known:
@@ -87,7 +95,11 @@ def list_tokens() -> None:
 @token.command()
 @click.argument("name")
 def revoke(name: str) -> None:
-    """End a token at once."""
+    """End a token at once.
+
+    \b
+    Example:  hpctools-api token revoke login-nodes
+    """
     with open_store(read_settings()) as engine:
         tokens.revoke(engine, name, int(time.time()))
     click.echo(f"{name} is revoked")

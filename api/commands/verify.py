@@ -26,6 +26,9 @@ def verify(month: str | None, as_json: bool) -> None:
     """Work every figure out again from the documents that it was made from; changes nothing, tables neither.
 
     Exit code 1 when something is not what was stored.
+
+    \b
+    Example:  hpctools-api verify --month 2026-10
     """
     from api.db.engine import reading
     from api.services import verification

@@ -13,7 +13,11 @@ from api.settings import read_settings
 @click.command("check-budgets")
 @click.option("--enforce", is_flag=True, help="Also change Slurm's limits, as the budgets say.")
 def check_budgets(enforce: bool) -> None:
-    """Measure what runs, tell alerts that are due, deliver those that wait: for a timer, every few minutes"""
+    """Measure what runs, tell alerts that are due, deliver those that wait: for a timer, every few minutes
+
+    \b
+    Example:  hpctools-api check-budgets
+    """
     from api.services.burning import SacctJobs
     from api.services.site_file import SiteFile
     from api.services.slurm_limits import SlurmLimits

@@ -49,6 +49,9 @@ def apply(
     \b
     Exit code: 0; 1 when it was refused or rolled back; 2 when somebody has to agree first (--yes);
     3 when a daemon does not answer; 130 after Ctrl-C.
+
+    \b
+    Example:  hpctools apply --yes /etc/slurm/site.yaml
     """
     target = find_target(site_file, folder, facts_file)
     for warning in target.warnings:

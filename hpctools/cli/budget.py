@@ -51,7 +51,11 @@ def told(answer: Any, as_json: bool, text: str) -> None:
 @click.argument("account", required=False)
 @_AS_JSON
 def status(account: str | None, as_json: bool) -> None:
-    """Where accounts are in their budgets: all that you see, or one. Ends with 1 when one is overspent."""
+    """Where accounts are in their budgets: all that you see, or one. Ends with 1 when one is overspent.
+
+    \b
+    Example:  hpctools budget status nlp
+    """
     here = service()
     names = [account] if account else [each["name"] for each in here.ask("GET", "/v1/accounts")["accounts"]]
     found = [here.ask("GET", path(name, "outlook")) for name in names if account or _has_budget(here, name)]
@@ -64,7 +68,11 @@ def status(account: str | None, as_json: bool) -> None:
 @click.argument("account")
 @_AS_JSON
 def show_(account: str, as_json: bool) -> None:
-    """All budgets that an account had and has: since when, by whom and why."""
+    """All budgets that an account had and has: since when, by whom and why.
+
+    \b
+    Example:  hpctools budget show nlp
+    """
     answer = service().ask("GET", path(account, "budget"))
     told(answer, as_json, budget_text.versions(answer))
 
@@ -87,7 +95,11 @@ def show_(account: str, as_json: bool) -> None:
 @_WHY
 @_AS_JSON
 def set_(account: str, effective: str | None, why: str, as_json: bool, **options: Any) -> None:
-    """Change an account's budget; what is not named stays as it is."""
+    """Change an account's budget; what is not named stays as it is.
+
+    \b
+    Example:  hpctools budget set nlp --amount 25000.00 --why 'new grant'
+    """
     here = service()
     words, tag = _present(here, account)
     words.update(_stated(options))
@@ -106,7 +118,11 @@ def set_(account: str, effective: str | None, why: str, as_json: bool, **options
 @_WHY
 @_AS_JSON
 def split(account: str, parts: tuple[str, ...], why: str, as_json: bool) -> None:
-    """Give parts of an account's budget to those directly below it, all at once."""
+    """Give parts of an account's budget to those directly below it, all at once.
+
+    \b
+    Example:  hpctools budget split nlp nlp-lab-a=15000.00 nlp-lab-b=10000.00 --why 'this year'
+    """
     amounts: dict[str, str] = {}
     for part in parts:
         name, equals, amount = part.partition("=")
@@ -127,7 +143,11 @@ def split(account: str, parts: tuple[str, ...], why: str, as_json: bool) -> None
 @_WHY
 @_AS_JSON
 def approve(account: str, amount: str, until: str, why: str, as_json: bool) -> None:
-    """Approve that an account spends more than its budget, for a time."""
+    """Approve that an account spends more than its budget, for a time.
+
+    \b
+    Example:  hpctools budget approve nlp --amount 500.00 --until 2026-12-31 --why 'paper deadline'
+    """
     body = {"amount": amount, "until": until, "why": why}
     answer = service().ask("POST", path(account, "approvals"), body)
     told(answer, as_json, f"{account} may spend {answer['amount']} more until {answer['until']}\n")
@@ -137,7 +157,11 @@ def approve(account: str, amount: str, until: str, why: str, as_json: bool) -> N
 @click.argument("account", required=False)
 @_AS_JSON
 def alerts(account: str | None, as_json: bool) -> None:
-    """Alerts of the accounts that you may see, the newest first."""
+    """Alerts of the accounts that you may see, the newest first.
+
+    \b
+    Example:  hpctools budget alerts nlp
+    """
     query = f"?account={quote(account, safe='')}" if account else ""
     answer = service().ask("GET", f"/v1/alerts{query}")
     told(answer, as_json, budget_text.alerts(answer["alerts"]))
@@ -147,7 +171,11 @@ def alerts(account: str | None, as_json: bool) -> None:
 @click.argument("account")
 @_AS_JSON
 def forecast(account: str, as_json: bool) -> None:
-    """Where an account's present period ends, as a range."""
+    """Where an account's present period ends, as a range.
+
+    \b
+    Example:  hpctools budget forecast nlp
+    """
     answer = service().ask("GET", path(account, "forecast"))
     told(answer, as_json, budget_text.forecast(account, answer))
 

@@ -22,7 +22,11 @@ def enforce() -> None:
 @enforce.command()
 @_AS_JSON
 def plan(as_json: bool) -> None:
-    """What would be done now; changes nothing. Ends with 1 when there is something to do."""
+    """What would be done now; changes nothing. Ends with 1 when there is something to do.
+
+    \b
+    Example:  hpctools budget enforce plan
+    """
     answer = find_service(os.environ).ask("GET", "/v1/enforcement/plan")
     show(answer if as_json else budget_text.enforcement(answer))
     if answer["steps"]:
@@ -32,7 +36,11 @@ def plan(as_json: bool) -> None:
 @enforce.command()
 @_AS_JSON
 def apply(as_json: bool) -> None:
-    """Do it, and read back what became of it."""
+    """Do it, and read back what became of it.
+
+    \b
+    Example:  hpctools budget enforce apply
+    """
     answer = find_service(os.environ).ask("POST", "/v1/enforcement/apply", {})
     show(answer if as_json else budget_text.enforcement(answer))
 
@@ -41,7 +49,11 @@ def apply(as_json: bool) -> None:
 @click.argument("account")
 @_AS_JSON
 def undo(account: str, as_json: bool) -> None:
-    """Give back what was taken for an account's budget; the next apply takes it again if nothing changed."""
+    """Give back what was taken for an account's budget; the next apply takes it again if nothing changed.
+
+    \b
+    Example:  hpctools budget enforce undo nlp
+    """
     where = f"/v1/enforcement/accounts/{quote(account, safe='')}/undo"
     answer = find_service(os.environ).ask("POST", where, {})
     show({"steps": answer} if as_json else budget_text.steps(answer))

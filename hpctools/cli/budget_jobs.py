@@ -32,7 +32,11 @@ _LIMIT = click.option("--limit", default=20, show_default=True, type=click.IntRa
 @_LIMIT
 @_AS_JSON
 def jobs(account: str, from_: str | None, as_json: bool, **wanted: Any) -> None:
-    """What the jobs of an account, and of those below it, cost: the dearest first."""
+    """What the jobs of an account, and of those below it, cost: the dearest first.
+
+    \b
+    Example:  hpctools budget jobs nlp --month 2026-11
+    """
     answer = _ask(account, "jobs", {"from": from_, **wanted})
     show(answer if as_json else budget_text.jobs(answer))
 
@@ -43,7 +47,11 @@ def jobs(account: str, from_: str | None, as_json: bool, **wanted: Any) -> None:
 @_LIMIT
 @_AS_JSON
 def runs(account: str, as_json: bool, **wanted: Any) -> None:
-    """What elastic runs cost, all jobs of each together: the dearest first."""
+    """What elastic runs cost, all jobs of each together: the dearest first.
+
+    \b
+    Example:  hpctools budget runs nlp
+    """
     answer = _ask(account, "runs", wanted)
     show(answer if as_json else budget_text.runs(answer))
 
@@ -53,7 +61,11 @@ def runs(account: str, as_json: bool, **wanted: Any) -> None:
 @click.option("--month", help="YYYY-MM in which it ran; the last three are looked at when left out.")
 @_AS_JSON
 def job(job: str, month: str | None, as_json: bool) -> None:
-    """What one job cost (123, 123_4 or 123+1), day by day, and how that became known."""
+    """What one job cost (123, 123_4 or 123+1), day by day, and how that became known.
+
+    \b
+    Example:  hpctools budget job 4711
+    """
     query = f"?{urlencode({'month': month})}" if month else ""
     answer = find_service(os.environ).ask("GET", f"/v1/jobs/{quote(job, safe='')}{query}")
     show(answer if as_json else "".join(budget_text.job(each) for each in answer["jobs"]))

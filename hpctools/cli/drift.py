@@ -50,6 +50,9 @@ def drift(
 
     \b
     Exit code: 0 when nothing differs; 1 when something does; 3 when a daemon does not answer.
+
+    \b
+    Example:  hpctools drift --prometheus /var/lib/node_exporter/hpctools.prom
     """
     applied = None if site_file else last_applied(state)
     if applied is None:

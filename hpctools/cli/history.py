@@ -27,6 +27,9 @@ def history(number: int | None, diff: bool, state: Path, as_json: bool) -> None:
     """Show what was changed, when and by whom; with N, one change in full.
 
     `hpctools rollback N` brings back the configuration that change N left.
+
+    \b
+    Example:  hpctools history 12 --diff
     """
     from hpctools.conf.apply import History
 

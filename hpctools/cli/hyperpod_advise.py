@@ -23,6 +23,9 @@ def advise(paths: tuple[Path, ...], as_json: bool) -> int:
 
     Give a site file, or the files of a cluster (cluster-config.json, provisioning_parameters.json). Exits
     with 1 when something was chosen that cannot work.
+
+    \b
+    Example:  hpctools hyperpod advise site.yaml
     """
     situation = _situation(paths)
     advice = advice_for(situation)

@@ -28,6 +28,9 @@ def convert(
 
     What the other style has no word for is told on standard error; then the command exits with 1, since the
     new files do not say all that the old ones did.
+
+    \b
+    Example:  hpctools hyperpod convert cluster-config.json --to slurmconfig
     """
     if not paths:
         raise UsageError(

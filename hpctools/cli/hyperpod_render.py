@@ -33,6 +33,9 @@ def render(site: Path, out: Path | None, outputs: Path | None, lifecycle: str | 
     """Write cluster-config.json and, in the legacy style, provisioning_parameters.json.
 
     Prints the files, each under its name, or writes them with --out. Nothing at AWS is touched.
+
+    \b
+    Example:  hpctools hyperpod render site.yaml --out cluster
     """
     declared = load(site)
     given = read_outputs(declared, outputs_in(outputs)) if outputs is not None else None

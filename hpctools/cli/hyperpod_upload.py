@@ -38,7 +38,9 @@ def upload(
     keep theirs. Interrupted, it goes on when it is run again.
 
     \b
-    Example:  hpctools hyperpod render site.yaml --lifecycle "$(hpctools hyperpod upload site.yaml)"
+    Examples:
+      hpctools hyperpod upload site.yaml
+      hpctools hyperpod render site.yaml --lifecycle "$(hpctools hyperpod upload site.yaml)"
     """
     from hpctools.hyperpod.bundle import read_bundle
     from hpctools.site import load

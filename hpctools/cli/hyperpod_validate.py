@@ -34,6 +34,9 @@ def validate(paths: tuple[Path, ...], update: bool, aws: bool, region: str | Non
     Give the request (cluster-config.json) and, in the legacy style, provisioning_parameters.json: in any
     order and under any names, or the folder that holds them. Exits with 0 without errors, warnings or not;
     with 1 when there are errors, 2 for wrong usage, 3 when AWS cannot be reached.
+
+    \b
+    Example:  hpctools hyperpod validate cluster
     """
     files, report = _report(paths, update)
     if aws:

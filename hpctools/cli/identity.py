@@ -36,7 +36,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @identity.command()
 @_options
 def sssd(site_file: Path | None, as_json: bool) -> int:
-    """Print the sssd.conf of the nodes, without the reader's password."""
+    """Print the sssd.conf of the nodes, without the reader's password.
+
+    \b
+    Example:  hpctools identity sssd
+    """
     from hpctools.identity.sssd import login_groups, sssd_conf
 
     site, _, _ = _read(site_file)
@@ -53,6 +57,9 @@ def groups(site_file: Path | None, as_json: bool) -> int:
     \b
     Exit code: 0; 1 when somebody is refused or a group is not as it should be; 3 when the directory does not
     tell.
+
+    \b
+    Example:  hpctools identity groups
     """
     site, stated, _ = _read(site_file)
     people = _people(site, stated)
@@ -80,6 +87,9 @@ def sync(site_file: Path | None, as_json: bool, accepted: tuple[str, ...], dry_r
 
     \b
     Exit code: 0; 1 when somebody is refused or a group stays as it was; 3 when the directory does not tell.
+
+    \b
+    Example:  hpctools identity sync --dry-run
     """
     from hpctools.cli.identity_text import sync_json, sync_text
     from hpctools.identity.sync import synchronize
@@ -107,7 +117,11 @@ def sync(site_file: Path | None, as_json: bool, accepted: tuple[str, ...], dry_r
 @identity.command("run-as")
 @_options
 def run_as(site_file: Path | None, as_json: bool) -> int:
-    """Print who somebody is in a Session Manager session: tags, and the policy that denies others."""
+    """Print who somebody is in a Session Manager session: tags, and the policy that denies others.
+
+    \b
+    Example:  hpctools identity run-as
+    """
     from hpctools.cli.identity_text import run_as_json, run_as_text
 
     site, _, _ = _read(site_file)

@@ -65,6 +65,9 @@ def import_(
     """Make a site file from slurm.conf, gres.conf and slurmdbd's accounts.
 
     Nothing on the cluster is touched. What a site file cannot say is listed, and hpctools leaves it as it is.
+
+    \b
+    Example:  hpctools import --folder /etc/slurm --out site.yaml
     """
     for path in (out, facts_out):
         if path is not None and path.exists() and not force:

@@ -50,6 +50,9 @@ def plan(
 
     \b
     Exit code: 0; with --check 1 when there are changes; 3 when a daemon does not answer (it is said which).
+
+    \b
+    Example:  hpctools plan /etc/slurm/site.yaml
     """
     from hpctools.slurm.ahead import ask_ahead
 

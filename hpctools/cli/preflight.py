@@ -46,6 +46,9 @@ def preflight(
 
     SITE is a site file, or a folder with a slurm.conf. Nothing is written, no daemon is contacted. Exits with
     0 when slurmctld comes up with the nodes and partitions that the configuration declares, else with 1.
+
+    \b
+    Example:  hpctools preflight site.yaml
     """
     from hpctools.slurm.throwaway.place import Place
 

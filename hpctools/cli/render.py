@@ -31,6 +31,9 @@ def render(
 
     Prints the files, each under its name, or writes them with --out; warnings go to standard error.
     Nothing on a cluster is touched.
+
+    \b
+    Example:  hpctools render site.yaml --out /tmp/conf
     """
     facts = conf.Facts(slurm_version=_release(release), cgroup=cgroup)
     read = load(site)

@@ -35,6 +35,9 @@ def rollback(
 
     The way is the same as with apply: plan, preflight, switch, load, verify. It is a change of its own that
     can itself be rolled back. Jobs and their history stay; so do people who have jobs in the queue.
+
+    \b
+    Example:  hpctools rollback 12
     """
     from hpctools.conf.apply import History
     from hpctools.conf.apply.return_to import chosen

@@ -81,7 +81,11 @@ def up(
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @click.pass_obj
 def status(box: Sandbox, as_json: bool) -> int:
-    """What runs, where, since when. Exit code 0 when all of it does, 1 otherwise."""
+    """What runs, where, since when. Exit code 0 when all of it does, 1 otherwise.
+
+    \b
+    Example:  hpctools sandbox status
+    """
     from hpctools.sandbox.status import status as look
 
     found = look(box)
@@ -95,7 +99,11 @@ def status(box: Sandbox, as_json: bool) -> int:
 @sandbox.command()
 @click.pass_obj
 def down(box: Sandbox) -> None:
-    """End its processes and remove its folder; nothing is left."""
+    """End its processes and remove its folder; nothing is left.
+
+    \b
+    Example:  hpctools sandbox down
+    """
     from hpctools.sandbox.fall import down as take_down
 
     click.echo("down" if take_down(box) else f"no sandbox in {box.layout.root}; nothing to do")
@@ -125,7 +133,11 @@ def execute(box: Sandbox, user: str, host: str, argv: tuple[str, ...]) -> int:
 @click.option("-f", "--follow", is_flag=True, help="Go on as it grows.")
 @click.pass_obj
 def logs(box: Sandbox, daemon: str | None, lines: int, follow: bool) -> int:
-    """Show the logs of one daemon, or of all."""
+    """Show the logs of one daemon, or of all.
+
+    \b
+    Example:  hpctools sandbox logs slurmctld --follow
+    """
     from hpctools.slurm import run
 
     found = sorted(box.layout.logs.glob("*.log")) if box.layout.logs.is_dir() else []

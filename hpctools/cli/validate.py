@@ -19,6 +19,9 @@ def validate(site: Path, as_json: bool) -> int:
 
     Prints every finding with its line; exits with 1 when the site cannot be used, with 0 when it can,
     warnings or not, and with 2 when there is no such file.
+
+    \b
+    Example:  hpctools validate /etc/slurm/site.yaml
     """
     read, code = None, 0
     try:
