@@ -127,13 +127,21 @@ class Reader:
 
 
 async def get_reader(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    name: AccountName,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Reader:
-    """Who asks by `Authorization: Bearer` and may read; 401 or 403 else."""
+    """Who asks by `Authorization: Bearer` and may read an account; 401, 403 or 404 else.
+
+    It is looked for here: whoever may not see it hears so before anything else of what
+    they sent is judged.
+    """
     context = await get_context(request)
     site = await get_site(context, request)
-    principal = await get_bearer(request, credentials)
-    return Reader(context, site, await require("read")(principal))
+    principal = await require("read")(await get_bearer(request, credentials))
+    reader = Reader(context, site, principal)
+    reader.account(name)
+    return reader
 
 
 def visible_account(site: BudgetSite, principal: Principal, name: str) -> Account:

@@ -63,6 +63,8 @@ def test_a_statement_that_nobody_has_asked_for_is_one_short_question(november_se
 def test_who_may_not_ask_learns_nothing_of_what_they_asked(november_service: Any) -> None:
     wrong = "/v1/accounts/nlp/statement/2026-11?known_on=yesterday&format=sound"
     assert november_service.client("nlp").get(wrong).status_code == 422
+    for others in ("cv", "nothing"):
+        assert november_service.client("nlp").get(wrong.replace("nlp", others)).status_code == 404
     stranger = november_service.client("nlp")
     stranger.headers["Authorization"] = "Bearer nobody"
     assert stranger.get(wrong).status_code == 401
