@@ -98,7 +98,7 @@ def serve(host: str, port: int) -> None:
 
 
 def _settle(app: FastAPI) -> None:
-    """Make what stays for good, and have the collector of garbage leave it, for which all would wait 0.1 s."""
+    """Make what stays for good, and have the collector of garbage leave it, for which all wait 0.1 s."""
     app.openapi()
     with suppress(SiteError):  # each request that needs the site says so
         app.state.context.site_file.current()
