@@ -115,6 +115,15 @@ class Group:
         if self.is_sound:
             heir._scratch.inherit(self._scratch)
 
+    def release(self) -> None:
+        """End the connections, when all have come to the next group; nobody waits for that.
+
+        gloo takes some 10 ms for each connection, in which it waits for a thread of its own. Ours is no
+        daemon: Python waits for it at its end, as one that comes back from C++ then takes the process down.
+        """
+        held, self._gloo = [self._gloo], None
+        threading.Thread(target=held.clear, name=f"elastic-end-{self.number}", daemon=False).start()
+
     def abandon(self) -> None:
         """Give the group up: what waits for others in its thread fails at once.
 
@@ -179,6 +188,13 @@ class Group:
     def others(self) -> list[int]:
         """The other ranks, beginning behind our own, so that not all talk to the same one first."""
         return [(self.rank + distance) % self.world for distance in range(1, self.world)]
+
+
+def released(group: Group | None) -> Group | None:
+    """As `Group.release`, where there is one; afterwards there is none."""
+    if group is not None:
+        group.release()
+    return None
 
 
 def await_all(works: list[Work]) -> None:

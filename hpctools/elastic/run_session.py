@@ -17,7 +17,7 @@ from typing import Any
 
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.group import Group, Task
+from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
 from hpctools.elastic.orders import Commit, Orders
 from hpctools.elastic.process_end import end_process
@@ -125,7 +125,7 @@ class RunSession:
             self._rejoin()
             return None
         self._agreed = max(self._agreed, done.agreed)
-        self._retired = None  # everybody has come to the group in force
+        self._retired = released(self._retired)  # everybody has come to the group in force
         return done
 
     def collective(self, work: Callable[[Group], Worked]) -> Worked | None:
@@ -256,6 +256,7 @@ class RunSession:
         # The old group stays until everybody has come over: closing it early could tear a late message.
         if self._group is not None:
             self._group.close(heir=group)
+        released(self._retired)
         with self._changed:
             self._retired, self._group = self._group, group
             self._standing, self._trains = group.number, True

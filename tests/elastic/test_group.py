@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_exchange import HOST, on_ranks
 
-from hpctools.elastic.group import Group, await_all, join_store, open_store
+from hpctools.elastic.group import Group, await_all, join_store, open_store, released
 from hpctools.elastic.links import Links
 
 
@@ -41,6 +41,24 @@ def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(world: int) -
 
 def test_a_lone_group_has_nothing_to_give_up() -> None:
     Group(0, 0, 1, None).abandon()
+
+
+def test_who_lets_go_of_a_group_does_not_wait_for_its_connections_end() -> None:
+    """gloo takes some 10 ms for each: all that time the first step after a resize would stand still."""
+    ended_in: list[threading.Thread] = []
+    ended = threading.Event()
+
+    class Gloo:
+        def __del__(self) -> None:
+            ended_in.append(threading.current_thread())
+            ended.set()
+
+    group = Group(3, 0, 2, Gloo())
+    assert released(group) is None
+    assert ended.wait(60)
+    assert ended_in[0] is not threading.current_thread()
+    assert not ended_in[0].daemon, "Python waits for it: a daemon would be ended in the middle of it"
+    assert released(None) is None
 
 
 def listening() -> set[str]:

@@ -64,7 +64,7 @@ class Model(nn.Module):
         return self.layers(inputs)
 
 
-LATE_STEP, LONGEST_STEP = 1.0, 10.0
+LATE_STEP = 1.0
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
@@ -74,15 +74,11 @@ def note(**values: object) -> None:
 
 
 def pause(samples: int) -> None:
-    """As long as the samples would take; in the second half long steps, until the scenario is through.
-
-    They become longer: a busy machine takes minutes to start what the scenario waits for.
-    """
-    late = loader.step - loader.total_steps // 2 if args.hurry is not None else -1
+    """As long as the samples would take; in the second half long steps, until the scenario is through."""
+    late = args.hurry is not None and loader.step >= loader.total_steps // 2
     is_first = loader.step not in begun
     begun.add(loader.step)
-    held = min(LONGEST_STEP, LATE_STEP * 1.1 ** max(0, late)) if is_first else 0.0
-    end = time.monotonic() + (held if late >= 0 else args.delay * samples)
+    end = time.monotonic() + ((LATE_STEP if is_first else 0.0) if late else args.delay * samples)
     while time.monotonic() < end and not (args.hurry is not None and args.hurry.exists()):
         time.sleep(0.005)
 
