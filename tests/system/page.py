@@ -14,6 +14,7 @@ from hpctools.sandbox.hosts import Host
 SECONDS = 120.0
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```(?P<kind>\w*)(?P<where>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class Block:
         where: machines that the commands are for; the path of a file.
         user: who runs them.
         text: what stands in it.
+        section: the heading above it.
     """
 
     kind: str
     where: tuple[str, ...]
     user: str
     text: str
+    section: str
 
 
 def follow(block: Block, run: Callable[[str], str]) -> str:
@@ -54,8 +57,9 @@ def blocks(name: str) -> list[Block]:
     >>> [block.where for block in blocks("bootstrap-own-nodes.md") if block.user == "ben"]
     [('login-1',)]
     """
-    found = []
-    for match in BLOCK.finditer((DOCS / name).read_text()):
+    page, found = (DOCS / name).read_text(), []
+    for match in BLOCK.finditer(page):
         where, _, user = match["where"].strip().partition(" as ")
-        found.append(Block(match["kind"], tuple(where.split()), user or "root", match["text"]))
+        section = HEADING.findall(page, 0, match.start())[-1]
+        found.append(Block(match["kind"], tuple(where.split()), user or "root", match["text"], section))
     return found

@@ -9,17 +9,40 @@ from pathlib import Path
 import pytest
 
 from hpctools.sandbox import cgroups
-from hpctools.sandbox.hosts import Fleet, Hosts, hosts
+from hpctools.sandbox.hosts import Fleet, Host, Hosts, hosts
 from hpctools.sandbox.hosts.plan import Group
+from hpctools.slurm.run import Completed
 from tests.system.bootstrap_rig import need_cgroups
 from tests.system.harness import until
 from tests.system.page import Block, blocks, follow, on_host
 
+pytestmark = pytest.mark.timeout(480)
 PAGE = "bootstrap-own-nodes.md"
 FLEET = Fleet(
     groups=(Group("ctl", "controller", 1), Group("login", "login", 2), Group("worker", "compute", 3)),
     provider="own",
 )
+TOGETHER = "10."
+SERVICE = "api.physics.example"
+TLS = """\
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+frontend tls
+  bind :443 ssl crt /etc/ssl/service.pem
+  http-request set-header X-Forwarded-Proto https
+  default_backend service
+backend service
+  server service 127.0.0.1:8642
+"""
+CERTIFICATE = f"""\
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={SERVICE} \
+  -addext subjectAltName=DNS:{SERVICE} -keyout /etc/ssl/service.key -out /etc/ssl/service.crt 2>/dev/null
+cat /etc/ssl/service.crt /etc/ssl/service.key >/etc/ssl/service.pem
+"""
+TRUST = "cp /etc/ssl/service.crt /usr/local/share/ca-certificates/ && update-ca-certificates >/dev/null 2>&1"
 CODE = Path(__file__).resolve().parents[2]
 PEOPLE = {"ada": 20001, "ben": 20002, "cleo": 20003}
 
@@ -51,8 +74,14 @@ def _do(cluster: Hosts, block: Block) -> str:
     return follow(block, lambda name: on_host(cluster[name], block))
 
 
+def _follow(cluster: Hosts, *, together: bool) -> list[str]:
+    """The page's last section, or all before it."""
+    wanted = [block for block in blocks(PAGE) if block.section.startswith(TOGETHER) is together]
+    return [_do(cluster, block) for block in wanted]
+
+
 def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts) -> None:
-    printed = [_do(cluster, block) for block in blocks(PAGE)]
+    printed = _follow(cluster, together=False)
     assert printed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
     assert "session-limit $PPID 4 0 " in cluster["login-1"].read("/etc/pam.d/sshd")
     _login_follows_the_job(cluster)
@@ -68,3 +97,56 @@ def _login_follows_the_job(cluster: Hosts) -> None:
     login.ssh("ben", f"scancel {submitted}")
     until(lambda: worker.ssh("ben", "true", check=False).code != 0)
     assert worker.ssh("root", "true").code == 0
+
+
+def test_login_nodes_behind_one_name_with_agents_and_a_drain(cluster: Hosts) -> None:
+    """The page's last section. Python's packages are this repository's; TLS is a proxy of the site's own."""
+    for name in ("ctl-1", "login-1", "login-2"):
+        _install_packages(cluster[name])
+    _speak_tls(cluster)
+    printed = _follow(cluster, together=True)
+    assert [line.split()[:2] for line in printed[-1].splitlines()[1:3]] == [
+        ["login-1", "up"],
+        ["login-2", "up"],
+    ]
+    until(lambda: {_reached(cluster) for _ in range(4)} == {"login-1", "login-2"} or None, 60)
+    cluster["login-1"].run(
+        ["/opt/hpctools/bin/hpctools", "login", "drain", "--here", "--message", "new kernel"]
+    )
+    until(lambda: {_reached(cluster) for _ in range(4)} == {"login-2"} or None, 60)
+
+
+def _install_packages(host: Host) -> None:
+    """What pip would put there, and the repository's units beside it."""
+    host.run(["mkdir", "-p", "/opt/hpctools/bin", "/opt/hpctools/api", "/opt/hpctools/hpctools/login"])
+    for program in ("hpctools", "hpctools-api", "hp-login-agent"):
+        host.run(["ln", "-s", str(Path(sys.executable).parent / program), "/opt/hpctools/bin"])
+    for folder in ("api", "hpctools/login"):
+        host.run(["cp", "-r", str(CODE / folder / "systemd"), f"/opt/hpctools/{folder}/systemd"])
+
+
+def _speak_tls(cluster: Hosts) -> None:
+    """The service's name, with a certificate that the login nodes trust."""
+    controller = cluster["ctl-1"]
+    # What Debian's package asks systemd-tmpfiles for.
+    controller.run(["install", "-d", "-o", "haproxy", "-g", "haproxy", "/run/haproxy"])
+    controller.run(["bash", "-euc", CERTIFICATE])
+    controller.write("/etc/ssl/proxy.cfg", TLS)
+    controller.run(["haproxy", "-D", "-f", "/etc/ssl/proxy.cfg"])
+    for name in ("login-1", "login-2"):
+        cluster[name].write("/etc/ssl/service.crt", controller.read("/etc/ssl/service.crt"))
+        cluster[name].run(["sh", "-ec", TRUST])
+        line = f"{controller.machine.address} {SERVICE}"
+        cluster[name].run(["sh", "-c", f"echo {line} >>/etc/hosts"])
+
+
+def _through(cluster: Hosts, *words: str) -> Completed:
+    """Log in as ben by the one name, as anybody would who keeps host keys."""
+    argv = ["ssh", "-o", "BatchMode=yes", "-p", "2222", "ben@ctl-1", *words]
+    return cluster["ctl-1"].run(argv, check=False)
+
+
+def _reached(cluster: Hosts) -> str:
+    done = _through(cluster, "hostname")
+    assert done.code == 0, done
+    return done.stdout.strip()

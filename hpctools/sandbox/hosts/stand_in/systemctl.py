@@ -188,11 +188,12 @@ def run_line(line: str, environment: dict[str, str]) -> None:
 
 def _prepare(unit: Unit, environment: dict[str, str]) -> None:
     owner = pwd.getpwnam(unit.get("User", "root"))
-    for name in unit.get("RuntimeDirectory").split():
-        path = Path("/run", name)
-        path.mkdir(exist_ok=True)
-        path.chmod(int(unit.get("RuntimeDirectoryMode", "0755"), 8))
-        os.chown(path, owner.pw_uid, owner.pw_gid)
+    for key, above in (("RuntimeDirectory", "/run"), ("StateDirectory", "/var/lib")):
+        for name in unit.get(key).split():
+            path = Path(above, name)
+            path.mkdir(exist_ok=True)
+            path.chmod(int(unit.get(f"{key}Mode", "0755"), 8))
+            os.chown(path, owner.pw_uid, owner.pw_gid)
     for line in unit.keys.get("ExecStartPre", []):
         run_line(line, environment)
 
