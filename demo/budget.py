@@ -79,7 +79,11 @@ class BudgetDesk:
 
     def statement(self, account: str) -> dict[str, Any]:
         """An account's statement of this month."""
-        with self._open(f"/v1/accounts/{account}/statement/{self.month}", self.tokens[account]) as answer:
+        return self.told(f"/v1/accounts/{account}/statement/{self.month}", account)
+
+    def told(self, path: str, account: str) -> dict[str, Any]:
+        """What the API answers to the head of an account."""
+        with self._open(path, self.tokens[account]) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 

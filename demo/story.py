@@ -11,6 +11,7 @@ from rich.console import Console
 
 from demo.budget import BudgetDesk
 from demo.checklist import Checklist
+from demo.login import LoginDesk
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
@@ -52,6 +53,8 @@ class Story:
         self.cluster_comes_up()
         desk = BudgetDesk(self.sandbox, self.see, self.console)
         desk.open_books()
+        door = LoginDesk(self.sandbox, self.see, desk)
+        door.begins()
         busy = self.others_are_busy()
         folder = self.researcher_submits()
         self.login(NEIGHBOUR, ["scancel", str(busy)])
@@ -59,6 +62,7 @@ class Story:
         self.urgent_job(folder)
         self.ends_as_if_nothing_happened(folder)
         desk.reconcile()
+        door.shown()
         self.farewell()
 
     # --- 1 -----------------------------------------------------------------------------------------

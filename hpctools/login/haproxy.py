@@ -32,6 +32,9 @@ _HEAD = """\
 global
     log /dev/log local0
     stats socket {socket} mode 660 level admin
+    # As root it only opens its port.
+    user haproxy
+    group haproxy
 
 defaults
     mode tcp

@@ -80,9 +80,14 @@ def _follow(cluster: Hosts, *, together: bool) -> list[str]:
     return [_do(cluster, block) for block in wanted]
 
 
-def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts) -> None:
-    printed = _follow(cluster, together=False)
-    assert printed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
+@pytest.fixture(scope="module")
+def followed(cluster: Hosts) -> list[str]:
+    """What the page's commands printed, up to its last section."""
+    return _follow(cluster, together=False)
+
+
+def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts, followed: list[str]) -> None:
+    assert followed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
     assert "session-limit $PPID 4 0 " in cluster["login-1"].read("/etc/pam.d/sshd")
     _login_follows_the_job(cluster)
 
@@ -99,6 +104,7 @@ def _login_follows_the_job(cluster: Hosts) -> None:
     assert worker.ssh("root", "true").code == 0
 
 
+@pytest.mark.usefixtures("followed")
 def test_login_nodes_behind_one_name_with_agents_and_a_drain(cluster: Hosts) -> None:
     """The page's last section. Python's packages are this repository's; TLS is a proxy of the site's own."""
     for name in ("ctl-1", "login-1", "login-2"):
@@ -110,10 +116,25 @@ def test_login_nodes_behind_one_name_with_agents_and_a_drain(cluster: Hosts) -> 
         ["login-2", "up"],
     ]
     until(lambda: {_reached(cluster) for _ in range(4)} == {"login-1", "login-2"} or None, 60)
+    _counted_together(cluster)
     cluster["login-1"].run(
         ["/opt/hpctools/bin/hpctools", "login", "drain", "--here", "--message", "new kernel"]
     )
     until(lambda: {_reached(cluster) for _ in range(4)} == {"login-2"} or None, 60)
+
+
+def _counted_together(cluster: Hosts) -> None:
+    """Four sessions by the one name, on whichever nodes; the fifth is refused, and told why."""
+    controller, node = cluster["ctl-1"], "ssh -o BatchMode=yes -p 2222 ben@ctl-1"
+    hold = f"for n in 1 2 3 4; do {node} 'hostname; exec sleep 300' >/tmp/held-$n 2>&1 </dev/null & done"
+    controller.run(["sh", "-c", hold])
+    held = ["sh", "-c", "cat /tmp/held-?"]
+    until(lambda: len(controller.run(held).stdout.split()) == 4 or None, 60)
+    told = until(lambda: done if (done := _through(cluster, "true")).code else None, 30)
+    assert "ben: you have 4 sessions on the login nodes, and the limit is 4:" in told.stdout + told.stderr
+    assert set(controller.run(held).stdout.split()) <= {"login-1", "login-2"}
+    controller.run(["pkill", "-f", "^ssh .*ben@ctl-1"])
+    until(lambda: _through(cluster, "true").code == 0 or None, 60)
 
 
 def _install_packages(host: Host) -> None:
@@ -142,7 +163,7 @@ def _speak_tls(cluster: Hosts) -> None:
 
 def _through(cluster: Hosts, *words: str) -> Completed:
     """Log in as ben by the one name, as anybody would who keeps host keys."""
-    argv = ["ssh", "-o", "BatchMode=yes", "-p", "2222", "ben@ctl-1", *words]
+    argv = ["ssh", "-o", "BatchMode=yes", "-o", "LogLevel=INFO", "-p", "2222", "ben@ctl-1", *words]
     return cluster["ctl-1"].run(argv, check=False)
 
 
