@@ -60,8 +60,8 @@ def writing(engine: Engine) -> Iterator[Session]:
     Raises:
         UnreachableError: the database does not answer, or another writer did not end in time.
     """
-    opened = here(engine).connect().execution_options(writes=True)
-    with reachable(), opened as connection, connection.begin():
+    writer = here(engine).execution_options(writes=True)
+    with reachable(), writer.connect() as connection, connection.begin():
         lock(connection)
         with Session(bind=connection) as session:
             yield session

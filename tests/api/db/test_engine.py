@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, select, text
@@ -133,3 +134,11 @@ def test_a_single_question_to_a_database_that_is_away_says_so(tmp_path: Path) ->
     url = f"sqlite:///{tmp_path}/text.sqlite"
     with opened(url) as engine, pytest.raises(UnreachableError), looking(engine) as connection:
         connection.scalar(select(ApiToken.name))
+
+
+@pytest.mark.parametrize("way", [reading, writing, looking])
+def test_a_server_that_is_away_is_told_as_that(way: Any, tmp_path: Path) -> None:
+    engine = connect(f"postgresql://postgres@/none?host={tmp_path}")
+    with pytest.raises(UnreachableError, match="the database cannot be used"), way(engine) as opened:
+        opened.execute(text("SELECT 1"))
+    engine.dispose()
