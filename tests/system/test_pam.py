@@ -199,20 +199,27 @@ def test_fifty_sessions_of_ten_people_at_once(rig: Rig) -> None:
 
 
 def test_a_login_waits_for_the_job_that_is_just_starting(rig: Rig) -> None:
-    """A slow prolog keeps the extern step away for a second and a half."""
+    """A prolog keeps the extern step away until the login waits for it."""
     prolog = rig.cluster.sandbox.layout.slurm_conf / "prolog.sh"
-    prolog.write_text("#!/bin/sh\nsleep 1.5\n")
+    go = prolog.with_name("go")
+    prolog.write_text("#!/bin/sh\nfor n in $(seq 300); do [ -e /etc/slurm/go ] && exit 0; sleep 0.1; done\n")
     prolog.chmod(0o755)
-    with rig.slurm_conf("Prolog=/etc/slurm/prolog.sh"):
+    with rig.slurm_conf("Prolog=/etc/slurm/prolog.sh"), ThreadPoolExecutor(1) as other:
         job = rig.submit("nlp1", "reserved-1", running=False)
         until(lambda: rig.cluster.job(job, "nlp1").state in ("RUNNING", "CONFIGURING") or None)
-        begin = time.monotonic()
-        admitted = rig.ssh("sshd-reserved-1", "nlp1")
+        login = other.submit(rig.ssh, "sshd-reserved-1", "nlp1")
+        try:
+            waits = ("pgrep", "-f", "/job-starting ")
+            until(lambda: rig.cluster.inside(*waits, check=False).stdout or login.done() or None)
+            assert not login.done(), login.result()
+        finally:
+            go.touch()
+        admitted = login.result(60)
         assert job_of(admitted.stdout) == {job}, admitted.stderr
         assert "no active jobs" in admitted.stderr  # Slurm's own first answer: it was asked twice
-        assert time.monotonic() - begin > 0.3
         rig.cancel(job)
         rig.cluster.ended(job, "nlp1")
+    go.unlink()
 
 
 def test_keyboard_interactive_sessions_cannot_be_adopted_and_are_refused(rig: Rig) -> None:
