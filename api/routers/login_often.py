@@ -34,7 +34,11 @@ class LoginRoute(StrictRoute, OneWayRoute):
     def at_once(self, request: Request) -> bool:
         """What people wait for, where a file answers in a millisecond; reports of nodes may be long."""
         store: LoginStore = request.app.state.login_store
-        return self.methods == {"POST"} and store.answers_at_once()
+        return self.in_loop(request) and store.answers_at_once()
+
+    def in_loop(self, request: Request) -> bool:
+        """The same where the store is a server; a report also asks the books, and works for longer."""
+        return self.methods == {"POST"}
 
     def threads(self, request: Request) -> CapacityLimiter:
         """Few: who has the turn waits for the interpreter like all others, and they wait for the turn."""

@@ -293,6 +293,22 @@ def test_a_server_that_was_restarted_is_asked_again(
     carried_out(ask())
 
 
+def test_a_nodes_report_goes_to_a_thread(service: Service, where: list[str]) -> None:
+    secret = with_nodes(service)
+    told = {"agent": "0123456789abcdef", "sequence": 2, "sample_age": 0.5, "address": "", "cpus": 16}
+    body = {**told, "cpu": 0.25, "memory": 0.5, "sessions": []}
+
+    async def ask() -> None:
+        async with alive(service.app, secret) as client:
+            await client.post("/v1/login/sessions", json={"user": "ada"})
+            where.clear()
+            assert (await client.put("/v1/login/nodes/login-1/report", json=body)).status_code == 200
+
+    carried_out(ask())
+    assert "thread" in where
+    assert "loop" not in where
+
+
 def test_who_does_not_get_the_turn_is_told_and_nothing_is_held(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

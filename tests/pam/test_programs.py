@@ -208,13 +208,15 @@ def test_what_pam_calls_is_kept_compiled_and_lets_in_when_damaged(tmp_path: Path
 
     def asked() -> subprocess.CompletedProcess[str]:
         env = {"PAM_USER": "daemon", "PAM_RHOST": "192.0.2.7"}
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20, check=False)
+        words = ["/bin/sh", "-c", 'umask 0; exec "$@"', "sh", *argv]
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=20, check=False)
 
     assert asked().returncode == 0
     (claim,) = (tmp_path / "deep/er/s" / str(UID)).iterdir()
     assert claim.read_text().endswith("\t192.0.2.7\n")
     (compiled,) = (tmp_path / "__pycache__").iterdir()
     assert compiled.name.startswith("session_limit.")
+    assert not (compiled.stat().st_mode | compiled.parent.stat().st_mode) & 0o022
     claim.rename(claim.with_name(f"1-{Path('/proc/1/stat').read_text().split()[21]}"))
     assert (asked().returncode, asked().stdout.splitlines()[0].rpartition(" on ")[0]) == (
         77, "daemon: you have 1 sessions",
