@@ -298,7 +298,7 @@ class RunSession:
 
     def _report(self, resize: dict[str, Any] | None) -> None:
         if resize is not None:
-            moved = {"moved": self._state.moved} if isinstance(self._state, Resharding) else {}
+            moved = {"moved": self._state.moved()} if isinstance(self._state, Resharding) else {}
             self._channel.send("resized", **resize, **moved)
 
     # Waiting, always with an ear for the coordinator

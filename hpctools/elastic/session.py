@@ -60,7 +60,7 @@ class Runner(Protocol):
 class Resharding(Protocol):
     """A training's state of which every worker holds a part: it moves by itself."""
 
-    @property
+    # No property: what asks whether a state is one of these would read it, on a state that is half made.
     def moved(self) -> Mapping[str, Any]:
         """How it last moved, for the event of the resize: JSON values."""
         ...

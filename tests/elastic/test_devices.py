@@ -407,16 +407,22 @@ def test_buckets_of_several_devices_leave_when_all_are_full() -> None:
     meta = torch.device("meta")
     parameters = [torch.zeros(4), torch.zeros(4, device=meta)]
     buckets = [Bucket((number,), 4, torch.float32, each.device) for number, each in enumerate(parameters)]
-    both_kinds = _InFlight(Told(1, 0, 2, None), buckets, parameters)
+    tail = torch.ones(2)
+    both_kinds = _InFlight(Told(1, 0, 2, None), buckets, parameters, tail)
     for number, parameter in enumerate(parameters):
         both_kinds.put(number, parameter)
     assert sent == []
     both_kinds.send_full()
-    assert [each.device for each in sent] == [CPU, meta]
+    assert [(each.device, each.numel()) for each in sent] == [(CPU, 4 + 2), (meta, 4)], "the tail rides along"
     sent.clear()
-    one_kind = _InFlight(Told(1, 0, 2, None), buckets[:1], parameters)
+    one_kind = _InFlight(Told(1, 0, 2, None), buckets[:1], parameters, tail)
     one_kind.put(0, parameters[0])
-    assert len(sent) == 1
+    assert [each.numel() for each in sent] == [4 + 2]
+    sent.clear()
+    on_device = _InFlight(Told(1, 0, 2, None), buckets[1:], parameters, tail)
+    assert [each.device for each in sent] == [CPU], "a tail that no bucket can carry goes by itself, first"
+    on_device.put(1, parameters[1])
+    assert [each.device for each in sent] == [CPU, meta]
 
 
 def test_gradients_on_one_gpu_are_the_devices_affair() -> None:

@@ -180,7 +180,6 @@ class ShardedLoader(Loader):
                 self._shard_keeper.rolled_back(self.completed)
         return moved
 
-    @property
     def moved(self) -> Mapping[str, Any]:
         """Where the state came from, where it waited, and how many bytes this worker received and kept."""
         return self._shards.detail

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from hpctools import elastic
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.session import Resharding
 from hpctools.elastic.sharded import process_group
 from hpctools.elastic.sharded.process_group import AFTER, BETWEEN, ShardGroup
 from hpctools.elastic.sharded.trained import built, make_room, part_of, sharded_tensors
@@ -74,6 +75,12 @@ def train(loader: Any, model: Callable[[], nn.Module], optimizer: torch.optim.Op
                 losses.append(loader.loss)
                 written(loader)
     return losses
+
+
+@pytest.mark.parametrize(("kind", "shards"), [(elastic.ShardedLoader, True), (elastic.Loader, False)])
+def test_what_holds_shards_is_known_before_it_is_made(kind: type, shards: bool) -> None:
+    """A worker says so as soon as it connects, which is while its loader is being made."""
+    assert isinstance(object.__new__(kind), Resharding) == shards
 
 
 def written(loader: Any) -> None:
@@ -280,9 +287,9 @@ def test_a_recovery_needs_no_storage_when_the_workers_have_all(
     shutil.rmtree(place)
     place.touch()
     assert loader.move(None, Group(1, 0, 1, None), lambda _, work: work())
-    assert (loader.moved["source"], capsys.readouterr().err) == ("workers", "")
+    assert (loader.moved()["source"], capsys.readouterr().err) == ("workers", "")
     assert loader.move(None, Group(3, 0, 1, None), lambda _, work: work()), "others may have saved in 2"
-    assert loader.moved["source"] == "workers"
+    assert loader.moved()["source"] == "workers"
     assert "elastic: checkpoints cannot be read: cannot read the checkpoints in" in capsys.readouterr().err
     with pytest.raises(ElasticError, match="cannot read the checkpoints in"):
         loader_for(checkpoint=settings)
@@ -298,4 +305,4 @@ def test_who_stood_by_goes_on_from_what_others_saved_meanwhile(tmp_path: Path) -
     assert standing_by.step == 0
     (tmp_path / "hidden").rename(tmp_path / "step-000000002")
     assert standing_by.move(None, Group(3, 0, 1, None), lambda _, work: work())
-    assert (standing_by.moved["source"], standing_by.step) == ("checkpoint", 2)
+    assert (standing_by.moved()["source"], standing_by.step) == ("checkpoint", 2)
