@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, RunFolder
+from hpctools.elastic.patience import read_line
 from hpctools.elastic.protocol import BEAT_SECONDS, LINE_LIMIT, SILENCE_SECONDS, Message, decode, encode
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError
@@ -124,7 +125,7 @@ class AgentLine:
             return None
         writer.write(encode("hello", token=address.token, role="agent", **self._hello()))
         with contextlib.suppress(OSError, ElasticError, asyncio.TimeoutError):
-            welcome = decode(await asyncio.wait_for(reader.readline(), WELCOME_SECONDS))
+            welcome = decode(await read_line(reader, WELCOME_SECONDS))
             if welcome["kind"] == "welcome":
                 self._writer = writer
                 self._succession.reached()
@@ -136,7 +137,7 @@ class AgentLine:
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Obey until the line breaks or the coordinator falls silent."""
         with contextlib.suppress(OSError, ElasticError, ValueError, asyncio.TimeoutError):
-            while line := await asyncio.wait_for(reader.readline(), SILENCE_SECONDS):
+            while line := await read_line(reader, SILENCE_SECONDS):
                 self._obey(decode(line))
         self.connected.clear()
         self._writer = None

@@ -10,9 +10,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 from hpctools.elastic.folder import FINAL_STATES, RunFolder
+from hpctools.elastic.patience import Lines
 from hpctools.elastic.protocol import BEAT_SECONDS, SILENCE_SECONDS, Message, connect, decode, encode
 from hpctools.errors import ElasticError, UnreachableError
 
@@ -55,7 +56,7 @@ class Channel:
         self._beat = beat
         self._sending = threading.Lock()
         self._closed = threading.Event()
-        self._lines: BinaryIO | None = None
+        self._lines: Lines | None = None
         self._connection: socket.socket | None = None
         self._connect_first()
         for work in (self._listen, self._show_life):
@@ -105,13 +106,12 @@ class Channel:
             connection = connect(address, CONNECT_TIMEOUT)
         except (ElasticError, UnreachableError):
             return False
-        connection.settimeout(WELCOME_SECONDS)
-        lines = connection.makefile("rb")
+        connection.settimeout(SILENCE_SECONDS)  # for what is sent
+        lines = Lines(connection)
         # What is sent from now on comes after the hello, and what was before is in it.
         with self._sending, contextlib.suppress(OSError, ElasticError, KeyError):
             connection.sendall(encode("hello", token=address.token, role="worker", **self._hello()))
-            if decode(lines.readline())["kind"] == "welcome":
-                connection.settimeout(SILENCE_SECONDS)
+            if decode(lines.read(WELCOME_SECONDS))["kind"] == "welcome":
                 self._on_welcome(address.term)
                 self._connection, self._lines = connection, lines
                 return True
@@ -128,8 +128,8 @@ class Channel:
             while not self._closed.is_set() and not self._connect():
                 self._closed.wait(LOOK_SECONDS)
 
-    def _hear(self, lines: BinaryIO | None) -> None:
-        while lines is not None and (line := lines.readline()):
+    def _hear(self, lines: Lines | None) -> None:
+        while lines is not None and (line := lines.read(SILENCE_SECONDS)):
             message = decode(line)
             if message["kind"] != "beat":
                 self._on_message(message)

@@ -1,6 +1,6 @@
 """Whole runs under random histories of resizes and crashes end with the undisturbed result, to the bit.
 
-A few of those that `./dev bench exact` lives through, which are more than fifty.
+A few of those that `./dev bench exact` lives through, which are more than fifty; with --long fifty.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from bench.histories import KINDS, all_lone, history, kind_of, zygote
-from bench.lives import plan
+from bench.histories import EXACT, KINDS, all_lone, history, kind_of, zygote
+from bench.lives import WEIGHTS, plan
 from bench.same_result import committed, differences
 
 SEEDS = (0, 3, 4)
 """A takeover; no worker left, only a checkpoint; fast mode and a frozen worker."""
+MANY, AT_ONCE = 50, 4
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +70,16 @@ def test_what_differs_is_found(lone: dict[Any, Any]) -> None:
     assert changed(lambda line: "fed" in line and line["step"] == 5, fed=[]) != []
     fewer = [line for line in ledger if line.get("step") != last]
     assert f"{last - 1} steps instead of {last}" in differences(fewer, ledger)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_fifty_random_histories_change_nothing(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    """To the bit: of all kinds of trainings in exact mode."""
+    seeds = [seed for seed in range(2 * MANY) if kind_of(seed).mode == "exact"][:MANY]
+    undisturbed = all_lone(command, tmp_path, {kind_of(seed) for seed in seeds})
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        lived = list(pool.map(lambda seed: history(seed, command, tmp_path / str(seed), undisturbed), seeds))
+    assert {str(each): each.problems for each in lived if each.problems} == {}
+    assert {happening.kind for each in lived for happening in each.done} == set(WEIGHTS)
+    assert {kind_of(each.seed) for each in lived} == set(EXACT)

@@ -216,6 +216,28 @@ def test_a_run_of_one_node_bears_that_its_agent_sleeps(tmp_path: Path, lone: lis
     assert {line["worker"] for line in run.ledger()} == {"b0.0.0"}, "in the same process"
 
 
+@pytest.mark.timeout(300)
+def test_nobody_is_blamed_when_everything_stands_still(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """A machine is suspended, or a job: afterwards all go on, and nothing is done again."""
+    hurry = tmp_path / "hurry"
+    options = ("--delay", "0.004", "--hurry", str(hurry))
+    with LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *options), (2, 2)) as run:
+        run.wait_for_world(2)
+        pids = [run.agent_of("b0").pid, run.agent_of("b1").pid, run.pid_of("b0.0"), run.pid_of("b1.0")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        run.wait(lambda: time.monotonic() > begun + 2 * SILENCE_SECONDS)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        run.wait_for_steps(3)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert {line["generation"] for line in run.committed()} == {1}, run.story()
+    assert not [*run.events("left"), *run.events("takeover"), *run.events("waiting")]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("save_every", [None, 4])
