@@ -13,6 +13,7 @@ from hpctools.errors import CommandError, CommandTimeout, NotAllowedError, Relea
 from hpctools.slurm import accounting, parse, parse_nodes, run
 from hpctools.slurm.client import check_node_change
 from hpctools.slurm.environment import asking
+from hpctools.slurm.remedies import remedy_of
 from hpctools.slurm.types import Job, Node, Partition, PastJob
 from hpctools.slurm.versions import Release, parse_release, prints_nodes_as_json
 
@@ -188,6 +189,7 @@ def told(error: CommandError) -> CommandError | UnreachableError | ReleaseError:
             stderr=words,
             remedy="ask a Slurm operator (sacctmgr show user withassoc shows AdminLevel), or do it as root",
         )
+    error.remedy = error.remedy or remedy_of(words)
     return error
 
 

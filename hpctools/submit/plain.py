@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from hpctools.slurm.remedies import remedy_of
 from hpctools.slurm.run import Completed, relay
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent
@@ -69,4 +70,6 @@ def execute_plain(submission: PlainSubmission, *, parsable: bool = False) -> Com
     if done.code != 0 and _NO_CONTROLLER in done.stderr:
         remedy = "`scontrol ping` shows when it is back"
         print(f"hp-submit: slurmctld does not answer, nothing was submitted; {remedy}", file=sys.stderr)
+    elif done.code != 0 and (found := remedy_of(done.stderr)):
+        print(f"hp-submit: {found}", file=sys.stderr)
     return done

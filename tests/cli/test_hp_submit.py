@@ -134,6 +134,21 @@ def test_when_the_controller_is_down_sbatch_says_so_and_we_say_how_to_check(sbat
     ]
 
 
+NO_PARTITION = (
+    "sbatch: error: Batch job submission failed: No partition specified or system default partition"
+)
+NAME_ONE = (
+    "hp-submit: this cluster has no default partition: name yours with --partition (`sinfo -s` lists them)"
+)
+
+
+def test_where_there_is_no_default_partition_we_say_how_to_find_one(sbatch):
+    (sbatch / "bin" / "sbatch").write_text(f"#!/bin/sh\necho '{NO_PARTITION}' >&2\nexit 1\n")
+    done = hp_submit("job.sh")
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [NO_PARTITION, NAME_ONE]
+
+
 def test_without_sbatch_the_error_is_one_line(sbatch):
     done = hp_submit("job.sh", PATH="/nowhere")
     assert (done.returncode, done.stdout) == (1, b"")

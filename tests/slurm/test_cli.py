@@ -69,7 +69,11 @@ def test_a_silent_controller_is_told_apart_from_a_refusal(command, words):
     command("sbatch", "", "sbatch: error: Invalid account", 1)
     with pytest.raises(CommandError) as caught:
         CommandClient().submit([], Path("/x/job.sh"))
-    assert caught.value.stderr_tail == "sbatch: error: Invalid account"
+    assert (caught.value.stderr_tail, caught.value.remedy) == ("sbatch: error: Invalid account", "")
+    command("sbatch", "", "sbatch: error: No partition specified or system default partition", 1)
+    with pytest.raises(CommandError) as caught:
+        CommandClient().submit([], Path("/x/job.sh"))
+    assert caught.value.remedy.endswith("name yours with --partition (`sinfo -s` lists them)")
 
 
 def test_a_forgotten_job_is_no_job(command):
