@@ -26,13 +26,15 @@ def completion(shell: str) -> None:
     Examples:
       hpctools completion bash >/etc/bash_completion.d/hpctools
       hpctools completion zsh >"${fpath[1]}/_hpctools"
-      hpctools completion fish >~/.config/fish/completions/hpctools.fish
+      hpctools completion fish >~/.config/fish/conf.d/hpctools.fish
     """
     show(script(shell))
 
 
 def script(shell: str) -> str:
     """The whole script of a shell."""
+    if shell == "zsh":
+        return _zsh()
     return "".join([*(_asking(name, shell) for name in CLICK), *(_words(name, shell) for name in COMMANDS)])
 
 
@@ -41,8 +43,47 @@ def _asking(program: str, shell: str) -> str:
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"there is no completion for {shell}")
-    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-    return found(click.Command(program), {}, program, variable).source() + "\n"
+    return found(click.Command(program), {}, program, f"_{_word(program).upper()}_COMPLETE").source() + "\n"
+
+
+def _word(program: str) -> str:
+    """A program's name in that of a variable or a function."""
+    return program.replace("-", "_")
+
+
+def _zsh() -> str:
+    """One file for all programs: zsh reads which ones it completes in the first line, and nothing else.
+
+    So none can register another one, as click's own files would, one for each program.
+    """
+    programs = [*CLICK, *(module.replace("_", "-") for module in COMMANDS)]
+    functions = [_function(name) for name in CLICK]
+    cases = [f'{name}) _{_word(name)}_completion "$@" ;;' for name in CLICK]
+    for module in COMMANDS:
+        options = " ".join(sorted(words_of(module)))
+        cases.append(f"{module.replace('_', '-')}) _arguments {options} '*:file:_files' ;;")
+    return "\n".join(
+        [
+            f"#compdef {' '.join(programs)}",
+            *functions,
+            "_hpctools_programs() {",
+            "  case $service in",
+            *(f"    {case}" for case in cases),
+            "  esac",
+            "}",
+            "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then",
+            '  _hpctools_programs "$@"',
+            "else",
+            f"  compdef _hpctools_programs {' '.join(programs)}",
+            "fi",
+            "",
+        ]
+    )
+
+
+def _function(program: str) -> str:
+    """click's function of a program, without what registers it."""
+    return _asking(program, "zsh").partition("\n")[2].partition("\nif [[ $zsh_eval_context")[0]
 
 
 def _words(module: str, shell: str) -> str:
@@ -51,8 +92,6 @@ def _words(module: str, shell: str) -> str:
     options = sorted(words_of(module))
     if shell == "bash":
         return f"complete -o default -W '{' '.join(options)}' {program}\n"
-    if shell == "zsh":
-        return f"compdef '_arguments \"*:file:_files\" {' '.join(options)}' {program}\n"
     return "".join(f"complete -c {program} -l {word[2:]}\n" for word in options if word.startswith("--"))
 
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
+import signal
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from hpctools.cli.completion import COMMANDS, script, words_of
+
+PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+START = "PROMPT='ready> '; autoload -Uz compinit; compinit -u -D; unsetopt beep\n"
+TYPED = {
+    "hp-status --wat": "hp-status --watch",
+    "hpctools-api backu": "hpctools-api backup",
+    "hpctools valid": "hpctools validate",
+    "hp-submit --elastic-pol": "hp-submit --elastic-policy",
+}
 
 
 @pytest.mark.parametrize("module", COMMANDS)
@@ -30,6 +46,53 @@ def test_bash_completes_with_it() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("--sessions\n", "", 0)
 
 
-def test_the_other_shells_get_theirs() -> None:
-    assert "_HPCTOOLS_COMPLETE=zsh_complete" in script("zsh")
-    assert "complete -c hp-status -l watch\n" in script("fish")
+def test_zsh_completes_with_it_where_it_finds_it(tmp_path: Path) -> None:
+    """Each command is the first that somebody types in a new shell, which finds the file by itself."""
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    (functions / "_hpctools").write_text(script("zsh"))
+    (tmp_path / ".zshrc").write_text(f"fpath=({functions} $fpath)\n{START}")
+    for typed, completed in TYPED.items():
+        assert completed in typed_at("zsh", typed, completed, ZDOTDIR=str(tmp_path)), typed
+
+
+def test_zsh_takes_it_from_a_startup_file_too(tmp_path: Path) -> None:
+    (tmp_path / ".zshrc").write_text(START + script("zsh"))
+    assert typed_at("zsh", "hp-login --ses", "hp-login --sessions", ZDOTDIR=str(tmp_path))
+
+
+def typed_at(shell: str, typed: str, awaited: str, **environ: str) -> str:
+    """What a terminal shows when somebody types that and the tab key, up to what is awaited, or for 30 s."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(shell, [shell, "-i"], {**os.environ, "PATH": PATH, "TERM": "dumb", **environ})
+    shown, limit, asked = "", time.monotonic() + 30, False
+    try:
+        while awaited not in shown and time.monotonic() < limit:
+            if not asked and "ready> " in shown:
+                os.write(terminal, f"{typed}\t".encode())
+                asked = True
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 4096).decode(errors="replace")
+        return shown
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def test_fish_completes_with_it_where_it_finds_it(tmp_path: Path) -> None:
+    place = tmp_path / "fish" / "conf.d"
+    place.mkdir(parents=True)
+    (place / "hpctools.fish").write_text(script("fish"))
+    environ = {**os.environ, "PATH": PATH, "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    for typed, completed in TYPED.items():
+        done = subprocess.run(
+            ["fish", "-c", f"complete -C '{typed}'"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environ,
+        )
+        assert completed.split()[-1] in done.stdout.split(), (typed, done)

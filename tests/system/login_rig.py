@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -67,6 +67,16 @@ class Service:
         text = self.site.read_text()
         try:
             self._write_site(text.replace(SILENT, "silent_after: 00:05:00"))
+            yield
+        finally:
+            self._write_site(text)
+
+    @contextmanager
+    def department_limit(self, sessions: int) -> Iterator[None]:
+        """With so many sessions for all people of a department together."""
+        text, limit = self.site.read_text(), f"max_sessions_per_department: {sessions}"
+        try:
+            self._write_site(text.replace(SILENT, f"{SILENT}\n  {limit}"))
             yield
         finally:
             self._write_site(text)
@@ -166,7 +176,16 @@ class LoginRig(Rig):
 
     def kill_login(self, node: str) -> None:
         """End all that runs on a login node at once, as a machine does that loses power."""
-        self.cluster.inside("pkill", "-9", "-f", f"^unshare --uts.*/tmp/{node}/agent.yaml")
+        self.cluster.inside("pkill", "-9", "-f", _all_of(node))
+
+    def on_login(self, node: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Run something of root's on a login node, beside its sshd, until the rig ends."""
+        of_all = self.cluster.inside("pgrep", "-o", "-f", _all_of(node)).stdout.strip()
+        first = self.cluster.inside("pgrep", "-P", of_all).stdout.split()[0]
+        words = self.cluster.sandbox.command(["nsenter", "-t", first, "--pid", "--mount", "--uts", *argv])
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self.processes.append(process)
+        return process
 
     def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
         login = {"sessions_per_user": LIMIT, "sessions": 0, "when_unreachable": when_unreachable}
@@ -194,6 +213,11 @@ class LoginRig(Rig):
     def until_known(self, user: str, count: int) -> None:
         """Wait until the service knows so many sessions of somebody."""
         until(lambda: len(self.service.sessions(user)) == count or None, 30)
+
+
+def _all_of(node: str) -> str:
+    """A pattern of the process that all others of a login node end with."""
+    return f"^unshare --uts.*/tmp/{node}/agent.yaml"
 
 
 class EntranceRig(LoginRig):

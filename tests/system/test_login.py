@@ -9,10 +9,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import ClassVar
 
 import paramiko
 import pytest
 
+from hpctools.cli import session_manager_lambda
+from hpctools.login.session_manager.enforcement import Started
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
@@ -25,6 +28,9 @@ NODES = ("front-1", "front-2")
 STRICT = ("strict-1", "strict-2")
 """Nodes that let nobody in whom the service has not counted, however slow it is."""
 STAY = "echo in; exec sleep 600"
+AS_NLP2 = "setpriv --reuid=nlp2 --regid=nlp2 --init-groups sleep 600"
+WORKER = f"exec -a 'ssm-session-worker bo-0a1b' bash -c '{AS_NLP2}; exit'"
+"""Session Manager's worker for a session, as root, and what it runs as the person."""
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +265,49 @@ def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) ->
         assert (entry["subject"], entry["after"]) == ("front-1", True)
     finally:
         file.unlink()
+
+
+def test_a_department_fills_up_over_ssh_and_session_manager_together(
+    rig: LoginRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Lambda function asks the real service; of AWS only the end of a session is played."""
+    monkeypatch.setattr(session_manager_lambda, "connect", lambda region: Aws())
+    environment = {
+        "HPCTOOLS_API": f"http://127.0.0.1:{rig.service.port}",
+        "HPCTOOLS_API_TOKEN": rig.service.node_token,
+        "HPCTOOLS_RUN_AS": '{"user/bo": "nlp2"}',
+        "HPCTOOLS_LOGIN_NODES": '{"i-0aaa111": "front-1"}',
+    }
+    enforcement = session_manager_lambda.make_enforcement(environment)
+    owner, target = "arn:aws:iam::123456789012:user/bo", "i-0aaa111"
+    with rig.service.department_limit(2):
+        rig.stay("sshd-front-2", "nlp1")
+        rig.on_login("front-1", ["bash", "-c", WORKER])
+        assert enforcement.admit(Started("bo-0a1b", target, owner)) == "granted"
+        refused = rig.ssh("sshd-front-1", "nlp1", "id")
+        assert refused.returncode == 255
+        assert "nlp1: nlp has 2 sessions on the login nodes, and its limit is 2." in refused.stderr
+        assert enforcement.admit(Started("bo-9z8y", target, owner)) == "ended"
+        assert Aws.ended == ["bo-9z8y"]
+        assert rig.ssh("sshd-front-1", "cv2", "id -un").stdout == "cv2\n"
+        rig.until_known("nlp2", 1)
+        rig.cluster.inside("pkill", "-9", "-f", "^ssm-session-worker bo-0a1b")
+        until(lambda: rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n" or None, 20)
+
+
+class Aws:
+    """AWS's ssm, which ends sessions."""
+
+    ended: ClassVar[list[str]] = []
+
+    def service(self, name: str) -> Aws:
+        assert name == "ssm"
+        return self
+
+    def ask(self, operation: str, **arguments: str) -> dict[str, str]:
+        assert (operation, set(arguments)) == ("terminate_session", {"SessionId"})
+        self.ended.append(arguments["SessionId"])
+        return arguments
 
 
 def test_a_token_that_is_replaced_needs_no_restart(rig: LoginRig) -> None:
