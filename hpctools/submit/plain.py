@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from hpctools.slurm.remedies import remedy_of
 from hpctools.slurm.run import Completed, relay
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent
@@ -67,9 +66,16 @@ def execute_plain(submission: PlainSubmission, *, parsable: bool = False) -> Com
     data = script.encode("utf-8", "surrogateescape") if script is not None else None
     argv = ("sbatch", "--parsable", *submission.argv[1:]) if parsable else submission.argv
     done = relay(argv, stdin=data, keep_stdout=parsable)
-    if done.code != 0 and _NO_CONTROLLER in done.stderr:
-        remedy = "`scontrol ping` shows when it is back"
-        print(f"hp-submit: slurmctld does not answer, nothing was submitted; {remedy}", file=sys.stderr)
-    elif done.code != 0 and (found := remedy_of(done.stderr)):
-        print(f"hp-submit: {found}", file=sys.stderr)
+    if done.code != 0:
+        _say_what_to_do(done.stderr)
     return done
+
+
+def _say_what_to_do(words: str) -> None:
+    from hpctools.slurm.remedies import remedy_of  # what seldom happens, importing is slow
+
+    remedy = remedy_of(words)
+    if _NO_CONTROLLER in words:
+        remedy = "slurmctld does not answer, nothing was submitted; `scontrol ping` shows when it is back"
+    if remedy:
+        print(f"hp-submit: {remedy}", file=sys.stderr)
