@@ -121,6 +121,7 @@ def recovery_commits(forming: Forming, donors: Sequence[str]) -> dict[str, dict[
             "report": member == donors[0],
             "send_to": receivers(transfers, member, forming.members),
             "receive_from": forming.members.index(transfers[member]) if member in transfers else None,
+            "moves": bool(transfers),
         }
         for member in forming.members
     }

@@ -202,7 +202,7 @@ class Generations:
                 how = {"leave": True, "stay": True}
             if member in forming.members:
                 send_to = forms.receivers(transfers, member, forming.members)
-                how = {"report": member == reporter, "send_to": send_to}
+                how = {"report": member == reporter, "send_to": send_to, "moves": bool(transfers)}
             self._send(member, "commit", generation=forming.number, agree=True, **how)
         self._participants.update(forming.members)
 

@@ -23,6 +23,7 @@ class Commit:
         report: whether we measure the resize.
         send_to: ranks that receive the state from us.
         receive_from: the rank that gives it to us.
+        moves: whether anybody receives it; where nobody does, nobody is asked who has it.
         arrived: when the order came, seconds of the monotonic clock.
     """
 
@@ -33,6 +34,7 @@ class Commit:
     report: bool = False
     send_to: tuple[int, ...] = ()
     receive_from: int | None = None
+    moves: bool = True
     arrived: float = 0.0
 
 

@@ -239,6 +239,8 @@ class RunSession:
             return self._state.move(before, group, self._runner(commit.generation))
         if commit.receive_from is None and not self._has_state and isinstance(self._state, Restorable):
             self._state.begin()
+        if not commit.moves:
+            return True
         moving = group.begin(lambda: self._move_state(group, commit), self._notify)
         moved = self._outcome(moving, group, group.number)
         if moved is not None and commit.receive_from is not None:

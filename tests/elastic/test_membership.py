@@ -92,8 +92,8 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     membership.linked("s", 2, now=11)
     agreeing = {"kind": "commit", "generation": 2, "agree": True}
     assert sorted(sent(membership), key=lambda each: each[0]) == [
-        ("a", {**agreeing, "report": True, "send_to": [2]}),
-        ("b", {**agreeing, "report": False, "send_to": [3]}),
+        ("a", {**agreeing, "report": True, "send_to": [2], "moves": True}),
+        ("b", {**agreeing, "report": False, "send_to": [3], "moves": True}),
     ]
     membership.switching("b", 2)
     membership.switching("a", 2)
@@ -126,7 +126,9 @@ def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> No
     membership.leaving(["c"], now=20)
     assert [to for to, _ in sent(membership)] == ["a", "b"]
     link_all(membership, 2, "ab")
-    assert ("c", {"kind": "commit", "generation": 2, "agree": True, "leave": True}) in sent(membership)
+    commits = dict(sent(membership))
+    assert commits["c"] == {"kind": "commit", "generation": 2, "agree": True, "leave": True}
+    assert [commits[each]["moves"] for each in "ab"] == [False, False], "nobody receives the state"
     membership.left("c", now=20)
     for worker in "ab":
         membership.switched(worker, 2, 5, now=20)
@@ -165,6 +167,17 @@ def test_lost_member_makes_the_furthest_ones_donors() -> None:
     assert commits["a"]["receive_from"] == 1
     assert (commits["b"]["send_to"], commits["c"]["send_to"]) == ([0], [])
     assert (commits["b"]["receive_from"], commits["c"]["receive_from"]) == (None, None)
+    assert all(commit["moves"] for commit in commits.values()), "also those that are not concerned take part"
+
+
+def test_members_that_stand_at_the_same_step_move_nothing() -> None:
+    membership = started("abc")
+    membership.lost("c", now=0)
+    link_all(membership, 2, "ab")
+    for worker in "ab":
+        membership.parked(worker, 2, 8, now=0)
+    commits = [message for _, message in sent(membership) if message["kind"] == "commit"]
+    assert [commit["moves"] for commit in commits] == [False, False]
 
 
 def test_last_holder_of_the_state_is_known() -> None:
