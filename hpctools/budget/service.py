@@ -12,18 +12,21 @@ import os
 import stat
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hpctools.budget.connections import Kept, connect
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
 SECONDS = 30.0
 LARGEST = 64 << 20
 _HERE = ("localhost", "127.0.0.1", "::1")
 _WHERE = "set HPCTOOLS_API=https://HOST"
+_Question = tuple[str, str, bytes | None, dict[str, str]]
+"""Method, path, body and headers."""
 
 
 class TokenRefusedError(BudgetError):
@@ -38,6 +41,7 @@ class Service:
         scheme, host: of its address; `host` with the port.
         path: what comes before `/v1`.
         seconds: how long an answer is waited for.
+        kept: connections for the next question; None: each has its own.
     """
 
     scheme: str
@@ -45,6 +49,7 @@ class Service:
     path: str
     token: str
     seconds: float = SECONDS
+    kept: Kept | None = None
 
     def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, if_match: str = ""
@@ -88,22 +93,36 @@ class Service:
         self, method: str, path: str, body: Mapping[str, Any] | None, conditions: Mapping[str, str]
     ) -> tuple[int, str, str]:
         """Status, text and tag of an answer."""
-        kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", **conditions}
         data = None
         if body is not None:
             headers["Content-Type"], data = "application/json", json.dumps(body).encode()
         if method == "POST":
             headers["Idempotency-Key"] = uuid.uuid4().hex
+        question: _Question = (method, f"{self.path}{path}", data, headers)
         try:
-            with closing(kind(self.host, timeout=self.seconds)) as connection:
-                # http.client follows no redirections, so the token goes nowhere else.
-                connection.request(method, f"{self.path}{path}", data, headers)
-                answer = connection.getresponse()
-                text = answer.read(LARGEST).decode("utf-8", "replace")
-                return answer.status, text, answer.getheader("ETag", "")
+            if self.kept is not None and (connection := self.kept.take()) is not None:
+                with suppress(ConnectionError):  # the service has hung up in this moment
+                    return self._answered(connection, question)
+            return self._answered(connect(self.scheme, self.host, self.seconds), question)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise UnreachableError(f"{self.host} does not answer: {error}", _WHERE) from None
+
+    def _answered(self, connection: http.client.HTTPConnection, question: _Question) -> tuple[int, str, str]:
+        """Ask over a connection, which is closed then, or kept."""
+        done = False
+        try:
+            # http.client follows no redirections, so the token goes nowhere else.
+            connection.request(*question)
+            answer = connection.getresponse()
+            text = answer.read(LARGEST).decode("utf-8", "replace")
+            done = answer.isclosed() and not answer.will_close
+            return answer.status, text, answer.getheader("ETag", "")
+        finally:
+            if done and self.kept is not None:
+                self.kept.give(connection)
+            else:
+                connection.close()
 
 
 def find_service(environment: Mapping[str, str]) -> Service:

@@ -50,6 +50,7 @@ def _serve(given: argparse.Namespace) -> int:
     if given.print_settings:
         print(settings.model_dump_json(indent=2))
         return 0
+    from hpctools.budget.connections import Kept
     from hpctools.budget.service import find_service
     from hpctools.cli.renewed_service import renewed
     from hpctools.login.agent.daemon import serve
@@ -59,6 +60,6 @@ def _serve(given: argparse.Namespace) -> int:
         serve(settings, None)
         return 0
     # PAM waits for three seconds at most, for connecting, for the answer, and for us.
-    patient, quick = renewed(replace(find_service(os.environ), seconds=_SECONDS), os.environ)
+    patient, quick = renewed(replace(find_service(os.environ), seconds=_SECONDS, kept=Kept()), os.environ)
     serve(settings, patient, quick)
     return 0

@@ -239,8 +239,6 @@ class RunSession:
             return self._state.move(before, group, self._runner(commit.generation))
         if commit.receive_from is None and not self._has_state and isinstance(self._state, Restorable):
             self._state.begin()
-        if not commit.moves:
-            return True
         moving = group.begin(lambda: self._move_state(group, commit), self._notify)
         moved = self._outcome(moving, group, group.number)
         if moved is not None and commit.receive_from is not None:
@@ -250,7 +248,7 @@ class RunSession:
     def _move_state(self, group: Group, commit: Commit) -> Mapping[str, Any]:
         # All that hold the state serve their part of it to all that do not.
         moved: Mapping[str, Any] | None = None
-        if group.world > 1:
+        if commit.moves and group.world > 1:
             moved = move_state(group, self._state.capture if commit.receive_from is None else None)
         return moved or {}
 

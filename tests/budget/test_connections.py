@@ -1,0 +1,188 @@
+"""Connections to the service that are kept for the next question."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hpctools.budget import connections
+from hpctools.budget.connections import Kept, connect
+from hpctools.budget.service import Service
+from hpctools.errors import BudgetError, UnreachableError
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Asked:
+    """What came to the server.
+
+    Attributes:
+        connections: by the question that came over each.
+        hang_up: how often it hangs up instead of answering.
+    """
+
+    connections: list[tuple[str, int]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    hang_up: int = 0
+    status: int = 200
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def host(asked: Asked) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.connections.append((self.path, self.client_address[1]))
+            asked.keys.append(self.headers.get("Idempotency-Key", ""))
+            if asked.hang_up:
+                asked.hang_up -= 1
+                self.close_connection = True
+                return
+            body = json.dumps({"detail": self.path}).encode()
+            self.send_response(asked.status)
+            self.send_header("Content-Length", str(len(body)))
+            if self.path == "/v1/last":
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    kept = Kept()
+    yield kept
+    kept.close()
+
+
+def service(host: str, kept: Kept | None) -> Service:
+    return Service("http", host, "", "token", 10.0, kept)
+
+
+def ports(asked: Asked) -> list[int]:
+    return [port for _, port in asked.connections]
+
+
+def test_a_connection_is_used_again_until_it_has_rested_too_long(host: str, asked: Asked) -> None:
+    clock = Clock()
+    kept = Kept(4.0, clock)
+    often = service(host, kept)
+    for path in ("/v1/a", "/v1/b"):
+        assert often.ask("GET", path) == {"detail": path}
+        clock.now += 3.9
+    assert often.ask("POST", "/v1/c", {"a": 1}) == {"detail": "/v1/c"}
+    clock.now += 4.0
+    assert often.ask("GET", "/v1/d") == {"detail": "/v1/d"}
+    first, second, third, fourth = ports(asked)
+    assert first == second == third != fourth
+    kept.close()
+
+
+def test_without_a_place_to_keep_it_each_question_has_its_own(host: str, asked: Asked) -> None:
+    for _ in range(2):
+        service(host, None).ask("GET", "/v1/a")
+    assert len(set(ports(asked))) == 2
+
+
+def test_a_refusal_keeps_it_and_one_that_will_be_hung_up_is_not_kept(
+    host: str, asked: Asked, kept: Kept
+) -> None:
+    often = service(host, kept)
+    asked.status = 403
+    with pytest.raises(BudgetError, match="/v1/a"):
+        often.ask("GET", "/v1/a")
+    asked.status = 200
+    often.ask("GET", "/v1/last")
+    often.ask("GET", "/v1/b")
+    first, second, third = ports(asked)
+    assert first == second != third
+
+
+def test_who_is_hung_up_on_asks_once_more_over_a_new_connection_with_the_same_key(
+    host: str, asked: Asked, kept: Kept
+) -> None:
+    often = service(host, kept)
+    often.ask("GET", "/v1/a")
+    asked.hang_up = 1
+    assert often.ask("POST", "/v1/b", {}) == {"detail": "/v1/b"}
+    assert [path for path, _ in asked.connections] == ["/v1/a", "/v1/b", "/v1/b"]
+    assert asked.keys[1] == asked.keys[2] != ""
+    asked.hang_up = 2
+    with pytest.raises(UnreachableError):
+        often.ask("POST", "/v1/c", {})
+    assert len(asked.connections) == 5, "and no third time"
+    asked.hang_up = 1
+    with pytest.raises(UnreachableError):
+        service(host, None).ask("GET", "/v1/d")
+
+
+def test_one_that_the_service_has_closed_is_not_used(host: str, asked: Asked, kept: Kept) -> None:
+    connection = connect("http", host, 10.0)
+    connection.connect()
+    kept.give(connection)
+    connection.sock.shutdown(2)
+    assert kept.take() is None
+    assert connection.sock is None, "and closed"
+    assert asked.connections == []
+
+
+def test_each_is_one_threads_alone(host: str, asked: Asked, kept: Kept) -> None:
+    often = service(host, kept)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: often.ask("POST", f"/v1/{n}", {})["detail"], range(200)))
+    assert answers == [f"/v1/{n}" for n in range(200)]
+    assert len(set(ports(asked))) <= 8
+
+
+def test_of_many_only_some_are_kept(kept: Kept) -> None:
+    made = [connect("http", "127.0.0.1:1", 1.0) for _ in range(20)]
+    for connection in made:
+        kept.give(connection)
+    assert len(kept._idle) == connections._MOST
+    assert [each for _, each in kept._idle] == made[-connections._MOST :]
+
+
+def test_what_tls_trusts_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And names are checked: reading it takes longer than a question."""
+    clock = Clock()
+    monkeypatch.setattr(connections.time, "monotonic", clock)
+    connections._trusted.cache_clear()
+    first, second = (connect("https", "hpc.example", 1.0)._context for _ in range(2))  # type: ignore[attr-defined]
+    clock.now += connections._TRUSTED_SECONDS
+    third = connect("https", "hpc.example", 1.0)._context  # type: ignore[attr-defined]
+    assert first is second is not third
+    assert third.check_hostname
+    assert third.verify_mode == ssl.CERT_REQUIRED
