@@ -4,7 +4,8 @@
 
 Four to eight nodes and back, a model of 5 million parameters with AdamW (60 MB of state). The pause is the
 time from the end of the last step before to the end of the first step after, minus a normal step (the median
-of the next ones); phases are those that the run itself reports. On the cluster, which has real Slurm
+of the next ones); `no resize` is the same of steps at which nothing changed; phases are those that the run
+itself reports. On the cluster, which has real Slurm
 daemons, nodes are taken by urgent jobs that preempt; what they wait is compared, percentile with percentile,
 with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on.
 torchrun and torchft resize the same model on this machine, told what is going to happen, each with the
@@ -56,6 +57,7 @@ class Ours:
         grace: the longest time that a replica of each needed from its SIGTERM to its end, seconds.
         evicted: replicas that went, beside those whose nodes were needed.
         phases: seconds by phase and kind of resize.
+        unchanged: what steps took longer than the next ones at which nothing changed, seconds.
     """
 
     pauses: list[Pause] = field(default_factory=list)
@@ -64,6 +66,7 @@ class Ours:
     grace: list[float] = field(default_factory=list)
     evicted: int = 0
     phases: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    unchanged: list[float] = field(default_factory=list)
 
 
 def on_cluster(cycles: int, found: Ours) -> None:
@@ -150,7 +153,8 @@ def on_machine(resizes: int, found: Ours) -> None:
 
 
 def _collect(logs: Path, folder: RunFolder, begin: float, found: Ours) -> None:
-    found.pauses = list(steps.pauses(steps.since(steps.read(logs), begin)))
+    ends = steps.since(steps.read(logs), begin)
+    found.pauses, found.unchanged = list(steps.pauses(ends)), list(steps.unchanged(ends))
     for event in folder.events():
         detail = event.detail
         if event.event == "resize" and not detail.get("recovered"):
@@ -283,6 +287,7 @@ def main() -> int:
             others[name] = of_rival(name, counts[name])
     rows = list(table({"hpctools": ours.pauses, **others}))
     rows += [row("hpctools", f"{kind}: {phase}", seconds) for (kind, phase), seconds in ours.phases.items()]
+    rows += [row("hpctools", "no resize", ours.unchanged)] if ours.unchanged else []
     rows += compared(ours.pauses, others)
     waits = {"waits": ours.waits, "of it grace": ours.grace, "Slurm's own": ours.control}
     rows += [row("urgent job", what, seconds) for what, seconds in waits.items() if seconds]

@@ -108,6 +108,18 @@ def pauses(steps: Sequence[Line]) -> Iterator[Pause]:
                 yield Pause(before["world"], after["world"], seconds, after["at"])
 
 
+def unchanged(steps: Sequence[Line]) -> Iterator[float]:
+    """The same seconds of steps at which nothing changes: what a pause is to be seen against.
+
+    Those near a change of size, before or after it, are left out.
+    """
+    for place in range(NORMAL_STEPS, len(steps) - NORMAL_STEPS):
+        around = steps[place - NORMAL_STEPS : place + NORMAL_STEPS + 1]
+        normal = _normal(steps[place:])
+        if normal is not None and len({step["world"] for step in around}) == 1:
+            yield max(0.0, steps[place]["at"] - steps[place - 1]["at"] - normal)
+
+
 def _normal(steps: Sequence[Line]) -> float | None:
     """The median length of the steps after the first, as long as the size stays."""
     same = []

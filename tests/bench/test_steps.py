@@ -24,6 +24,7 @@ from bench.steps import (
     read,
     repeats,
     since,
+    unchanged,
 )
 
 
@@ -40,6 +41,14 @@ def test_a_pause_is_what_the_first_step_after_took_longer_than_the_next_ones():
     log = ends(*steady(0, 1.0, 2, 4), (5.5, 4), *steady(5.5, 0.5, 4, 6), (9.75, 3), *steady(9.75, 0.75, 3, 5))
     assert list(pauses(log)) == [Pause(2, 4, 1.0, 5.5), Pause(4, 3, 0.5, 9.75)]
     assert [pause.grows for pause in pauses(log)] == [True, False]
+
+
+def test_what_steps_take_longer_where_nothing_changes():
+    """Five before it and five after it have its size; the first one of 2 s is too near to the change."""
+    calm = ends(*steady(0, 1.0, 2, 6), (8, 2), *steady(8, 1.0, 2, 6))
+    assert list(unchanged(calm)) == [0.0, 1.0, 0.0]
+    changing = ends(*steady(0, 1.0, 2, 6), (8, 2), *steady(8, 1.0, 4, 20))
+    assert list(unchanged(changing)) == [0.0] * 10
 
 
 def test_a_pause_is_never_negative_and_not_known_without_a_next_step():
