@@ -43,7 +43,7 @@ class Baseline:
         self._without: frozenset[str] = frozenset()  # nodes that the job is known not to get
         self._failures = 0
         self._not_before = 0.0
-        self._complaint = ""
+        self._complaints: set[str] = set()
         self._submitting: asyncio.Future[int] | None = None
 
     async def keep(self) -> None:
@@ -181,7 +181,7 @@ class Baseline:
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
         self._job_id, self._without = job_id, frozenset() if left else excluded
-        self._complaint = ""
+        self._complaints.clear()
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
         run.journal.event("submitted", role="baseline", job_id=job_id)
@@ -207,8 +207,8 @@ class Baseline:
 
     def _complain(self, message: str) -> None:
         """Once, not at every attempt."""
-        if message != self._complaint:
-            self._complaint = message
+        if message not in self._complaints:
+            self._complaints.add(message)
             self._run.warn(message)
 
 

@@ -132,7 +132,7 @@ class Replicas:
         self.are_wanted: Callable[[], bool] = lambda: True
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
-        self._complaint = ""
+        self._complaints: set[str] = set()
 
     async def keep(self) -> None:
         """Submit and submit again until `stop`."""
@@ -368,7 +368,7 @@ class Replicas:
             self._complain(f"cannot submit a replica job: {error}")
             return
         slot.job_id, slot.without = job_id, excluded
-        self._complaint = ""
+        self._complaints.clear()
         self._journal.job("replica", job_id)
         self._journal.event("submitted", role="replica", job_id=job_id)
 
@@ -377,8 +377,8 @@ class Replicas:
 
     def _complain(self, message: str) -> None:
         """Once, not at every attempt."""
-        if message != self._complaint:
-            self._complaint = message
+        if message not in self._complaints:
+            self._complaints.add(message)
             self._journal.event("warning", message=message)
 
 

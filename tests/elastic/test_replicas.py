@@ -220,6 +220,25 @@ def test_slurm_that_is_down_is_told_once_and_tried_again(scene: Scene) -> None:
     assert scene.warnings() == ["cannot see the run's jobs: slurmctld does not answer"]
 
 
+def test_what_fails_in_turn_is_told_once_each(scene: Scene) -> None:
+    """slurmctld goes down when one of two jobs is submitted, and stays so for an hour and a half."""
+
+    def goes_down(job: Job) -> None:
+        scene.slurm.failure = UnreachableError("slurmctld does not answer")
+
+    async def wait() -> None:
+        for _ in range(180):
+            scene.now += 30
+            await asyncio.sleep(0.01)
+
+    scene.slurm.on_submit = goes_down
+    scene.act(wait)
+    assert sorted(scene.warnings()) == [
+        "cannot see the run's jobs: slurmctld does not answer",
+        "cannot submit a replica job: slurmctld does not answer",
+    ]
+
+
 def test_same_crash_three_times_ends_the_attempts(scene: Scene) -> None:
     async def crash() -> None:
         last = scene.slurm.submitted[-1].job_id
