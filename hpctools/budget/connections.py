@@ -12,6 +12,8 @@ from threading import Lock
 
 KEPT_SECONDS = 4.0
 """Less than uvicorn keeps one that nobody uses (5 s)."""
+HUNG_UP = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""What a question may meet over a connection that was just closed; over TLS that is no ConnectionError."""
 _MOST = 8
 _TRUSTED_SECONDS = 600.0
 

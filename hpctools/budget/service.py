@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hpctools.budget.connections import Kept, connect
+from hpctools.budget.connections import HUNG_UP, Kept, connect
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 
 SECONDS = 30.0
@@ -102,7 +102,7 @@ class Service:
         question: _Question = (method, f"{self.path}{path}", data, headers)
         try:
             if self.kept is not None and (connection := self.kept.take()) is not None:
-                with suppress(ConnectionError):  # the service has hung up in this moment
+                with suppress(*HUNG_UP):  # in this moment
                     return self._answered(connection, question)
             return self._answered(connect(self.scheme, self.host, self.seconds), question)
         except (OSError, http.client.HTTPException, ValueError) as error:

@@ -71,7 +71,8 @@ def _zsh() -> str:
             *(f"    {case}" for case in cases),
             "  esac",
             "}",
-            "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then",
+            # The file is the function's first body, which zsh still runs the second time, as a function.
+            "if [[ $zsh_eval_context[-1] == (loadautofunc|shfunc) ]]; then",
             '  _hpctools_programs "$@"',
             "else",
             f"  compdef _hpctools_programs {' '.join(programs)}",

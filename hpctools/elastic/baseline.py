@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.job_fate import fate_of, known_better
 from hpctools.elastic.peers import Agent, Outcome
@@ -43,7 +44,7 @@ class Baseline:
         self._without: frozenset[str] = frozenset()  # nodes that the job is known not to get
         self._failures = 0
         self._not_before = 0.0
-        self._complaints: set[str] = set()
+        self._complaints = Complaints(run.warn)
         self._submitting: asyncio.Future[int] | None = None
 
     async def keep(self) -> None:
@@ -76,7 +77,7 @@ class Baseline:
             await asyncio.to_thread(self._client.cancel, jobs)
         except HpctoolsError as error:
             named = " and ".join(map(str, jobs))
-            self._complain(f"cannot cancel the baseline job {named}: {error}")
+            self._complaints.say(f"cannot cancel the baseline job {named}", error)
 
     async def _submitted_meanwhile(self) -> int | None:
         """The job of a submission that nobody waits for any more; a thread cannot be stopped in it."""
@@ -135,8 +136,9 @@ class Baseline:
         try:
             jobs = await asyncio.to_thread(self._client.jobs, user=self._run.spec.user)
         except HpctoolsError as error:
-            self._complain(f"cannot see the baseline job: {error}")
+            self._complaints.say("cannot see the baseline job", error)
             return
+        self._complaints.over("cannot see the baseline job")
         job_id = self._job_id
         fate = fate_of(job_id, jobs)
         fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as)
@@ -157,14 +159,16 @@ class Baseline:
         try:
             await asyncio.to_thread(self._client.exclude, job.id, nodes)
         except HpctoolsError as error:
-            self._complain(f"baseline job {job.id} waits and may get {' '.join(sorted(excluded))}: {error}")
+            self._complaints.say(
+                f"baseline job {job.id} waits and may get {' '.join(sorted(excluded))}", error
+            )
             return
         self._without = excluded
 
     async def _submit(self, fate: str) -> None:
         spec, run = self._run.spec, self._run
         if not spec.baseline_script:
-            self._complain(f"baseline job {self._job_id} {fate}, and how to submit it is not known")
+            self._complaints.say(f"baseline job {self._job_id} {fate}", "how to submit it again is not known")
             return
         self._failures += 1
         self._not_before = time.monotonic() + min(LONGEST_BACKOFF, 2.0**self._failures)
@@ -177,11 +181,11 @@ class Baseline:
                 return
             job_id = left if left else await self._submitted(options, script)
         except HpctoolsError as error:
-            self._complain(f"cannot submit a new baseline job: {error}")
+            self._complaints.say("cannot submit a new baseline job", error)
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
         self._job_id, self._without = job_id, frozenset() if left else excluded
-        self._complaints.clear()
+        self._complaints.over("cannot submit a new baseline job")
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
         run.journal.event("submitted", role="baseline", job_id=job_id)
@@ -204,12 +208,6 @@ class Baseline:
             (job.id for job in later if not is_replica(job, spec) and fate_of(job.id, [job]).alive),
             default=None,
         )
-
-    def _complain(self, message: str) -> None:
-        """Once, not at every attempt."""
-        if message not in self._complaints:
-            self._complaints.add(message)
-            self._run.warn(message)
 
 
 async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -83,8 +83,7 @@ class Channel:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(OSError):  # the other side was first
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+                connection.shutdown(socket.SHUT_RDWR)  # who listens notices, and closes it
 
     def _connect_first(self) -> None:
         deadline = time.monotonic() + FIRST_SECONDS
@@ -121,10 +120,13 @@ class Channel:
     def _listen(self) -> None:
         while not self._closed.is_set():
             # A torn connection or line, or silence, is a lost coordinator.
+            lines = self._lines
             with contextlib.suppress(OSError, ElasticError, ValueError):
-                self._hear(self._lines)
+                self._hear(lines)
             with self._sending:
                 self._hang_up()
+            if lines is not None:
+                lines.close()
             while not self._closed.is_set() and not self._connect():
                 self._closed.wait(LOOK_SECONDS)
 

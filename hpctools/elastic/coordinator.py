@@ -296,7 +296,9 @@ class Coordinator:
             self._heed()
             self._connections.check_silence(now, late=late)
             self._connections.show_life(now)
-            if not late:  # who slept first looks whether it is still in office
+            if late:  # who slept first looks whether it is still in office
+                self._watching.tick(now, slept=True)
+            else:
                 self._save_before_time_is_up()
                 self._decide(now)
             if in_time:  # else the next time tells more

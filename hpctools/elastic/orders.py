@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from dataclasses import dataclass
@@ -121,7 +122,9 @@ class Orders:
 
     def _commit(self, fields: Message) -> None:
         send_to = tuple(fields.pop("send_to", ()))
-        commit = Commit(**fields, send_to=send_to, arrived=time.monotonic())
+        # A coordinator of a later release may say more, as in any message.
+        known = {each.name: fields[each.name] for each in dataclasses.fields(Commit) if each.name in fields}
+        commit = Commit(**known, send_to=send_to, arrived=time.monotonic())
         self.commits[commit.generation] = commit
         if commit.agree:
             self.ready_for = max(self.ready_for, commit.generation)

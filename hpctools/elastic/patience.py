@@ -7,6 +7,7 @@ been silent: who took the time that passed for the others' silence would hang up
 from __future__ import annotations
 
 import asyncio
+import math
 import select
 import socket
 import time
@@ -32,11 +33,16 @@ class Patience:
         self._left, self._last = self._seconds, self._clock()
 
     def is_over(self) -> bool:
-        """Whether it is silent for too long; to be asked every SLICE_SECONDS: of a longer time, we slept."""
+        """Whether it is silent for too long; to be asked every `slice` seconds: of far more we slept."""
         now = self._clock()
         passed, self._last = now - self._last, now
         self._left -= min(passed, 2 * SLICE_SECONDS)
-        return self._left < 0
+        return self._left <= 0
+
+    @property
+    def slice(self) -> float:
+        """Seconds until it should be asked again, so that the end is not missed by a part of a slice."""
+        return min(SLICE_SECONDS, max(self._left, 0.001))
 
 
 class Lines:
@@ -60,7 +66,7 @@ class Lines:
         """
         patience = Patience(silence)
         while b"\n" not in self._here:
-            if self._poll.poll(SLICE_SECONDS * 1000):
+            if self._poll.poll(math.ceil(patience.slice * 1000)):
                 part = self._connection.recv(65_536)
                 if not part:
                     return b""
@@ -70,6 +76,10 @@ class Lines:
                 raise TimeoutError(f"nothing came for {silence:g} s")
         line, _, self._here = self._here.partition(b"\n")
         return line + b"\n"
+
+    def close(self) -> None:
+        """For who reads, and nobody else: the number of a closed connection may soon be another one's."""
+        self._connection.close()
 
 
 async def read_line(reader: asyncio.StreamReader, silence: float) -> bytes:
@@ -81,7 +91,7 @@ async def read_line(reader: asyncio.StreamReader, silence: float) -> bytes:
     """
     reading, patience = asyncio.ensure_future(reader.readline()), Patience(silence)
     try:
-        while not (await asyncio.wait({reading}, timeout=SLICE_SECONDS))[0]:
+        while not (await asyncio.wait({reading}, timeout=patience.slice))[0]:
             if patience.is_over():
                 raise asyncio.TimeoutError
         return reading.result()

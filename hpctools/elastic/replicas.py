@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpctools.elastic.attendance import Attendance
+from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import avoided
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.replica_jobs import (
@@ -132,7 +133,7 @@ class Replicas:
         self.are_wanted: Callable[[], bool] = lambda: True
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
-        self._complaints: set[str] = set()
+        self._complaints = Complaints(lambda told: journal.event("warning", message=told))
 
     async def keep(self) -> None:
         """Submit and submit again until `stop`."""
@@ -220,7 +221,7 @@ class Replicas:
                 await asyncio.to_thread(self._client.cancel, job_ids)
                 return
             except HpctoolsError as error:
-                self._complain(f"cannot cancel the replica jobs {job_ids}: {error}")
+                self._complaints.say(f"cannot cancel the replica jobs {job_ids}", error)
                 await asyncio.sleep(2.0**attempt)
 
     async def find_preemptor(self, node: str, replica: int) -> None:
@@ -285,10 +286,12 @@ class Replicas:
 
     async def _ask(self, **which: Any) -> list[Job] | None:
         try:
-            return await asyncio.to_thread(self._client.jobs, **which)
+            jobs = await asyncio.to_thread(self._client.jobs, **which)
         except HpctoolsError as error:
-            self._complain(f"cannot see the run's jobs: {error}")
+            self._complaints.say("cannot see the run's jobs", error)
             return None
+        self._complaints.over("cannot see the run's jobs")
+        return jobs
 
     async def _end_with_run(self, job: Job, end: float) -> None:
         """A job that had to wait must not outlive the run; its limit is only ever lowered."""
@@ -297,7 +300,7 @@ class Replicas:
             try:
                 await asyncio.to_thread(self._client.shorten, job.id, minutes)
             except HpctoolsError as error:
-                self._complain(f"cannot shorten the replica job {job.id}: {error}")
+                self._complaints.say(f"cannot shorten the replica job {job.id}", error)
 
     def _is_due(self, slot: _Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
@@ -352,7 +355,7 @@ class Replicas:
         try:
             await asyncio.to_thread(self._client.cancel, [job_id])
         except HpctoolsError as error:
-            self._complain(f"cannot cancel the replica job {job_id}: {error}")
+            self._complaints.say(f"cannot cancel the replica job {job_id}", error)
             return False
         return True
 
@@ -365,21 +368,15 @@ class Replicas:
             job_id = await asyncio.to_thread(self._client.submit, options, script)
         except HpctoolsError as error:
             slot.delay(self._clock())
-            self._complain(f"cannot submit a replica job: {error}")
+            self._complaints.say("cannot submit a replica job", error)
             return
         slot.job_id, slot.without = job_id, excluded
-        self._complaints.clear()
+        self._complaints.over("cannot submit a replica job")
         self._journal.job("replica", job_id)
         self._journal.event("submitted", role="replica", job_id=job_id)
 
     def _of(self, job_id: int) -> list[_Slot]:
         return [slot for slot in self._slots if slot.job_id == job_id]
-
-    def _complain(self, message: str) -> None:
-        """Once, not at every attempt."""
-        if message not in self._complaints:
-            self._complaints.add(message)
-            self._journal.event("warning", message=message)
 
 
 async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -64,6 +64,9 @@ class MemberView:
     ready: bool = False
 
 
+ASLEEP = "asleep"
+
+
 @dataclass(frozen=True)
 class View:
     """The run at a moment.
@@ -73,7 +76,8 @@ class View:
         world: workers that train.
         generation: number of the membership in force; 0 before the first.
         phase: `starting`, `running`, `resizing` (a planned change is on its way), `recovering` (somebody was
-            lost), `waiting` (fewer workers than the least) or `finishing` (the last step is done).
+            lost), `waiting` (fewer workers than the least), `finishing` (the last step is done) or `asleep`
+            (whoever looks stood still since the last look, as all others may have).
     """
 
     step: int

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpctools.elastic.actions import Action
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Worker
-from hpctools.elastic.watchers import MemberView, Report, View, Watcher
+from hpctools.elastic.watchers import ASLEEP, MemberView, Report, View, Watcher
 
 
 class Watching:
@@ -43,11 +44,16 @@ class Watching:
         kind = "metric" if numbers else "beat"
         self.heard(now, Report(kind, worker.name, node, worker.step, numbers))
 
-    def tick(self, now: float) -> None:
-        """Let the watchers look at the run."""
+    def tick(self, now: float, *, slept: bool = False) -> None:
+        """Let the watchers look at the run.
+
+        Args:
+            slept: we stood still ourselves since the last time, as all others may have: nobody was slow.
+        """
         if not self._watchers:
             return
         view = self._view() if self._run.restart is None else self._run.restart.view(now)
+        view = replace(view, phase=ASLEEP) if slept else view
         for watcher in self._watchers:
             for action in watcher.tick(now, view):
                 self._act(action, now)

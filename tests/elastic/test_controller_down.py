@@ -56,7 +56,7 @@ def test_it_grows_shrinks_and_loses_its_baseline_while_slurmctld_is_down(
             assert run.replicas[left].wait(run.spec.grace_seconds) == 0
             run.lose_baseline()
             run.wait(lambda: run.events("takeover"))
-            run.wait(lambda: complaints(run))
+            run.wait(lambda: any("cannot see the baseline job" in each for each in complaints(run)))
             run.wait_for_steps(5)
             assert jobs(run, "baseline") == [1]
             submitted = jobs(run, "replica")

@@ -80,3 +80,18 @@ def test_no_other_save_stops_the_training() -> None:
     for kind, why in (("saved", "interval"), ("unsaved", "cancelled"), ("beat", None)):
         made.told(kind, why)
     assert rested(made) is None
+
+
+def test_what_a_later_release_says_besides_is_passed_over() -> None:
+    made = Orders()
+    said = {
+        "kind": "commit",
+        "generation": 4,
+        "agree": True,
+        "send_to": [2],
+        "moves": False,
+        "colour": "blue",
+    }
+    made.note(said)
+    commit = made.commits[4]
+    assert (commit.agree, commit.send_to, commit.moves, commit.leave) == (True, (2,), False, False)

@@ -221,8 +221,10 @@ def test_nobody_is_blamed_when_everything_stands_still(tmp_path: Path, lone: lis
     """A machine is suspended, or a job: afterwards all go on, and nothing is done again."""
     hurry = tmp_path / "hurry"
     options = ("--delay", "0.004", "--hurry", str(hurry))
-    with LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *options), (2, 2)) as run:
+    rules = {"runPolicy": {"mode": "enforce"}, "metrics": {"stalledStep": {"seconds": SILENCE_SECONDS}}}
+    with LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *options), (2, 2), recovery=rules) as run:
         run.wait_for_world(2)
+        run.wait_for_steps(5)  # so many that it is known how long a step takes
         pids = [run.agent_of("b0").pid, run.agent_of("b1").pid, run.pid_of("b0.0"), run.pid_of("b1.0")]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -235,7 +237,8 @@ def test_nobody_is_blamed_when_everything_stands_still(tmp_path: Path, lone: lis
         assert run.end() == 0, run.story()
     assert_same_result(run, lone)
     assert {line["generation"] for line in run.committed()} == {1}, run.story()
-    assert not [*run.events("left"), *run.events("takeover"), *run.events("waiting")]
+    kinds = ("left", "takeover", "waiting", "finding")
+    assert [run.events(kind) for kind in kinds] == [[]] * len(kinds), run.story()
 
 
 @pytest.mark.long

@@ -74,9 +74,11 @@ class Service:
     @contextmanager
     def department_limit(self, sessions: int) -> Iterator[None]:
         """With so many sessions for all people of a department together."""
-        text, limit = self.site.read_text(), f"max_sessions_per_department: {sessions}"
+        text, user_limit = self.site.read_text(), f"max_sessions_per_user: {LIMIT}\n"
+        assert user_limit in text
+        limit = f"{user_limit}  max_sessions_per_department: {sessions}\n"
         try:
-            self._write_site(text.replace(SILENT, f"{SILENT}\n  {limit}"))
+            self._write_site(text.replace(user_limit, limit))
             yield
         finally:
             self._write_site(text)

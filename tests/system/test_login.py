@@ -5,11 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import ClassVar
 
 import paramiko
 import pytest
@@ -28,7 +27,8 @@ NODES = ("front-1", "front-2")
 STRICT = ("strict-1", "strict-2")
 """Nodes that let nobody in whom the service has not counted, however slow it is."""
 STAY = "echo in; exec sleep 600"
-AS_NLP2 = "setpriv --reuid=nlp2 --regid=nlp2 --init-groups sleep 600"
+SLEEP = "sleep 6007"
+AS_NLP2 = f"setpriv --reuid=nlp2 --regid=nlp2 --init-groups {SLEEP}"
 WORKER = f"exec -a 'ssm-session-worker bo-0a1b' bash -c '{AS_NLP2}; exit'"
 """Session Manager's worker for a session, as root, and what it runs as the person."""
 
@@ -271,7 +271,8 @@ def test_a_department_fills_up_over_ssh_and_session_manager_together(
     rig: LoginRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Lambda function asks the real service; of AWS only the end of a session is played."""
-    monkeypatch.setattr(session_manager_lambda, "connect", lambda region: Aws())
+    aws = Aws()
+    monkeypatch.setattr(session_manager_lambda, "connect", lambda region: aws)
     environment = {
         "HPCTOOLS_API": f"http://127.0.0.1:{rig.service.port}",
         "HPCTOOLS_API_TOKEN": rig.service.node_token,
@@ -282,23 +283,34 @@ def test_a_department_fills_up_over_ssh_and_session_manager_together(
     owner, target = "arn:aws:iam::123456789012:user/bo", "i-0aaa111"
     with rig.service.department_limit(2):
         rig.stay("sshd-front-2", "nlp1")
-        rig.on_login("front-1", ["bash", "-c", WORKER])
-        assert enforcement.admit(Started("bo-0a1b", target, owner)) == "granted"
-        refused = rig.ssh("sshd-front-1", "nlp1", "id")
-        assert refused.returncode == 255
-        assert "nlp1: nlp has 2 sessions on the login nodes, and its limit is 2." in refused.stderr
-        assert enforcement.admit(Started("bo-9z8y", target, owner)) == "ended"
-        assert Aws.ended == ["bo-9z8y"]
-        assert rig.ssh("sshd-front-1", "cv2", "id -un").stdout == "cv2\n"
-        rig.until_known("nlp2", 1)
-        rig.cluster.inside("pkill", "-9", "-f", "^ssm-session-worker bo-0a1b")
+        with ssm_worker(rig, "front-1"):
+            assert enforcement.admit(Started("bo-0a1b", target, owner)) == "granted"
+            refused = rig.ssh("sshd-front-1", "nlp1", "id")
+            assert refused.returncode == 255
+            assert "nlp1: nlp has 2 sessions on the login nodes, and its limit is 2." in refused.stderr
+            assert enforcement.admit(Started("bo-9z8y", target, owner)) == "ended"
+            assert aws.ended == ["bo-9z8y"]
+            assert rig.ssh("sshd-front-1", "cv2", "id -un").stdout == "cv2\n"
+            rig.until_known("nlp2", 1)
         until(lambda: rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n" or None, 20)
+
+
+@contextmanager
+def ssm_worker(rig: LoginRig, node: str) -> Iterator[None]:
+    """Session Manager's worker for a session of nlp2's on a node, with what it runs for them."""
+    rig.on_login(node, ["bash", "-c", WORKER])
+    try:
+        yield
+    finally:
+        for pattern in ("^ssm-session-worker bo-0a1b", f"^{SLEEP}$"):
+            rig.cluster.inside("pkill", "-9", "-f", pattern, check=False)
 
 
 class Aws:
     """AWS's ssm, which ends sessions."""
 
-    ended: ClassVar[list[str]] = []
+    def __init__(self) -> None:
+        self.ended: list[str] = []
 
     def service(self, name: str) -> Aws:
         assert name == "ssm"

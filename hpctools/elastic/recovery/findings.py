@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpctools.elastic.watchers import Report, View
+from hpctools.elastic.watchers import ASLEEP, Report, View
 
-IDLE = ("waiting", "finishing")
+IDLE = ("waiting", "finishing", ASLEEP)
 """Phases in which no step is to be expected."""
 
 

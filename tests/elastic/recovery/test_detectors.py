@@ -22,7 +22,7 @@ from hpctools.elastic.recovery.settings import (
     Stall,
     Threshold,
 )
-from hpctools.elastic.watchers import MemberView, Report, View
+from hpctools.elastic.watchers import ASLEEP, MemberView, Report, View
 
 TICK = 0.1
 
@@ -102,6 +102,17 @@ def test_neither_a_resize_nor_a_wait_for_nodes_is_a_stall() -> None:
     assert run.passes(3.0, step_s=1.0) == []
     (found,) = run.passes(35.0, phase="recovering")
     assert found.cause == "hang"
+
+
+def test_time_in_which_everything_stood_still_is_nobodys_step() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), Hang(30.0)))
+    run.passes(10.0, step_s=1.0)
+    run.now += 120.0
+    asleep = View(run.step, 3, run.generation, ASLEEP, members(run.step, run.waits))
+    assert run.pace.tick(run.now, asleep) == []
+    assert run.passes(4.0) == []
+    (found,) = run.passes(3.0)
+    assert found.numbers["seconds"] == pytest.approx(5.0, abs=0.3), "counted from when we woke"
 
 
 def test_a_run_that_never_begins_hangs() -> None:
