@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import threading
@@ -147,6 +148,23 @@ def test_who_is_hung_up_on_asks_once_more_over_a_new_connection_with_the_same_ke
     asked.hang_up = 1
     with pytest.raises(UnreachableError):
         service(host, None).ask("GET", "/v1/d")
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError])
+def test_a_connection_that_ends_in_the_moment_is_given_up_for_a_new_one(
+    host: str, asked: Asked, kept: Kept, error: type[OSError]
+) -> None:
+    """What writing on one says that the other side has reset; with TLS it is no ConnectionError."""
+
+    class Broken(http.client.HTTPConnection):
+        def request(self, *question: object, **more: object) -> None:
+            raise error
+
+    broken = Broken(host, timeout=10.0)
+    broken.connect()
+    kept.give(broken)
+    assert service(host, kept).ask("POST", "/v1/a", {}) == {"detail": "/v1/a"}
+    assert broken.sock is None, "closed"
 
 
 def test_one_that_the_service_has_closed_is_not_used(host: str, asked: Asked, kept: Kept) -> None:
