@@ -37,8 +37,8 @@ AT_A_TIME = (1, 4)
 """How many log in at a time, at low rates."""
 ADDED_MS, FROM_EVEN = 50.0, 1.0
 RESTED = 0.15
-"""How busy a node may say that its processors are when a crowd comes: half a minute of it makes that half, from
-where on a node gets fewer people, and nodes tell at different times."""
+"""How busy a node may say that its processors are when a crowd comes: half a minute of it makes that a half,
+from where on a node gets fewer people, and nodes tell at different times."""
 _AT_ONCE = "at once"
 _LIMIT = 300.0
 """Seconds after which a login, or the end of all sessions, is given up."""
