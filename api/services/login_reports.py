@@ -15,7 +15,7 @@ from api.db.engine import writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
-from api.services.login_leases import PLACED, TMUX, Asked, lease_row
+from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
 
@@ -136,7 +136,8 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
 
 def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     """Bring the node's leases to what is open there; the rows that are left."""
-    known = {row.claim: row for row in moment.rows(_LEASES_HERE, {"at": report.node}) if row.kind != PLACED}
+    here = moment.rows(_LEASES_HERE, {"at": report.node})
+    known = {row.claim: row for row in here if row.kind != PLACED}
     told = {session.claim: session for session in report.sessions}
     # What has just begun may not be among them: on a busy node it takes seconds to become a session.
     looked = moment.now - report.sample_age - _BEGINNING_SECONDS
@@ -145,6 +146,10 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
         for claim, row in known.items()
         if claim not in told and (row.seen or row.opened_at <= looked or claim in report.gone)
     ]
+    # Who came in without a lease, as the service did not answer, has arrived all the same.
+    new = [session for claim, session in told.items() if claim not in known]
+    arrived = {place_claim(session.user) for session in new if session.kind != TMUX}
+    gone += [row.id for row in here if row.kind == PLACED and row.claim in arrived]
     new_here = [row.id for claim, row in known.items() if claim in told and not row.seen]
     for first in range(0, len(gone), _CHUNK):
         moment.execute(delete(LEASES).where(LEASES.c.id.in_(gone[first : first + _CHUNK])))
@@ -153,7 +158,6 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
         moment.execute(update(LEASES).where(chosen).values(seen=True))
     expires = moment.now + rules.lease_seconds
     moment.execute(_PROLONG, {"at": report.node, "until": expires})
-    new = [session for claim, session in told.items() if claim not in known]
     if new:
         moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
     return moment.rows(_LEASES_HERE, {"at": report.node})

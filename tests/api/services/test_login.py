@@ -269,6 +269,15 @@ def test_who_arrives_gives_their_place_back_and_who_does_not_loses_it(desk: Desk
     assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(1, 0)]
 
 
+def test_who_came_in_without_a_lease_gives_their_place_back_with_their_nodes_report(desk: Desk) -> None:
+    """While the service did not answer: counted twice, the node would get fewer people than the others."""
+    desk.report("login-1")
+    desk.place("nlp1")
+    desk.place("nlp2")
+    desk.report("login-1", there("1-1"), there("2-1", "nlp2", kind="tmux"))
+    assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(1, 1)]
+
+
 def test_somebody_goes_back_to_their_tmux_and_hears_of_a_node_that_went(desk: Desk) -> None:
     desk.report("login-1", there("1-1", kind="tmux"), address="login-1.uni.example")
     desk.report("login-2")
