@@ -301,6 +301,8 @@ class Replicas:
                 await asyncio.to_thread(self._client.shorten, job.id, minutes)
             except HpctoolsError as error:
                 self._complaints.say(f"cannot shorten the replica job {job.id}", error)
+            else:
+                self._complaints.over(f"cannot shorten the replica job {job.id}")
 
     def _is_due(self, slot: _Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
@@ -357,6 +359,7 @@ class Replicas:
         except HpctoolsError as error:
             self._complaints.say(f"cannot cancel the replica job {job_id}", error)
             return False
+        self._complaints.over(f"cannot cancel the replica job {job_id}")
         return True
 
     async def _submit(self, slot: _Slot) -> None:
