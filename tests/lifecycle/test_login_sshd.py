@@ -39,6 +39,8 @@ def prepared(node: Node, text: str = AGENT, config: str = INCLUDE) -> Node:
     node.write("/etc/ssh/sshd_config", config.format(root=node.root) + "\n" + pid)
     node.stand_in("sshd", NOTE + SSHD)
     node.stand_in("systemctl", NOTE + SYSTEMCTL)
+    # No sshd goes without this folder, which systemd makes for the first one of a machine.
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     return node
 
 
