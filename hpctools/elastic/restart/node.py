@@ -178,6 +178,8 @@ class NodeRanks:
         ranks = self._ranks
         if ranks is None:
             return
+        # What it did since the last look: it may have done all of its steps since then.
+        self._say("counted", counts={rank.local: ranks.ranks[rank.local].counts()})
         if rank.code == -signal.SIGTERM and not ranks.ending:
             self._spawn(self._tell_end_after_news(ranks.begin.generation, rank))
         else:

@@ -141,3 +141,22 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
     asyncio.run(run())
     (ended,) = [each for each in said if each["of"] == "ended"]
     assert (ended["local"], ended["code"]) == (0, -signal.SIGTERM)
+
+
+def test_what_a_rank_did_last_is_told_before_its_end(tmp_path: Path) -> None:
+    """It may have done all its steps between two looks: what a resize took would never be known."""
+    said: list[dict[str, Any]] = []
+    asks = "from hpctools.elastic.restart.events import elastic_event_detected as ask; ask(); ask(); ask()"
+    spec = replace(SPEC, command=(sys.executable, "-c", asks), workdir=str(tmp_path), workers_per_node=1)
+    (tmp_path / "logs").mkdir()
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        await until(lambda: any(each["of"] == "ended" for each in said))
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    *_, counted, ended = said
+    assert (counted["of"], counted["counts"]) == ("counted", {0: (3, 0)})
+    assert (ended["of"], ended["code"]) == ("ended", 0)
