@@ -105,11 +105,12 @@ def test_what_a_reservation_kept_free_is_charged_to_those_it_was_kept_for(small:
     small.until(lambda: time.time() > begun + 2)
     small.inside("scontrol", "update", "reservationname=course", "accounts=nlp")
     small.until(lambda: len(records(small)) == 2)
+    (first, _), (start, _) = records(small)
+    small.until(lambda: time.time() > start + 2)  # slurmdbd's times are whole seconds
 
     now = int(time.time())
     month = Month.of(day_of(now))
     service(small, "reconcile", "--month", str(month), site=own)
-    (first, _), (start, _) = records(small)
     idle = {name: idle_of(small, name, month, own) for name in ("cv", "nlp", "dl")}
     assert idle["dl"] == 0
     # Both had the same node at the same price: cv until the change, nlp since then.

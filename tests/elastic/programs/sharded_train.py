@@ -86,6 +86,8 @@ def note(**values: object) -> None:
 
 def pause(samples: int) -> None:
     """As long as the samples would take; in the second half long steps, until the scenario is through."""
+    if loader.world_size == args.await_world:
+        reached.touch()  # also for a worker that is started again
     late = args.hurry is not None and loader.step >= loader.total_steps // 2
     is_first = loader.step not in begun
     begun.add(loader.step)
@@ -98,8 +100,6 @@ def pause(samples: int) -> None:
 
 def still_awaited() -> bool:
     """Whether the size that the scenario begins with was never there, and no resize is waiting for us."""
-    if loader.world_size == args.await_world:
-        reached.touch()  # also for a worker that is started again
     is_called = loader._session.ready_for > loader.generation or loader._session._must_rejoin()
     return args.await_world > 0 and not reached.exists() and not is_called
 
