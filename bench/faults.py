@@ -89,6 +89,7 @@ class Found:
 
     Attributes:
         kept: of the throughput of calm times, in the storm; None when there was none.
+        loss: what the rest of it went into.
         storm: kinds of its faults.
         around: seconds of the stop, by what stood still.
         books: of each run.
@@ -102,6 +103,7 @@ class Found:
     around: dict[str, float] = field(default_factory=dict)
     books: list[Books] = field(default_factory=list)
     broken_off: list[str] = field(default_factory=list)
+    loss: steps.Loss | None = None
 
 
 def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
@@ -146,7 +148,7 @@ def storm(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found
     ends = steps.read(rig.logs)
     rate = 1 / steps.normal_step(ends, calm, begin)
     found.kept = steps.completed(ends, begin, end) / (rate * (end - begin))
-    found.storm, found.minutes = kinds, minutes
+    found.storm, found.minutes, found.loss = kinds, minutes, steps.loss(ends, begin, end, rig.most)
     found.books.append(books_of(rig, "storm", begun))
 
 
@@ -244,8 +246,10 @@ def rows(found: Found) -> Iterator[dict[str, object]]:
         yield _row(what, 1, stop, stop, float("nan"))
     if found.kept is not None:
         counts = ", ".join(f"{count} {kind}" for kind, count in Counter(found.storm).most_common())
-        nothing = float("nan")
-        yield {**_row(f"storm: {counts}", len(found.storm), nothing, nothing, nothing), "kept": found.kept}
+        yield _share(f"storm: {counts}", len(found.storm), found.kept)
+    if found.loss is not None:
+        yield _share("lost in the storm while no step ended", len(found.storm), -found.loss.standing)
+        yield _share("lost in the storm with fewer workers", len(found.storm), -found.loss.smaller)
     for books in found.books:
         what = f"steps repeated by one fault, {books.part}: at most {books.worst[1]} ({books.worst[0]})"
         yield _row(what, len(books.repeated), float("nan"), float("nan"), float("nan"))
@@ -254,6 +258,11 @@ def rows(found: Found) -> Iterator[dict[str, object]]:
 def named(kind: str) -> str:
     """What is done in a fault."""
     return f"SIGSTOP of {kind.removeprefix('frozen ')}" if kind.startswith("frozen") else f"kill -9 of {kind}"
+
+
+def _share(what: str, count: int, kept: float) -> dict[str, object]:
+    nothing = float("nan")
+    return {**_row(what, count, nothing, nothing, nothing), "kept": kept}
 
 
 def _row(fault: str, count: int, median: float, most: float, whole: float) -> dict[str, object]:

@@ -171,6 +171,38 @@ def completed(steps: Sequence[Line], begin: float, end: float) -> int:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What a span lost of the time that its steps would have taken at the full size, as shares of the span.
+
+    Attributes:
+        standing: for which no step ended where one was due.
+        smaller: that steps with fewer workers take longer.
+    """
+
+    standing: float
+    smaller: float
+
+
+def loss(steps: Sequence[Line], begin: float, end: float, most: int) -> Loss:
+    """Where the time of a span went; a step that takes twice as long as those of its size stands since then.
+
+    Args:
+        most: workers of the full size; steps of a size of which too few are known count as that one's.
+
+    Raises:
+        KeyError: too few steps of the full size are known.
+    """
+    known = {world: 1 / rate for world, rate in rates(steps).items()}
+    standing = smaller = 0.0
+    for before, after in pairwise(step for step in since(steps, begin) if step["at"] <= end):
+        seconds = float(after["at"]) - max(begin, float(before["at"]))
+        normal = known.get(after["world"], known[most])
+        standing += seconds - normal if seconds > 2 * normal else 0.0
+        smaller += max(0.0, normal - known[most])
+    return Loss(standing / (end - begin), smaller / (end - begin))
+
+
+@dataclass(frozen=True)
 class Audit:
     """Whether every sample was seen exactly once.
 

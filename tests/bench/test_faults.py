@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench import faults
 from bench.faults import LIMITS, Books, Fault, Found, goals, measure, rows
-from bench.steps import Audit
+from bench.steps import Audit, Loss
 from bench.strikes import KINDS, SHARES, deal, shares_on
 
 WHOLE = Audit(100, 0, 0, ())
@@ -39,7 +39,9 @@ def test_any_number_of_faults_is_dealt_in_proportion(count: int, seed: int):
 def test_each_fault_is_judged_by_itself():
     """Two steps for one fault are too many, however many faults had none; the worst one is named."""
     books = Books("storm", WHOLE, (("worker", 1), ("agent", 0), ("baseline", 2), ("agent", 0)))
-    found = Found([Fault("frozen worker", 3.1, 9.0)], 0.96, ["worker", "agent"], 1.0, {}, [books])
+    found = Found(
+        [Fault("frozen worker", 3.1, 9.0)], 0.96, ["worker", "agent"], 1.0, {}, [books], loss=Loss(0.03, 0.01)
+    )
     told = {goal.name: goal.met for goal in goals(found)}
     assert told == {
         "training again after SIGSTOP of worker": True,
@@ -50,9 +52,12 @@ def test_each_fault_is_judged_by_itself():
         "steps repeated by one fault, storm (of 4, the worst: baseline)": False,
     }
     lines = [str(row["fault"]) for row in rows(found)]
+    assert [row["kept"] for row in rows(found) if row["kept"] != ""] == [0.96, -0.03, -0.01]
     assert lines == [
         "SIGSTOP of worker",
         "storm: 1 worker, 1 agent",
+        "lost in the storm while no step ended",
+        "lost in the storm with fewer workers",
         "steps repeated by one fault, storm: at most 2 (baseline)",
     ]
 

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from bench.steps import (
     Audit,
+    Loss,
     Pause,
     Tail,
     audit,
     completed,
     ledger,
     longest_gap,
+    loss,
     normal_step,
     pauses,
     quantile,
@@ -83,6 +85,16 @@ def test_completed_counts_a_step_that_comes_again_once():
     assert completed(log, 0.0, 5.0) == 4
     assert completed(log, 2.5, 3.5) == 0
     assert completed(log, -1.0, 0.5) == 1
+
+
+def test_what_a_span_lost_is_told_apart():
+    """Of ten seconds 2.5 without a step beyond the one that was due, and six steps that took 0.25 s more."""
+    log = ends(*steady(0, 0.5, 8, 10), (8.25, 7), *steady(8.25, 0.75, 7, 5), *steady(12, 0.5, 8, 8))
+    assert loss(log, 5.0, 15.0, 8) == Loss(standing=0.25, smaller=0.15)
+    assert loss(log, 12.0, 16.0, 8) == Loss(0, 0)
+    assert loss(log, 6.0, 9.0, 8).standing == pytest.approx(1.5 / 3)  # of a stop only what is in the span
+    with pytest.raises(KeyError):
+        loss(log, 5.0, 15.0, 4)
 
 
 def test_normal_step_is_a_median_and_needs_two():
