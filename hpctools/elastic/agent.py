@@ -30,6 +30,7 @@ from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import log_rules_of
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
+from hpctools.elastic.stopped import StoppedWatch
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
 from hpctools.slurm.client import RunClient
@@ -132,6 +133,8 @@ class Agent:
         keeping = asyncio.ensure_future(self._line.keep())
         first = asyncio.ensure_future(self._line.connected.wait())
         self._spawn(Lookout(self._line.say, os.environ).keep())
+        if isinstance(self._workers, Workers):
+            self._spawn(StoppedWatch(self._workers, self._line.say).keep())
         if self._listener is not None:
             self._spawn(self._listener.keep())
         begun: list[asyncio.Future[Any]] = [keeping, first, self._shutdown]

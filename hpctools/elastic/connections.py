@@ -26,6 +26,7 @@ from hpctools.errors import ElasticError
 
 HELLO_SECONDS = 10.0
 RETURN_SECONDS = 10.0
+MUTE_SECONDS = 30.0  # for which an agent may be silent whose workers are not
 
 
 class Connections:
@@ -42,6 +43,7 @@ class Connections:
         self._run = run
         self._patience = patience
         self._awaited = ""
+        self._mute: dict[str, float] = {}  # when those agents were last heard whose silence was told
         self._hearing = hearing
         self._exits = exits
         self._next_beat = 0.0
@@ -151,7 +153,7 @@ class Connections:
                 peer.seen = now
             elif isinstance(peer, Worker) and run.membership.is_last(peer.name):
                 self._await_last(peer, now - peer.seen)
-            elif now - peer.seen > SILENCE_SECONDS:
+            elif now - peer.seen > SILENCE_SECONDS and not self._is_only_mute(peer, now - peer.seen):
                 self._give_up_on(peer)
         missing = run.roster.missing
         for name, since in list(missing.items()):
@@ -171,6 +173,22 @@ class Connections:
         elif silent > SILENCE_SECONDS and self._awaited != worker.name:
             self._awaited = worker.name
             run.warn(f"{who} gives no sign of life; it is waited for, {patience:g} s at most")
+
+    def _is_only_mute(self, peer: Agent | Worker, silent: float) -> bool:
+        """Whether an agent is silent whose workers are not: they train on, and it may wake up.
+
+        Whoever of them was silent, too, has been given up by now.
+        """
+        roster = self._run.roster
+        if isinstance(peer, Worker) or peer.leaving or not roster.workers_of(peer) or silent > MUTE_SECONDS:
+            return False
+        if self._mute.get(peer.name) != peer.seen:
+            self._run.warn(
+                f"the agent on {peer.node} gives no sign of life, but its workers do; "
+                f"it is waited for, {MUTE_SECONDS:g} s at most"
+            )
+        self._mute[peer.name] = peer.seen
+        return True
 
     def show_life(self, now: float) -> None:
         """Let all know that we are there."""

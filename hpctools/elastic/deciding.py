@@ -23,12 +23,14 @@ class GrowthFacts:
         last_ready: when a worker last became ready.
         starting: workers that have been started and are not ready yet.
         rates: optimizer steps a second, by number of workers, as last measured with that many.
+        largest: workers that the run may have at most; None: unknown.
         now_step, total_steps: completed and planned steps; total is None when unknown.
     """
 
     waiting_since: float
     last_ready: float
     starting: int = 0
+    largest: int | None = None
     rates: Mapping[int, float] = field(default_factory=dict)
     now_step: int = 0
     total_steps: int | None = None
@@ -79,6 +81,8 @@ class Settle:
 
     def judge(self, now: float, world: int, possible: int, facts: GrowthFacts) -> Verdict:
         """As `Growth.judge`."""
+        if possible == facts.largest:
+            return Verdict(True, possible, why="all that the run may have are there")
         when = facts.last_ready + self.settle
         if facts.starting:
             when = max(when, facts.waiting_since + max(self.settle, self.patience))

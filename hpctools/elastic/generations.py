@@ -42,7 +42,7 @@ class Generations:
         self.effects: list[Effect] = []
         self.generation = 0
         self.members: tuple[str, ...] = ()
-        self.facts = GrowthFacts(0.0, 0.0)
+        self.facts = GrowthFacts(0.0, 0.0, largest=max(sizes))
         self._sizes = tuple(sizes)
         self._growth: Growth = growth or Settle()
         self._faulty_wait = faulty_wait

@@ -32,6 +32,7 @@ class Patience:
     Attributes:
         settle: for how long the newest of the newcomers must be ready (scalingTimeoutInSeconds).
         patience: for how long the first of them waits while others are known to be starting.
+        whole: `settle` when all that the run may have are there, so that nobody is waited for.
         snooze: no growth for so long after a restart (scaleUpSnoozeTimeInSeconds).
         pause: what a resize is taken to cost before one was measured.
         tenure: what is expected of a replica before one has left; counts as `tenure_weight` of them.
@@ -44,6 +45,7 @@ class Patience:
 
     settle: float = SETTLE_SECONDS
     patience: float = PATIENCE_SECONDS
+    whole: float = 0.0
     snooze: float = 0.0
     pause: float = 0.25
     tenure: float = 600.0
@@ -62,6 +64,7 @@ class Patience:
         return cls(
             settle=settle,
             patience=max(cls.patience, settle),
+            whole=cls.whole if policy.scaling_timeout_s is None else settle,
             snooze=policy.scale_up_snooze_s,
             longest_back_off=limit,
         )
@@ -102,6 +105,7 @@ class Facts:
     Attributes:
         first_ready, last_ready: when the first and the last of those that wait became ready.
         starting: workers that were started and are not ready yet.
+        largest: workers that the run may have at most; None: unknown.
         restarted: when the run last recovered from a loss or was restarted.
         pauses: seconds of the last measured resizes, oldest first.
         tenures: of replicas' workers, those that are there included.
@@ -113,6 +117,7 @@ class Facts:
     first_ready: float = NEVER
     last_ready: float = NEVER
     starting: int = 0
+    largest: int | None = None
     restarted: float = NEVER
     pauses: tuple[float, ...] = ()
     tenures: tuple[Tenure, ...] = ()
@@ -148,7 +153,7 @@ class Rule:
             "worth_s": round(tenure * gain, 3),
             "strikes": round(strikes, 2),
         }
-        wait, why = max(self._waits(facts, back_off))
+        wait, why = max(self._waits(facts, back_off, whole=possible == facts.largest))
         if now < wait:
             return Verdict(False, world, wait, {**numbers, "wait_s": round(wait - now, 3)}, why)
         if tenure * gain <= cost:
@@ -194,11 +199,12 @@ class Rule:
         seconds = patience.back_off * 2.0 ** (min(strikes, 60.0) - 1)
         return last + min(patience.longest_back_off, seconds), strikes
 
-    def _waits(self, facts: Facts, back_off: float) -> list[tuple[float, str]]:
+    def _waits(self, facts: Facts, back_off: float, *, whole: bool) -> list[tuple[float, str]]:
         patience = self._patience
-        others = facts.first_ready + patience.patience if facts.starting else NEVER
+        others = facts.first_ready + patience.patience if facts.starting and not whole else NEVER
+        settle = patience.whole if whole else patience.settle
         return [
-            (facts.last_ready + patience.settle, "the newcomers have to stay for a while first"),
+            (facts.last_ready + settle, "the newcomers have to stay for a while first"),
             (others, f"{facts.starting} more are starting: one resize is better than two"),
             (
                 facts.restarted + patience.snooze if patience.snooze else NEVER,

@@ -123,6 +123,7 @@ class Payback:
             first_ready=facts.waiting_since,
             last_ready=facts.last_ready,
             starting=facts.starting,
+            largest=facts.largest,
             remaining=_remaining(world, facts),
         )
         return self._rule.judge(now, world, possible, known)

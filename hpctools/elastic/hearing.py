@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
-from hpctools.elastic.protocol import Message
+from hpctools.elastic.protocol import SILENCE_SECONDS, Message
 from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
@@ -72,6 +72,8 @@ class Hearing:
             self.leaves(agent, str(message.get("reason", "preempted")), now)
         elif kind == "exited":
             self._on_exited(agent, message, now)
+        elif kind == "stopped":
+            self._on_stopped(str(message["worker"]), now)
         elif kind == "log":
             self._on_log(agent, message, now)
         elif kind == "notice":
@@ -99,6 +101,11 @@ class Hearing:
         if not ours:
             self._watching.heard(now, report)
         self._exits.check_finished()
+
+    def _on_stopped(self, worker: str, now: float) -> None:
+        """Its agent sees that it was stopped: what will follow from its silence need not be waited for."""
+        if (peer := self._run.roster.workers.get(worker)) is not None:
+            peer.seen = min(peer.seen, now - SILENCE_SECONDS - 1)
 
     def _on_log(self, agent: Agent, message: Message, now: float) -> None:
         worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -118,6 +118,11 @@ class Workers:
     def running(self) -> list[str]:
         """Names of the workers whose processes run."""
         return list(self._running)
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Their processes, by the worker's name."""
+        return self._running
 
     @property
     def ended(self) -> list[dict[str, Any]]:

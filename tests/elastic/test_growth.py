@@ -30,6 +30,20 @@ def test_without_any_history_it_is_half_a_second_after_the_last_and_three_after_
     assert growth.judge(13.0, 2, 4, replace(facts, starting=2)).grow
 
 
+def test_nobody_is_waited_for_when_all_that_the_run_may_have_are_there() -> None:
+    facts = Facts(first_ready=10.0, last_ready=10.2, starting=1, largest=4)
+    assert Rule().judge(10.2, 3, 4, facts).grow
+    assert Rule().judge(10.2, 2, 3, facts).not_before == 13.0, "one is missing, and one is starting"
+
+
+def test_a_policys_own_time_is_kept_also_then() -> None:
+    patience = Patience.of(ElasticPolicy(sizes=(1, 2, 3, 4), scaling_timeout_s=20.0))
+    verdict = Rule(patience).judge(
+        10.3, 3, 4, Facts(first_ready=10.0, last_ready=10.2, starting=1, largest=4)
+    )
+    assert (verdict.grow, verdict.not_before) == (False, 30.2)
+
+
 def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
     facts = Facts(
         pauses=(0.3, 0.5, 0.1),

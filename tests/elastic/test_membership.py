@@ -78,7 +78,7 @@ def test_first_generation_waits_for_the_whole_baseline_and_begins_with_the_first
 
 
 def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_switch() -> None:
-    membership = started()
+    membership = started(sizes=range(1, 6))
     membership.ready("r", (1, 7), now=10)
     assert sent(membership) == []
     assert membership.next_look() == 10.5
@@ -108,7 +108,7 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
 
 
 def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() -> None:
-    membership = started()
+    membership = started(sizes=range(1, 6))
     membership.expect(1)
     membership.ready("r", (1, 7), now=10)
     membership.consider(now=12.9)
@@ -118,6 +118,15 @@ def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() ->
     membership.consider(now=13.2)
     assert sent(membership) == [], "the second one settles, too"
     membership.consider(now=13.45)
+    assert [to for to, _ in sent(membership)] == list("abrs")
+
+
+def test_growth_waits_for_nobody_when_all_that_the_run_may_have_are_there() -> None:
+    membership = started()
+    membership.expect(2)
+    membership.ready("r", (1, 7), now=10)
+    assert sent(membership) == []
+    membership.ready("s", (1, 8), now=10.1)
     assert [to for to, _ in sent(membership)] == list("abrs")
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ledger_run import LedgerRun, training
 from test_acting import NAMES, SPEC, Scene, Wire
 
-from hpctools.elastic.connections import RETURN_SECONDS
+from hpctools.elastic.connections import MUTE_SECONDS, RETURN_SECONDS
 from hpctools.elastic.coordinator import TICK_SECONDS
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.protocol import SILENCE_SECONDS, encode
 from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.stopped import LOOKS, StoppedWatch, is_stopped
 from tests.elastic.test_run import OPTIONS, assert_same_result, lone
 
 __all__ = ["lone"]
@@ -67,6 +71,127 @@ def test_silence_is_noticed_within_three_seconds(
         assert "r7" not in scene.run.roster.agents
 
     look(check)
+
+
+def muted(scene: Scene, agent: str, silent: float, *, last: float = 0.0) -> None:
+    """Nothing has been heard of an agent for some seconds; of all others just now."""
+    roster, now = scene.run.roster, last + silent
+    for peer in (*roster.agents.values(), *roster.workers.values()):
+        peer.seen = now
+    roster.agents[agent].seen = last
+    scene.connections.check_silence(now, late=False)
+
+
+def test_an_agent_that_is_silent_is_waited_for_while_its_workers_are_not(tmp_path: Path) -> None:
+    """They train, and it may wake up; each silence is told once."""
+
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        for silent in (SILENCE_SECONDS + 0.1, MUTE_SECONDS):
+            muted(made, "r7", silent)
+        assert "r7" in made.run.roster.agents
+        assert len(warnings_of(made)) == 1
+        assert warnings_of(made)[0].startswith("the agent on n1 gives no sign of life, but its workers do")
+        muted(made, "r7", SILENCE_SECONDS + 0.1, last=100.0)
+        assert len(warnings_of(made)) == 2
+        muted(made, "r7", MUTE_SECONDS + 0.1, last=100.0)
+        assert "r7" not in made.run.roster.agents
+        assert "r7.0.0" in made.run.roster.expelled
+
+    asyncio.run(scene())
+
+
+def test_an_agent_whose_node_is_to_be_given_back_is_not_waited_for(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        made.run.roster.agents["r7"].leaving = True
+        muted(made, "r7", SILENCE_SECONDS + 0.1)
+        assert "r7" not in made.run.roster.agents
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_is_silent_as_a_whole_is_given_up(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        roster = made.run.roster
+        for peer in (*roster.agents.values(), *roster.workers.values()):
+            peer.seen = SILENCE_SECONDS + 0.1
+        roster.agents["r7"].seen = roster.workers["r7.0.0"].seen = 0.0
+        made.connections.check_silence(SILENCE_SECONDS + 0.1, late=False)
+        assert "r7" not in roster.agents
+        assert "r7.0.0" not in roster.workers
+
+    asyncio.run(scene())
+
+
+def test_a_worker_of_which_its_agent_says_that_it_is_stopped_is_given_up_at_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        roster, now = made.run.roster, time.monotonic()
+        for peer in (*roster.agents.values(), *roster.workers.values()):
+            peer.seen = now
+        made.hearing.hear(roster.agents["r7"], {"kind": "stopped", "worker": "r7.0.0"})
+        made.connections.check_silence(now, late=False)
+        assert made.agents["r7"].said("kill") == [{"kind": "kill", "worker": "r7.0.0"}]
+        assert sorted(roster.workers) == [BASELINE, REPLICAS[1]]
+
+    asyncio.run(scene())
+
+
+def test_an_agent_sees_who_is_stopped_and_not_who_sleeps() -> None:
+    """And blames nobody for one look, or for looks between which it went on."""
+    heard: list[str] = []
+    with contextlib.ExitStack() as stack:
+        one, other = (stack.enter_context(subprocess.Popen(["sleep", "60"])) for _ in range(2))
+        for each in (one, other):
+            stack.callback(each.kill)
+        workers = SimpleNamespace(pids={"r7.0.0": one.pid, "r8.0.0": other.pid, "r9.0.0": 1 << 30})
+        watch = StoppedWatch(workers, lambda kind, worker: heard.append(f"{kind} {worker}"))
+        for _ in range(LOOKS - 1):
+            stop(one)
+            watch.look()
+        one.send_signal(signal.SIGCONT)
+        until(lambda: not is_stopped(one.pid))
+        watch.look()
+        stop(one)
+        for _ in range(LOOKS - 1):
+            watch.look()
+        assert heard == []
+        watch.look()
+        watch.look()
+        assert heard == ["stopped r7.0.0"] * 2
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: is_stopped(process.pid))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.timeout(300)
+def test_a_frozen_agents_worker_trains_on(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """No step is done again, nobody leaves, and the agent goes on when it wakes up."""
+    hurry = tmp_path / "hurry"
+    options = ("--delay", "0.004", "--hurry", str(hurry))
+    with LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *options), (2, 2)) as run:
+        run.wait_for_world(2)
+        run.agent_of("b1").send_signal(signal.SIGSTOP)
+        run.wait(lambda: any("but its workers do" in str(each) for each in run.events("warning")))
+        run.wait_for_steps(3)
+        run.agent_of("b1").send_signal(signal.SIGCONT)
+        run.wait_for_steps(3)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert {line["generation"] for line in run.committed()} == {1}, run.story()
+    assert run.events("left") == [], run.story()
 
 
 def test_the_limit_is_the_policys_hang_or_its_default() -> None:

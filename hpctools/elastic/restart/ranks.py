@@ -19,6 +19,7 @@ from hpctools.elastic.restart.events import Slot
 from hpctools.elastic.restart.memory import SlotFolder
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.stopped import is_stopped
 from hpctools.errors import CommandError
 from hpctools.slurm import run
 
@@ -155,7 +156,7 @@ class Ranks:
 
     def frozen(self) -> list[LocalRank]:
         """Ranks that somebody has stopped (SIGSTOP): the others wait for them in vain."""
-        return [rank for rank in self.alive if _state(rank.pid) == "T"]
+        return [rank for rank in self.alive if is_stopped(rank.pid)]
 
     def remove(self) -> None:
         """Give up the slots; after this nothing may be asked."""
@@ -214,10 +215,3 @@ def _handles_term(pid: int) -> bool:
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) & SIGTERM_BIT)
     return False
-
-
-def _state(pid: int) -> str:
-    """A process's state as in proc(5); empty when it is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
