@@ -188,6 +188,7 @@ def around(rig: rigs.Cluster, found: Found) -> None:
     last = ends[-1]["at"]
     normal = 1 / steps.rates(ends)[rig.least]
     found.around["slurmctld stopped in a resize"] = max(0.0, steps.longest_gap(ends, begin, last) - normal)
+    found.books.append(books_of(rig, "around slurmctld", [("slurmctld", begin)]))
 
 
 def slow_storage(found: Found) -> None:
@@ -205,7 +206,7 @@ def slow_storage(found: Found) -> None:
         stop = max(0.0, steps.longest_gap(ends, begin, thawed + WATCH_SECONDS) - normal)
         found.around[f"run folder's storage frozen {FROZEN_SECONDS:g} s"] = stop
         _await_whole(rig)
-        found.books.append(books_of(rig, "around", [("storage", begin)]))
+        found.books.append(books_of(rig, "around storage", [("storage", begin)]))
 
 
 def _agents(rig: rigs.Rig) -> int:

@@ -101,6 +101,11 @@ def test_a_rival_is_judged_by_its_shortest_resize_of_each_kind():
     assert goals(Ours(), rivals) == []
 
 
+def test_a_rival_that_did_not_run_leaves_a_goal_open():
+    (goal,) = goals(Ours(), {"torchft": [], "torchrun": [Pause(4, 8, 9.0)]})
+    assert (goal.name, goal.met) == ("resizes of torchft to compare with", False)
+
+
 def test_waits_are_compared_percentile_with_percentile():
     """Slurm's own slow ones are not ours; ours are, however fast its usual ones are."""
     ours = Ours(waits=[2.0] * 15 + [4.5], control=[1.9] * 15 + [2.9], evicted=1)
