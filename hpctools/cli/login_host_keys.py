@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -9,8 +10,10 @@ import click
 from hpctools.cli.login_text import table
 from hpctools.cli.output import show
 from hpctools.errors import UsageError
-from hpctools.login.host_keys import Key, KeyFolder
+from hpctools.login.host_certificates import Certificate
+from hpctools.login.host_keys import KeyFolder
 
+_SOON_DAYS = 30
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
 _NAMES = click.option(
     "--name", "names", multiple=True, required=True, help="What people call the login nodes."
@@ -27,17 +30,20 @@ def host_keys() -> None:
       hpctools login host-keys rotate FOLDER --begin        then on all nodes, which have old and next:
       hpctools login host-keys install FOLDER
       hpctools login host-keys rotate FOLDER --finish       weeks later; then install again
-      hpctools login host-keys authority FOLDER             certificates instead: then
-      hpctools login host-keys sign FOLDER /etc/ssh/ssh_host_ed25519_key.pub --name login.uni.example
-      hpctools login host-keys known-hosts FOLDER --name login.uni.example
+      hpctools login host-keys authority AUTHORITY          certificates instead: then
+      hpctools login host-keys sign AUTHORITY FOLDER/ssh_host_ed25519_key.pub --name login.uni.example
+      hpctools login host-keys known-hosts AUTHORITY --name login.uni.example
     """
 
 
 @host_keys.command("show")
 @_FOLDER
+@click.option(
+    "--check", is_flag=True, help=f"Exit with 1 when a certificate ends within {_SOON_DAYS} days: for cron."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show_(folder: Path, as_json: bool) -> None:
-    """Keys and authorities with their fingerprints.
+def show_(folder: Path, check: bool, as_json: bool) -> None:
+    """Keys and authorities with their fingerprints, when certificates end, and which nodes have what.
 
     \b
     Example:
@@ -45,18 +51,33 @@ def show_(folder: Path, as_json: bool) -> None:
     """
     kept = KeyFolder(folder)
     kept.check()
-    _show(kept.present(), as_json)
+    _show(kept, as_json)
+    now = datetime.now()  # ssh-keygen tells local time
+    ending = [each for each in kept.certificates() if _ends_soon(each, now)]
+    for each in ending if check else ():
+        click.echo(f"{each.name} ends {each.until}: sign anew, then install on all login nodes", err=True)
+    if check and ending:
+        raise SystemExit(1)
 
 
 @host_keys.command()
 @_FOLDER
 @click.option("--begin", "step", flag_value="begin", help="Make the next keys; old ones stay.")
 @click.option("--finish", "step", flag_value="finish", help="Put the next keys in place of the old ones.")
+@click.option(
+    "--node", "nodes", multiple=True, help="A node that must have said so, though it never said anything."
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Finish though a node did not say that it has the next keys, or one has no certificate.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def rotate(folder: Path, step: str | None, as_json: bool) -> None:
+def rotate(folder: Path, step: str | None, nodes: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Change the host keys in two steps; after each, `install` on all login nodes.
 
-    Between them leave people the time to log in once: their ssh learns the next keys (UpdateHostKeys).
+    Between them leave people the time to log in once: their ssh learns the next keys (UpdateHostKeys). The
+    second is refused while a node has not said that it has them, as `install` and lifecycle scripts do.
 
     \b
     Examples:
@@ -66,7 +87,11 @@ def rotate(folder: Path, step: str | None, as_json: bool) -> None:
     if step is None:
         raise UsageError("which step?", "give --begin or --finish")
     kept = KeyFolder(folder)
-    _show(kept.begin_rotation() if step == "begin" else kept.finish_rotation(), as_json)
+    if step == "begin":
+        kept.begin_rotation()
+    else:
+        kept.finish_rotation(nodes, force=force)
+    _show(kept, as_json)
 
 
 @host_keys.command()
@@ -91,11 +116,12 @@ def authority(folder: Path, following: bool) -> None:
 @click.option("--valid", default="+52w", show_default=True, help="How long: +52w, +30d.")
 @click.option("--next", "following", is_flag=True, help="By the next authority, once people know it.")
 def sign(folder: Path, public: Path, names: tuple[str, ...], valid: str, following: bool) -> None:
-    """Sign a node's host key (its .pub); the certificate lies beside it.
+    """Sign a host key (its .pub); the certificate lies beside it, from where `install` takes it.
 
     \b
     Example:
-      hpctools login host-keys sign /root/authority host_key.pub --name login.uni.example
+      hpctools login host-keys sign /root/authority /shared/hostkeys/login/ssh_host_ed25519_key.pub \\
+        --name login.uni.example
     """
     show(f"{KeyFolder(folder).sign(public, names, valid, following=following)}\n")
 
@@ -110,7 +136,7 @@ def install(folder: Path, target: Path) -> None:
     Example:
       hpctools login host-keys install /shared/hostkeys/login
     """
-    show(KeyFolder(folder).install(target))
+    show(KeyFolder(folder).install(target.absolute()))
     click.echo("reload sshd now: systemctl reload ssh (sshd on Red Hat)", err=True)
 
 
@@ -127,7 +153,24 @@ def known_hosts(folder: Path, names: tuple[str, ...]) -> None:
     show(KeyFolder(folder).known_hosts(names))
 
 
-def _show(keys: tuple[Key, ...], as_json: bool) -> None:
+def _ends_soon(certificate: Certificate, now: datetime) -> bool:
+    left = certificate.days_left(now)
+    return left is not None and left < _SOON_DAYS
+
+
+def _show(kept: KeyFolder, as_json: bool) -> None:
+    keys, certificates, nodes = kept.present(), kept.certificates(), kept.installed()
+    if as_json:
+        told = [{"name": each.name, "key": each.key, "until": _until(each)} for each in certificates]
+        having = {node: sorted(prints) for node, prints in nodes.items()}
+        show({"keys": [vars(key) for key in keys], "certificates": told, "nodes": having})
+        return
     rows = [(key.role, key.name, key.fingerprint) for key in keys]
-    told = table(("ROLE", "KEY", "FINGERPRINT"), rows)
-    show({"keys": [vars(key) for key in keys]} if as_json else told)
+    rows += [(f"certificate until {_until(each) or 'ever'}", each.name, each.key) for each in certificates]
+    needed = {key.fingerprint for key in keys if key.role in ("now", "next")}
+    rows += [("node" if needed <= having else "node, has others", node, "") for node, having in nodes.items()]
+    show(table(("ROLE", "KEY", "FINGERPRINT"), rows))
+
+
+def _until(certificate: Certificate) -> str | None:
+    return None if certificate.until is None else certificate.until.isoformat(sep=" ", timespec="minutes")

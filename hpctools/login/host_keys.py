@@ -3,18 +3,21 @@
 People meet one host behind one name, whichever node answers, so all nodes have the same keys, or certificates
 of one authority. A key is changed in two steps. First all nodes have the old one and the next: sshd proves
 both to those who come, and their ssh remembers the next one (UpdateHostKeys, on by default). Weeks later the
-old one goes. With an authority (`@cert-authority` in known_hosts) a node's keys can change at any time.
+old one goes. Their ssh also forgets a key that a node does not prove: so every node notes down which keys it
+has, and the old one stays until all have the next. With an authority (`@cert-authority` in known_hosts) a
+node's keys can change at any time.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.errors import HpctoolsError, UsageError
+from hpctools.login.host_certificates import Certificate, read_certificate
 from hpctools.slurm.run import run
 
 KINDS = ("ed25519", "ecdsa", "rsa")
@@ -22,6 +25,8 @@ _KEY = "ssh_host_{kind}_key"
 _NEXT = "ssh_host_{kind}_key.next"
 _CA, _CA_NEXT = "ca", "ca.next"
 _CONF = "10-hpctools-host-keys.conf"
+_INSTALLED = "installed."
+"""Then a node's name: the fingerprints of the keys that its sshd was given, one a line."""
 _SECONDS = 60.0
 _PRINCIPAL = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_:-]{0,254}")
 _VALIDITY = re.compile(r"\+\d{1,4}[dw]")
@@ -84,6 +89,21 @@ class KeyFolder:
             if (self.path / name).exists()
         )
 
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates that lie beside the keys.
+
+        Raises:
+            HpctoolsError: ssh-keygen does not understand one.
+        """
+        names = [name.format(kind=kind) for name in (_KEY, _NEXT) for kind in KINDS]
+        paths = [self.path / f"{name}-cert.pub" for name in names]
+        return tuple(read_certificate(path) for path in paths if path.exists())
+
+    def installed(self) -> Mapping[str, frozenset[str]]:
+        """The fingerprints of the keys that each node was given, by its name."""
+        notes = sorted(self.path.glob(f"{_INSTALLED}*"))
+        return {each.name.removeprefix(_INSTALLED): frozenset(each.read_text().split()) for each in notes}
+
     def begin_rotation(self) -> tuple[Key, ...]:
         """Make the next key of each kind that there is; one that was made before stays.
 
@@ -98,29 +118,71 @@ class KeyFolder:
             _make(self.path / _NEXT.format(kind=kind), kind)
         return self.present()
 
-    def finish_rotation(self) -> tuple[Key, ...]:
+    def finish_rotation(self, nodes: Sequence[str] = (), *, force: bool = False) -> tuple[Key, ...]:
         """Put the next keys in place of the old ones, which are kept as *.old for a way back.
 
-        Each is one rename; run it again when it was interrupted.
+        A key's last change is one rename; run it again when it was interrupted.
+
+        Args:
+            nodes: who must have said that they have the next keys, beside all that ever said what they have.
+            force: nobody has to.
 
         Raises:
             UsageError: no rotation has begun.
+            HpctoolsError: a node has not said that it has the next keys, or one of these has no certificate
+                where the old one has.
         """
         self.check()
         kinds = [kind for kind in KINDS if (self.path / _NEXT.format(kind=kind)).exists()]
         if not kinds:
             raise UsageError("no rotation has begun", "hpctools login host-keys rotate --begin")
+        if not force:
+            self._check_certificates(kinds)
+            self._check_nodes(nodes, {_fingerprint(self.path / _NEXT.format(kind=kind)) for kind in kinds})
+        for kind in kinds:
+            self._replace(self.path / _KEY.format(kind=kind), self.path / _NEXT.format(kind=kind))
+        return self.present()
+
+    def _check_certificates(self, kinds: Sequence[str]) -> None:
+        """People who know the authority alone would be refused by a key that it has not signed."""
         for kind in kinds:
             old, fresh = self.path / _KEY.format(kind=kind), self.path / _NEXT.format(kind=kind)
+            signed, following = _files(old)[2], _files(fresh)[2]
+            if not signed.exists() or following.exists():
+                continue
+            if read_certificate(signed).key != _fingerprint(fresh):  # else it was moved before a kill
+                raise HpctoolsError(
+                    f"{old.name} has a certificate, and {fresh.name}, which takes its place, has none",
+                    f"hpctools login host-keys sign AUTHORITY {fresh}.pub --name NAME; --force does without",
+                )
+
+    def _check_nodes(self, nodes: Sequence[str], wanted: set[str]) -> None:
+        """Whoever comes to a node without the next keys would not learn them, or forget them again."""
+        known = {**dict.fromkeys(nodes, frozenset[str]()), **self.installed()}
+        without = sorted(node for node, prints in known.items() if not wanted <= prints)
+        if known and not without:
+            return
+        who = f"{', '.join(without)} did not say so" if without else "no login node has said so"
+        raise HpctoolsError(
+            f"all login nodes need the next keys before the old ones go, and {who}",
+            f"on each: hpctools login host-keys install {self.path}, and weeks later again --finish; "
+            f"for a node that is gone: rm {self.path}/{_INSTALLED}NODE; --force asks nobody",
+        )
+
+    def _replace(self, old: Path, fresh: Path) -> None:
+        """The private key comes last: until then the rotation is still on, and can be finished again."""
+        if old.exists():
             kept = self.path / f"{old.name}.old"
-            if old.exists():
-                kept.unlink(missing_ok=True)
-                os.link(old, kept)
-            fresh.replace(old)
-            public = fresh.with_name(f"{fresh.name}.pub")
-            if public.exists():
-                public.replace(old.with_name(f"{old.name}.pub"))
-        return self.present()
+            kept.unlink(missing_ok=True)
+            os.link(old, kept)
+        _write(old.with_name(f"{old.name}.pub"), _half(fresh), 0o644)
+        certificate, following = (path.with_name(f"{path.name}-cert.pub") for path in (old, fresh))
+        if following.exists():
+            following.replace(certificate)
+        elif certificate.exists() and read_certificate(certificate).key != _fingerprint(fresh):
+            certificate.unlink()
+        fresh.with_name(f"{fresh.name}.pub").unlink(missing_ok=True)
+        fresh.replace(old)
 
     def make_authority(self, *, following: bool = False) -> str:
         """Make the authority, or the one that follows it; its public key.
@@ -136,9 +198,10 @@ class KeyFolder:
     def sign(
         self, public: Path, names: Sequence[str], valid: str = "+52w", *, following: bool = False
     ) -> Path:
-        """Make a node's certificate beside its public key.
+        """Make the certificate of a key beside it: in the folder of all nodes, `install` brings it to each.
 
         Args:
+            public: the key's public half; made from the private one where only that is there.
             names: what people call the node and what is in front of it.
             valid: such as +52w.
             following: by the next authority, once people know it.
@@ -154,17 +217,22 @@ class KeyFolder:
         authority = self.path / (_CA_NEXT if following else _CA)
         if not authority.exists():
             raise UsageError(f"there is no {authority}", "hpctools login host-keys authority")
+        private = public.with_name(public.name.removesuffix(".pub"))
+        if not public.exists() and private.exists():
+            _write(public, _half(private), 0o644)
         sign = ["ssh-keygen", "-q", "-s", str(authority), "-h", "-I", f"host {names[0]}"]
         run([*sign, "-n", ",".join(names), "-V", valid, str(public)], timeout=_SECONDS)
         return public.with_name(f"{public.name.removesuffix('.pub')}-cert.pub")
 
-    def install(self, target: Path) -> str:
+    def install(self, target: Path, node: str = "") -> str:
         """Copy the keys of now and next to where a node's sshd has its own, and tell sshd of them.
 
-        sshd must start without a shared file system, so it gets copies. It has to be reloaded then.
+        sshd must start without a shared file system, so it gets copies. It has to be reloaded then. What was
+        installed is noted down in the folder, where `finish_rotation` looks.
 
         Args:
             target: /etc/ssh.
+            node: who notes it down; this machine when empty.
 
         Raises:
             HpctoolsError: the folder is not private, or there is nothing in it.
@@ -177,17 +245,30 @@ class KeyFolder:
             raise _empty(self.path)
         lines = ["# Made by `hpctools login host-keys install`."]
         for name in present:
-            _write(target / name, (self.path / name).read_text(), 0o600)
-            lines.append(f"HostKey {target / name}")
-            certificate = target / f"{name}-cert.pub"
-            if certificate.exists():
-                lines.append(f"HostCertificate {certificate}")
+            lines += self._install(name, target)
         (target / "sshd_config.d").mkdir(exist_ok=True)
         text = "\n".join(lines) + "\n"
         _write(target / "sshd_config.d" / _CONF, text, 0o644)
-        for name in set(names) - set(present):
-            (target / name).unlink(missing_ok=True)
+        for gone in (path for name in set(names) - set(present) for path in _files(target / name)):
+            gone.unlink(missing_ok=True)
+        prints = sorted(_fingerprint(self.path / name) for name in present)
+        note = f"{_INSTALLED}{(node or os.uname().nodename).replace('/', '_')}"
+        _write(self.path / note, "\n".join(prints) + "\n", 0o600)
         return text
+
+    def _install(self, name: str, target: Path) -> Iterator[str]:
+        """Copy a key, its public half and its certificate; the lines for sshd."""
+        key, public, certificate = _files(target / name)
+        _write(key, (self.path / name).read_text(), 0o600)
+        _write(public, _half(self.path / name), 0o644)
+        yield f"HostKey {key}"
+        kept = self.path / certificate.name
+        if kept.exists():
+            _write(certificate, kept.read_text(), 0o644)
+        if certificate.exists() and read_certificate(certificate).key != _fingerprint(key):
+            certificate.unlink()  # of the key before this one
+        if certificate.exists():
+            yield f"HostCertificate {certificate}"
 
     def known_hosts(self, names: Sequence[str]) -> str:
         """What people's known_hosts say: authorities where there are any, else the keys of now and next."""
@@ -202,6 +283,11 @@ class KeyFolder:
 
 def _empty(folder: Path) -> UsageError:
     return UsageError(f"there are no host keys in {folder}", "a login node keeps its own there first")
+
+
+def _files(key: Path) -> tuple[Path, Path, Path]:
+    """A private key, its public half and its certificate."""
+    return key, key.with_name(f"{key.name}.pub"), key.with_name(f"{key.name}-cert.pub")
 
 
 def _make(path: Path, kind: str) -> None:
@@ -220,7 +306,12 @@ def _public(path: Path) -> str:
 
 
 def _derived(path: Path) -> str:
-    return " ".join(run(["ssh-keygen", "-y", "-f", str(path)], timeout=_SECONDS).stdout.split()[:2])
+    return " ".join(_half(path).split()[:2])
+
+
+def _half(path: Path) -> str:
+    """The public half of a private key, as a .pub file has it."""
+    return run(["ssh-keygen", "-y", "-f", str(path)], timeout=_SECONDS).stdout
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from provision.failures import Failure
-from provision.files import on_node, write_whole
+from provision.files import is_so, on_node, write_whole
 from provision.processes import must
 from provision.services import reload_sshd
 from provision.step import Context
@@ -19,12 +19,20 @@ from provision.unix import as_user
 HOST_KEYS = "/etc/ssh"
 _NAME = "ssh_host_{}_key"
 _KINDS = ("ed25519", "ecdsa", "rsa")
+_CONF = f"{HOST_KEYS}/sshd_config.d/10-hpctools-host-keys.conf"
+"""Which keys sshd has, as `hpctools login host-keys install` writes it; only where it is needed."""
 
 
 def is_done(context: Context) -> bool:
     """Whether the host keys are those that are kept, and everybody who should have a key has one."""
     store = _store(context)
     kept = store is None or all(_is_same(store, _NAME.format(kind)) for kind in _KINDS)
+    if kept and store is not None and context.role == "login":
+        kept = (
+            all(_is_same(store, name) for name in _beside(store))
+            and _has_conf(store)
+            and _note(store).exists()
+        )
     return kept and all(_has_key(home) for home, _ in _homes(context))
 
 
@@ -36,7 +44,7 @@ def do(context: Context) -> None:
     """
     store = _store(context)
     if store is not None:
-        _keep_or_bring_back(store)
+        _keep_or_bring_back(store, is_login=context.role == "login")
     for home, number in _homes(context):
         if not _has_key(home):
             as_user(number, partial(_make_key, home))
@@ -61,15 +69,19 @@ def _is_same(store: Path, name: str) -> bool:
         return False
 
 
-def _keep_or_bring_back(store: Path) -> None:
+def _keep_or_bring_back(store: Path, *, is_login: bool) -> None:
     _refuse_others_folders(store)
     store.mkdir(parents=True, exist_ok=True)
     _refuse_others_folders(store)
     store.chmod(0o700)
     changed = [_settle(store, _NAME.format(kind), kind) for kind in _KINDS]
+    if is_login:
+        changed += [_bring(store, name) for name in _beside(store)] + [_bring_conf(store)]
     if any(changed):
         print("host keys are those that were kept")
         reload_sshd()
+    if is_login:
+        _note_down(store)
 
 
 def _refuse_others_folders(store: Path) -> None:
@@ -94,6 +106,77 @@ def _settle(store: Path, name: str, kind: str) -> bool:
     write_whole(own, (store / name).read_text(), 0o600)
     write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
     return True
+
+
+def _beside(store: Path) -> list[str]:
+    """The next keys while a rotation is on, and certificates: without them this node would undo the rotation.
+
+    Whoever comes to a node that does not prove the next key has it forgotten by their ssh (UpdateHostKeys).
+    """
+    keys = [_NAME.format(kind) for kind in _KINDS]
+    names = [f"{key}.next" for key in keys] + [
+        f"{key}{end}-cert.pub" for key in keys for end in ("", ".next")
+    ]
+    return [name for name in names if (store / name).exists()]
+
+
+def _bring(store: Path, name: str) -> bool:
+    """Copy what lies beside the keys; returns whether it was not there."""
+    own = on_node(HOST_KEYS) / name
+    if _is_same(store, name):
+        return False
+    is_key = not name.endswith("-cert.pub")
+    write_whole(own, (store / name).read_text(), 0o600 if is_key else 0o644)
+    if is_key:
+        write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
+    return True
+
+
+def _present(store: Path) -> list[str]:
+    keys = [_NAME.format(kind) for kind in _KINDS]
+    return [name for name in (*keys, *(f"{key}.next" for key in keys)) if (store / name).exists()]
+
+
+def _conf(store: Path) -> str:
+    """What sshd is told; empty where it finds all by itself."""
+    own, lines = on_node(HOST_KEYS), ["# Made by `hpctools login host-keys install`."]
+    for name in _present(store):
+        certificate = f"{name}-cert.pub"
+        lines.append(f"HostKey {own / name}")
+        if (store / certificate).exists() or (own / certificate).exists():
+            lines.append(f"HostCertificate {own / certificate}")
+    return "\n".join(lines) + "\n" if _beside(store) or on_node(_CONF).exists() else ""
+
+
+def _has_conf(store: Path) -> bool:
+    text = _conf(store)
+    return not text or is_so(on_node(_CONF), text)
+
+
+def _bring_conf(store: Path) -> bool:
+    text = _conf(store)
+    if not text or is_so(on_node(_CONF), text):
+        return False
+    on_node(_CONF).parent.mkdir(exist_ok=True)
+    write_whole(on_node(_CONF), text, 0o644)
+    own = on_node(HOST_KEYS)
+    for kind in _KINDS:  # of a rotation that is over
+        name = f"{_NAME.format(kind)}.next"
+        if not (store / name).exists():
+            (own / name).unlink(missing_ok=True)
+            (own / f"{name}.pub").unlink(missing_ok=True)
+    return True
+
+
+def _note(store: Path) -> Path:
+    return store / f"installed.{os.uname().nodename}"
+
+
+def _note_down(store: Path) -> None:
+    """Say which keys this node has: the old ones go when all have the next (`hpctools login host-keys`)."""
+    shown = (must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in _present(store))
+    prints = sorted(line.split()[1] for line in shown)
+    write_whole(_note(store), "\n".join(prints) + "\n", 0o600)
 
 
 def _keep(own: Path, kept: Path) -> None:

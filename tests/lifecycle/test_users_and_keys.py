@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.errors import HpctoolsError
+from hpctools.login.host_keys import KeyFolder
 from tests.lifecycle.node import CONTROLLER, LOGIN, WORKER, Node, is_root
 
 from provision import users  # isort: skip
@@ -210,6 +212,47 @@ def test_a_replaced_login_node_has_the_host_keys_of_the_one_before(make_node: Ca
     assert second.calls("systemctl") == ["systemctl reload ssh"], "sessions go on"
     assert second.run().returncode == 0
     assert len(second.calls("systemctl")) == 1
+
+
+def test_a_node_that_is_replaced_while_keys_are_changed_has_the_next_ones_too(
+    make_node: Callable[[str], Node],
+) -> None:
+    """Else whoever comes there has the next key forgotten by their ssh. The same files as `install` makes."""
+    first = login(make_node(LOGIN))
+    assert first.run().returncode == 0
+    kept = KeyFolder(first.path("/fsx/host-keys/login"))
+    assert list(kept.installed()) == [os.uname().nodename]
+    kept.begin_rotation()
+    with pytest.raises(HpctoolsError, match="did not say so"):
+        kept.finish_rotation()
+    kept.make_authority()
+    kept.sign(kept.path / "ssh_host_ed25519_key.pub", ["login.uni.example"])
+
+    second = login(Node(first.root.parent / "replaced", LOGIN))
+    second.path("/fsx").symlink_to(first.path("/fsx"))
+    assert second.run("--check").returncode == 1
+    assert second.run().returncode == 0
+    assert second.calls("systemctl") == ["systemctl reload ssh"]
+    made = {path.name: (path.read_text(), owner(path)) for path in files_of(second)}
+    assert "HostKey" in made["10-hpctools-host-keys.conf"][0]
+    kept.install(second.path("/etc/ssh"))
+    assert {path.name: (path.read_text(), owner(path)) for path in files_of(second)} == made
+    assert second.run("--check").returncode == 0
+
+    kept.finish_rotation(force=True)
+    assert second.run("--check").returncode == 1
+    assert second.run().returncode == 0
+    assert [path.name for path in files_of(second) if ".next" in path.name] == []
+    before = {path.name: path.read_text() for path in files_of(second)}
+    kept.install(second.path("/etc/ssh"))
+    after = {path.name: path.read_text() for path in files_of(second)}
+    assert {name for name in before if before[name] != after.get(name)} <= {
+        "ssh_host_ed25519_key-cert.pub", "10-hpctools-host-keys.conf",
+    }, "install takes away the certificate of the old key, which sshd passes over"  # fmt: skip
+
+
+def files_of(node: Node) -> list[Path]:
+    return sorted(path for path in node.path("/etc/ssh").rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("whose", ["link", "parent"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from hpctools.errors import HpctoolsError, UsageError
+from hpctools.login.host_certificates import read_certificate
 from hpctools.login.host_keys import KeyFolder
 from hpctools.sandbox import ports
 from tests.system.harness import until
@@ -41,14 +45,119 @@ def test_a_key_is_changed_in_two_steps_and_interrupted_ones_go_on(kept: KeyFolde
         f"HostKey {ssh}/ssh_host_ed25519_key", f"HostKey {ssh}/ssh_host_ed25519_key.next",
     ]  # fmt: skip
     assert (ssh / "ssh_host_ed25519_key").stat().st_mode & 0o777 == 0o600
+    assert (ssh / "ssh_host_ed25519_key.next").stat().st_mode & 0o777 == 0o600
     assert (ssh / "sshd_config.d/10-hpctools-host-keys.conf").read_text() == text
     assert len(kept.known_hosts(["login.uni.example"]).splitlines()) == 2
     kept.finish_rotation()
     assert fingerprints(kept) == {"now": both["next"]}
     kept.install(ssh)
-    assert sorted(path.name for path in ssh.glob("ssh_host*")) == ["ssh_host_ed25519_key"]
+    assert sorted(path.name for path in ssh.glob("ssh_host*")) == [
+        "ssh_host_ed25519_key", "ssh_host_ed25519_key.pub",
+    ]  # fmt: skip
+    assert public_of(ssh / "ssh_host_ed25519_key.pub") == public_of(kept.path / "ssh_host_ed25519_key.pub")
     with pytest.raises(UsageError, match="no rotation has begun"):
         kept.finish_rotation()
+
+
+def public_of(path: Path) -> str:
+    """The fingerprint of a public key."""
+    argv = ["ssh-keygen", "-l", "-f", path]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout.split()[1]
+
+
+def test_the_old_key_stays_until_every_node_has_said_that_it_has_the_next(
+    kept: KeyFolder, tmp_path: Path
+) -> None:
+    """Whoever comes to a node without the next key has it forgotten by their ssh."""
+    places = [tmp_path / name for name in ("login-1", "login-2")]
+    for each in places:
+        each.mkdir()
+        kept.install(each, each.name)
+    kept.begin_rotation()
+    before = kept.present()
+    with pytest.raises(HpctoolsError, match=r"login-1, login-2 did not say so") as refused:
+        kept.finish_rotation()
+    assert "host-keys install" in str(refused.value.remedy)
+    kept.install(places[0], "login-1")
+    with pytest.raises(HpctoolsError, match=r"and login-2 did not say so"):
+        kept.finish_rotation()
+    assert kept.present() == before
+    kept.install(places[1], "login-2")
+    with pytest.raises(HpctoolsError, match=r"and login-3 did not say so"):
+        kept.finish_rotation(["login-2", "login-3"])
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
+
+
+def test_nobody_has_said_anything(kept: KeyFolder) -> None:
+    kept.begin_rotation()
+    with pytest.raises(HpctoolsError, match="no login node has said so"):
+        kept.finish_rotation()
+    assert {key.role for key in kept.finish_rotation(force=True)} == {"now"}
+
+
+@pytest.mark.parametrize("calls", range(8))
+def test_a_rotation_whose_end_is_killed_anywhere_is_ended_by_the_next(
+    kept: KeyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """Private and public halves, and certificates, belong together afterwards, in every case."""
+    (tmp_path / "ssh").mkdir()
+    kept.begin_rotation()
+    kept.make_authority()
+    for name in ("ssh_host_ed25519_key.pub", "ssh_host_ed25519_key.next.pub"):
+        kept.sign(kept.path / name, ["login.uni.example"])
+    kept.install(tmp_path / "ssh")
+    following = fingerprints(kept)["next"]
+    left = iter(range(calls))
+
+    def dying(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object, **more: object) -> object:
+            if next(left, None) is None:
+                raise Killed
+            return real(*given, **more)
+
+        return call
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        for owner, name in ((os, "link"), (Path, "replace"), (Path, "unlink")):
+            patch.setattr(owner, name, dying(getattr(owner, name)))
+        kept.finish_rotation()
+    with suppress(UsageError):  # it was through
+        kept.finish_rotation()
+    assert {role for role in fingerprints(kept) if role != "authority"} == {"now"}
+    assert fingerprints(kept)["now"] == following == public_of(kept.path / "ssh_host_ed25519_key.pub")
+    assert [each.key for each in kept.certificates()] == [following]
+    assert not (kept.path / "ssh_host_ed25519_key.next.pub").exists()
+
+
+class Killed(BaseException):
+    """kill -9."""
+
+
+def test_certificates_come_to_the_nodes_and_stale_ones_go(kept: KeyFolder, tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.mkdir()
+    kept.make_authority()
+    (kept.path / "ssh_host_ed25519_key.pub").unlink()  # lifecycle scripts keep private keys alone
+    kept.sign(kept.path / "ssh_host_ed25519_key.pub", ["login.uni.example"], "+4w")
+    wanted = f"HostCertificate {ssh}/ssh_host_ed25519_key-cert.pub"
+    assert kept.install(ssh).splitlines()[2:] == [wanted]
+    (found,) = kept.certificates()
+    left = found.days_left(datetime.now())  # ssh-keygen tells local time
+    assert left is not None
+    assert 27.9 < left <= 28.01
+    kept.begin_rotation()
+    kept.install(ssh)
+    with pytest.raises(HpctoolsError, match=r"ssh_host_ed25519_key.next, which takes its place, has none"):
+        kept.finish_rotation()
+    kept.finish_rotation(force=True)
+    assert kept.certificates() == ()
+    assert wanted not in kept.install(ssh)
+    assert not (ssh / "ssh_host_ed25519_key-cert.pub").exists()
+
+
+def test_what_is_no_certificate_is_said_so(tmp_path: Path, kept: KeyFolder) -> None:
+    with pytest.raises(HpctoolsError, match=r"certificate|ssh-keygen"):
+        read_certificate(kept.path / "ssh_host_ed25519_key.pub")
 
 
 def test_an_authority_signs_and_the_next_one_is_known_before_it_does(kept: KeyFolder) -> None:
