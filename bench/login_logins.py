@@ -143,7 +143,7 @@ def logins(quick: bool) -> Measured:
         SandboxError: somebody does not get in.
     """
     extent = QUICK if quick else Extent()
-    with _front(extent.people) as front:
+    with four_nodes(extent.people) as front:
         return _measured(front, extent)
 
 
@@ -300,7 +300,12 @@ class _Rig(LoginRig):  # type: ignore[misc]
 
 
 @contextmanager
-def _front(people: int) -> Iterator[Front]:
+def four_nodes(people: int) -> Iterator[Front]:
+    """Four login nodes, four plain sshds, the service, and accounts for so many people.
+
+    Raises:
+        SandboxError: there is no checkout, or a daemon does not start.
+    """
     site = example_site()
     if site is None:
         raise SandboxError("the reference site is not here", "run this from a checkout")
