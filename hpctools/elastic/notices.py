@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -57,6 +58,9 @@ class Metadata:
 
     Args:
         endpoint: its URL.
+
+    Raises:
+        ValueError: that is none.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -96,15 +100,14 @@ class Metadata:
         return self._token
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=ANSWER_SECONDS)
         try:
-            connection.request(method, path, headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read(LONGEST_ANSWER).decode(errors="replace").strip()
-        except (OSError, http.client.HTTPException) as error:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=ANSWER_SECONDS)
+            with contextlib.closing(connection):
+                connection.request(method, path, headers=dict(headers))
+                answer = connection.getresponse()
+                return answer.status, answer.read(LONGEST_ANSWER).decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a name that is none
             raise NoService(str(error)) from None
-        finally:
-            connection.close()
 
 
 class Lookout:
@@ -119,16 +122,15 @@ class Lookout:
     def __init__(self, say: Say, environ: Mapping[str, str], poll_seconds: float = POLL_SECONDS) -> None:
         self._say = say
         self._poll = poll_seconds
-        self._off = environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
-        self._metadata = Metadata(environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT)
+        self._metadata = _metadata_of(environ)
         self._told: tuple[Notice, float] | None = None
 
     async def keep(self) -> None:
         """Look until cancelled; returns where there is no such service."""
-        failures, answered = 0, False
-        while not self._off and (answered or failures < ATTEMPTS):
+        failures, answered, metadata = 0, False, self._metadata
+        while metadata is not None and (answered or failures < ATTEMPTS):
             try:
-                notice = await self._look()
+                notice = await self._look(metadata)
             except NoService:
                 failures += 1
             else:
@@ -136,14 +138,14 @@ class Lookout:
                 self._tell(notice, time.monotonic())
             await asyncio.sleep(self._poll)
 
-    async def _look(self) -> Notice | None:
+    async def _look(self, metadata: Metadata) -> Notice | None:
         """In a thread that nobody waits for when the agent ends."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Notice | NoService | None] = loop.create_future()
 
         def look() -> None:
             try:
-                found: Notice | NoService | None = self._metadata.notice()
+                found: Notice | NoService | None = metadata.notice()
             except NoService as error:
                 found = error
             with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -168,6 +170,23 @@ class Lookout:
         self._told = (notice, now)
         seconds = None if notice.at is None else max(0.0, notice.at - time.time())
         self._say("notice", what=notice.what, seconds=seconds)
+
+
+def _metadata_of(environ: Mapping[str, str]) -> Metadata | None:
+    """The service that the environment names; None: it is turned off, or what is named cannot be one."""
+    if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return None
+    endpoint = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
+    try:
+        return Metadata(endpoint)
+    except ValueError as error:
+        print(
+            f"elastic: AWS_EC2_METADATA_SERVICE_ENDPOINT={endpoint} is no URL ({error}); "
+            "spot and rebalance notices will not be seen until it is one",
+            file=sys.stderr,
+            flush=True,
+        )
+        return None
 
 
 def _time_of(action: str) -> float | None:

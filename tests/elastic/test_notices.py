@@ -95,12 +95,31 @@ def test_the_lookout_tells_once_and_again_when_it_changes(
     "environ",
     [
         {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"},
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{'x' * 70}"},
+        {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://no host"},
         {"AWS_EC2_METADATA_DISABLED": "true"},
+        {"AWS_EC2_METADATA_DISABLED": "true", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://h:port"},
     ],
 )
-def test_where_there_is_no_service_it_ends(environ: dict[str, str]) -> None:
+def test_where_there_is_no_service_it_ends(
+    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is anything said of it: on most machines there is none."""
     lookout = Lookout(lambda *_, **__: pytest.fail("there is nothing to tell"), environ, 0.01)
     asyncio.run(asyncio.wait_for(lookout.keep(), 10))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("endpoint", ["http://h:port", "http://h:99999", "h:-1", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_told_once_and_ends_nothing(
+    endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint}
+    lookout = Lookout(lambda *_, **__: pytest.fail("there is nothing to tell"), environ, 0.01)
+    asyncio.run(asyncio.wait_for(lookout.keep(), 10))
+    said = capsys.readouterr().err
+    assert said.startswith(f"elastic: AWS_EC2_METADATA_SERVICE_ENDPOINT={endpoint} is no URL (")
+    assert len(said.splitlines()) == 1
 
 
 def test_a_service_that_is_away_for_a_while_is_asked_again(service: Service) -> None:
