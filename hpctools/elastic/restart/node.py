@@ -28,6 +28,7 @@ class NodeRanks:
         self._say_to = post.say
         self._output = Output(post.folder, post.agent, post.shows_output, post.listener)
         self._ranks: Ranks | None = None
+        self._held: list[Mapping[str, Any]] | None = None  # orders since one to begin came too early
         self._generation = 0
         self._port: socket.socket | None = None  # kept, so that nobody else gets it
         self._committed = 0
@@ -78,8 +79,13 @@ class NodeRanks:
         self._news = news
 
     def report(self) -> dict[str, Any]:
-        """What runs here, for a coordinator that has not seen it begin; part of the agent's hello."""
+        """What runs here, for a coordinator that has not seen it begin; part of the agent's hello.
+
+        What was ordered before, and not done yet, is not done any more.
+        """
         ranks = self._ranks
+        if self._held:
+            self._held.clear()
         if ranks is None:
             return {"generation": self._generation, "ranks": {}}
         begin = ranks.begin
@@ -95,12 +101,24 @@ class NodeRanks:
     def obey(self, message: Mapping[str, Any]) -> None:
         """Carry out an order; one for another generation is out of date."""
         what, generation = message["do"], int(message["generation"])
-        if what == "offer":
+        if self._held is not None:
+            self._held.append(message)
+        elif what == "offer":
             self._offer(generation)
+        elif what == "begin" and self._ranks is not None and self._ranks.alive:
+            self._held = [message]
+            self._spawn(self._clear(self._ranks))
         elif what == "begin":
             self._begin(Begin.of(message))
         elif self._ranks is not None and self._ranks.begin.generation == generation:
             self._order(self._ranks, message)
+
+    async def _clear(self, former: Ranks) -> None:
+        """We were taken for lost, and have come back: the ranks that we had end before others begin."""
+        await former.end(0.0)
+        held, self._held = self._held or [], None
+        for message in held:
+            self.obey(message)
 
     async def _watch(self) -> None:
         """Tell how often the ranks have asked, and end those that are frozen; never returns."""
@@ -112,7 +130,8 @@ class NodeRanks:
                 self._end_frozen(self._ranks)
 
     async def stop(self, seconds: float) -> None:
-        """End what still runs."""
+        """End what still runs, and begin nothing any more."""
+        self._leaving = True
         if self._ranks is not None:
             await self._ranks.end(seconds)
         self._remove()
@@ -174,16 +193,15 @@ class NodeRanks:
         for rank in self._ranks.alive if self._ranks is not None else ():
             rank.signal(signal.SIGKILL)
 
-    def _on_end(self, rank: Ended) -> None:
-        ranks = self._ranks
-        if ranks is None:
-            return
+    def _on_end(self, ranks: Ranks, rank: Ended) -> None:
+        generation = ranks.begin.generation
         # What it did since the last look: it may have done all of its steps since then.
-        self._say("counted", counts={rank.local: ranks.ranks[rank.local].counts()})
+        counts = {rank.local: ranks.ranks[rank.local].counts()}
+        self._say_to("ranks", of="counted", generation=generation, counts=counts)
         if rank.code == -signal.SIGTERM and not ranks.ending:
-            self._spawn(self._tell_end_after_news(ranks.begin.generation, rank))
+            self._spawn(self._tell_end_after_news(generation, rank))
         else:
-            self._tell_end(ranks.begin.generation, rank)
+            self._tell_end(generation, rank)
 
     async def _tell_end_after_news(self, generation: int, rank: Ended) -> None:
         """Slurm sends SIGTERM to all of a preempted job: then we are about to hear that we go, too."""

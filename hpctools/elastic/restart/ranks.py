@@ -80,13 +80,15 @@ class Ranks:
 
     Args:
         output: where they print to.
-        on_end: called when a rank has ended.
+        on_end: called when a rank has ended, with whose it is.
 
     Raises:
         OSError: the node has no room for their slots.
     """
 
-    def __init__(self, spec: RunSpec, begin: Begin, output: Output, on_end: Callable[[Ended], None]) -> None:
+    def __init__(
+        self, spec: RunSpec, begin: Begin, output: Output, on_end: Callable[[Ranks, Ended], None]
+    ) -> None:
         self.begin = begin
         self.ranks: list[LocalRank] = []
         self.ending = False
@@ -193,7 +195,7 @@ class Ranks:
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
         rank.ended = Ended(rank.local, code, told, said)
-        self._on_end(rank.ended)
+        self._on_end(self, rank.ended)
 
 
 def _not_started() -> int:

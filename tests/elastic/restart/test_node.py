@@ -143,6 +143,59 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
     assert (ended["local"], ended["code"]) == (0, -signal.SIGTERM)
 
 
+def two_generations(
+    tmp_path: Path, meanwhile: Callable[[NodeRanks], None], enough: Callable[[list[tuple[int, str]]], bool]
+) -> list[tuple[int, str]]:
+    """What a node tells of whom that has to begin another generation while it has ranks of one before."""
+    told: list[tuple[int, str]] = []
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    spec = replace(SPEC, command=sleeps, workdir=str(tmp_path))
+    (tmp_path / "logs").mkdir()
+
+    def say(kind: str, **fields: Any) -> None:
+        if fields["of"] != "counted":
+            told.append((fields["generation"], fields["of"]))
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", say))
+        node.obey({**BEGIN, **COUNTS})
+        assert node._ranks is not None
+        former = node._ranks
+        node.obey({**BEGIN, **COUNTS, "generation": 4})
+        meanwhile(node)
+        await until(lambda: not former.alive and enough(told))
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    return told
+
+
+ONE_AFTER_THE_OTHER = [(3, "began"), (3, "ended"), (3, "ended"), (4, "began"), (4, "ended"), (4, "ended")]
+
+
+def test_ranks_of_a_node_that_was_taken_for_lost_end_before_others_begin_and_as_who_they_were(
+    tmp_path: Path,
+) -> None:
+    """They would write the same checkpoint, and their ends are not the new ones'."""
+    told = two_generations(tmp_path, lambda node: None, lambda told: (4, "began") in told)
+    assert told == ONE_AFTER_THE_OTHER
+
+
+def test_what_is_ordered_meanwhile_is_done_afterwards(tmp_path: Path) -> None:
+    def end(node: NodeRanks) -> None:
+        node.obey({"do": "end", "generation": 4, "seconds": 0.0})
+
+    assert two_generations(tmp_path, end, lambda told: told.count((4, "ended")) == 2) == ONE_AFTER_THE_OTHER
+
+
+def test_what_was_ordered_before_the_line_broke_is_not_done_any_more(tmp_path: Path) -> None:
+    def reconnect(node: NodeRanks) -> None:
+        assert node.report()["generation"] == 3
+
+    told = two_generations(tmp_path, reconnect, lambda told: told.count((3, "ended")) == 2)
+    assert told == ONE_AFTER_THE_OTHER[:3]
+
+
 def test_what_a_rank_did_last_is_told_before_its_end(tmp_path: Path) -> None:
     """It may have done all its steps between two looks: what a resize took would never be known."""
     said: list[dict[str, Any]] = []
