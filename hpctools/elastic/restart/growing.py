@@ -75,5 +75,6 @@ class Growing:
             numbers = {"world": world, "possible": possible, "snooze_s": snooze}
             return Verdict(False, world, began + snooze, numbers, why)
         first, last = min(came, default=began), max(came, default=began)
-        facts = self._history.facts(now, first_ready=first, last_ready=last)
+        largest = self._limits.sizes[-1]
+        facts = self._history.facts(now, first_ready=first, last_ready=last, largest=largest)
         return self._rule.judge(now, world, possible, replace(facts, restarted=began))

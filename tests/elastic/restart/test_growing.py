@@ -27,6 +27,13 @@ def test_it_does_not_grow_onto_nodes_that_do_not_stay(stayed: float, why: str) -
     assert verdict.numbers["cost_s"] == 40.0
 
 
+@pytest.mark.parametrize(("nodes", "why"), [(2, "the newcomers have to stay for a while first"), (3, PAYS)])
+def test_it_grows_at_once_when_all_that_it_may_have_are_there(nodes: int, why: str) -> None:
+    """Nobody is left to wait for."""
+    verdict = Growing(LIMITS).judge(1000.0, 1, nodes, began=900.0, came=[999.9], calls=5)
+    assert (verdict.why, verdict.grow) == (why, why == PAYS)
+
+
 def test_a_growth_that_was_undone_is_known_to_who_takes_over_the_history() -> None:
     history = GrowthHistory()
     history.grew(990.0)
