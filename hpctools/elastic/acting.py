@@ -45,6 +45,7 @@ class Acting:
         detail: dict[str, Any] = asdict(action)
         run.journal.event("action", action=type(action).__name__, **detail)
         if isinstance(action, (Depart, Prepare)):
+            run.replicas.avoid(action.node, action.avoid_s)
             self._have_baseline_relieved(action.node)
         if run.restart is not None:
             if not isinstance(action, Prepare):  # its scripts save by themselves

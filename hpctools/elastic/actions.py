@@ -65,11 +65,13 @@ class Depart:
 
     Attributes:
         seconds: until it is gone; None when nobody said.
+        avoid_s: for how long jobs that are submitted must not get it, seconds; 0: Slurm sees to that.
     """
 
     node: str
     seconds: float | None
     reason: str
+    avoid_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,13 @@ class Prepare:
 
     Attributes:
         seconds: until it is gone; None when nobody said.
+        avoid_s: as of `Depart`.
     """
 
     node: str
     seconds: float | None
     reason: str
+    avoid_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ class Agent:
         """
         keeping = asyncio.ensure_future(self._line.keep())
         first = asyncio.ensure_future(self._line.connected.wait())
-        self._spawn(Lookout(self._line.say, os.environ).keep())
+        self._spawn(self._look_out())
         if isinstance(self._workers, Workers):
             self._spawn(StoppedWatch(self._workers, self._line.say).keep())
         if self._listener is not None:
@@ -216,6 +216,11 @@ class Agent:
 
     def _appointed(self, term: int) -> Coordinator:
         return Coordinator(self._folder, self._client, self._place.job_id, term)
+
+    async def _look_out(self) -> None:
+        """Once somebody listens: a notice that stands already is not to be told in vain."""
+        await self._line.connected.wait()
+        await Lookout(self._line.say, os.environ).keep()
 
     async def _learn_why(self) -> None:
         """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost."""

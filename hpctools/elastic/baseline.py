@@ -41,7 +41,7 @@ class Baseline:
         self._client = client
         self._job_id = job_id
         self._give_back = give_back
-        self._without: frozenset[str] = frozenset()  # nodes that the job is known not to get
+        self._without: frozenset[str] | None = None  # nodes that it was submitted not to get; None: not known
         self._failures = 0
         self._not_before = 0.0
         self._complaints = Complaints(run.warn)
@@ -151,9 +151,9 @@ class Baseline:
             await self._keep_off_excluded(next((job for job in jobs if job.id == self._job_id), None))
 
     async def _keep_off_excluded(self, job: Job | None) -> None:
-        """A job that waits might get a node that was excluded since; it keeps its place in the queue."""
+        """A job that waits is told what is excluded by now, and what is not any more; it keeps its place."""
         excluded = self._run.replicas.excluded
-        if job is None or job.state != "PENDING" or excluded <= self._without:
+        if job is None or job.state != "PENDING" or excluded == self._without:
             return
         nodes = kept_off(self._run.spec.baseline_options, excluded)
         try:
@@ -184,7 +184,7 @@ class Baseline:
             self._complaints.say("cannot submit a new baseline job", error)
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
-        self._job_id, self._without = job_id, frozenset() if left else excluded
+        self._job_id, self._without = job_id, None if left else excluded
         self._complaints.over("cannot submit a new baseline job")
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)

@@ -156,8 +156,8 @@ class Coordinator:
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
             events = events_of(run.folder)
             run.has_checkpoint = has_checkpoint(events)
-            for node, since in exclusions(events).items():
-                run.replicas.exclude(node, since)
+            for node, span in exclusions(events).items():
+                run.replicas.exclude(node, span)
             run.takes_over, run.completed = True, is_complete(events)
             generation, now = run.journal.status.generation, time.monotonic()
             run.membership.take_over(generation, now, completed=run.completed)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.complaints import Complaints
-from hpctools.elastic.exclusions import avoided
+from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.replica_jobs import (
     is_replica,
@@ -123,7 +123,7 @@ class Replicas:
         self._wall_clock = wall_clock
         self._limit = limit
         self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
-        self._excluded: dict[str, float] = {}  # and since when, Unix seconds
+        self._excluded: dict[str, Span] = {}  # also those that were until now
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
         self._crashes: Counter[str] = Counter()
         self._attendance = Attendance()
@@ -173,18 +173,25 @@ class Replicas:
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Nodes that later jobs of the run must not get."""
-        return frozenset(self._excluded)
+        """Nodes that jobs must not get that are submitted now."""
+        now = self._wall_clock()
+        return frozenset(node for node, span in self._excluded.items() if now < span.until)
 
-    def exclude(self, node: str, since: float | None = None) -> None:
+    def exclude(self, node: str, span: Span | None = None) -> None:
         """Jobs of the run do not get this node any more; those that wait are submitted again without it.
 
         Args:
-            since: when that was decided, Unix seconds; None: now.
+            span: for how long; None: from now on.
         """
-        self._excluded.setdefault(node, self._wall_clock() if since is None else since)
+        add(self._excluded, node, Span(self._wall_clock()) if span is None else span)
         self._looked = -QUEUE_SECONDS
         self._wake.set()
+
+    def avoid(self, node: str, seconds: float) -> None:
+        """As `exclude`, for so long."""
+        if seconds > 0:
+            now = self._wall_clock()
+            self.exclude(node, Span(now, now + seconds))
 
     def serves(self, job_id: int, agent: str) -> None:
         """A replica's agent has reported, for the first time or again."""
@@ -345,12 +352,11 @@ class Replicas:
                 self._journal.event("warning", message=message)
 
     async def _give_up_outdated(self, slot: _Slot, job: Job) -> None:
-        """A job that waits might get a node that was excluded since: another one takes its place at once."""
-        if (
-            job.state == "PENDING"
-            and not self._excluded.keys() <= slot.without
-            and await self._cancel(job.id)
-        ):
+        """A job that waits might get a node that was excluded since, or wait though one is not any more.
+
+        Another one takes its place at once.
+        """
+        if job.state == "PENDING" and self.excluded != slot.without and await self._cancel(job.id):
             slot.job_id, slot.served = None, False
 
     async def _cancel(self, job_id: int) -> bool:

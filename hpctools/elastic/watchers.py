@@ -53,6 +53,7 @@ class MemberView:
         trains: whether it belongs to the generation in force.
         waits: whether it has done its part of the step and waits for the others, as it last said.
         ready: whether it could train, or does.
+        leaves: whether its node goes, or is given up, and it with it.
     """
 
     worker: str
@@ -62,6 +63,7 @@ class MemberView:
     trains: bool
     waits: bool = False
     ready: bool = False
+    leaves: bool = False
 
 
 ASLEEP = "asleep"
@@ -78,6 +80,8 @@ class View:
         phase: `starting`, `running`, `resizing` (a planned change is on its way), `recovering` (somebody was
             lost), `waiting` (fewer workers than the least), `finishing` (the last step is done) or `asleep`
             (whoever looks stood still since the last look, as all others may have).
+        nodes: names of those that have an agent of the run, with or without workers.
+        staying: those of them that have an agent which is not about to go.
     """
 
     step: int
@@ -85,6 +89,8 @@ class View:
     generation: int
     phase: str
     members: tuple[MemberView, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    staying: frozenset[str] = frozenset()
 
 
 class Watcher(Protocol):

@@ -53,7 +53,13 @@ class Watching:
         if not self._watchers:
             return
         view = self._view() if self._run.restart is None else self._run.restart.view(now)
-        view = replace(view, phase=ASLEEP) if slept else view
+        agents = self._run.roster.agents.values()
+        view = replace(
+            view,
+            phase=ASLEEP if slept else view.phase,
+            nodes=frozenset(each.node for each in agents),
+            staying=frozenset(each.node for each in agents if not each.leaving),
+        )
         for watcher in self._watchers:
             for action in watcher.tick(now, view):
                 self._act(action, now)
@@ -70,6 +76,7 @@ class Watching:
                 trains=self._trains(each),
                 waits=each.waits,
                 ready=run.membership.knows(each.name),
+                leaves=self._leaves(each),
             )
             for each in run.roster.workers.values()
         )
@@ -78,6 +85,10 @@ class Watching:
 
     def _trains(self, worker: Worker) -> bool:
         return worker.name in self._run.membership.members
+
+    def _leaves(self, worker: Worker) -> bool:
+        agent = self._run.roster.agents.get(worker.agent)
+        return agent is None or agent.leaving
 
 
 def _never(report: Report) -> bool:

@@ -13,11 +13,17 @@ from typing import Any
 
 
 class Service(ThreadingHTTPServer):
-    """Documents by path; only who shows a token that is still valid gets one."""
+    """Documents by path; only who shows a token that is still valid gets one.
+
+    Attributes:
+        tokens: those that are valid, oldest first; each agent has one of its own.
+        concerned: tokens of those that the documents are for; None: of all.
+    """
 
     def __init__(self) -> None:
         self.documents: dict[str, str] = {}
-        self.tokens: set[str] = set()
+        self.tokens: dict[str, None] = {}
+        self.concerned: set[str] | None = None
         self.requests: list[str] = []
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -32,13 +38,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         valid = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds") == "21600"
         token = f"token-{len(self.server.requests)}"
-        self.server.tokens.add(token)
+        self.server.tokens[token] = None
         self._answer(200 if self.path == "/latest/api/token" and valid else 400, token)
 
     def do_GET(self) -> None:
-        if self.headers.get("X-aws-ec2-metadata-token") not in self.server.tokens:
+        token, concerned = self.headers.get("X-aws-ec2-metadata-token"), self.server.concerned
+        if token not in self.server.tokens:
             self._answer(401, "")
-        elif self.path in self.server.documents:
+        elif self.path in self.server.documents and (concerned is None or token in concerned):
             self._answer(200, self.server.documents[self.path])
         else:
             self._answer(404, "<html>404 - Not Found</html>")

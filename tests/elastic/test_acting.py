@@ -39,11 +39,13 @@ from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.peers import Agent, Outcome, Worker
+from hpctools.elastic.recovery.departures import Notices
 from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.restart.run import RestartRun
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching
 from hpctools.testing.slurm import FakeSlurm
 
@@ -213,6 +215,7 @@ def test_in_restart_mode_a_baseline_s_node_goes_with_its_job_or_stays(
             scene.run.restart.joined(agent, {})
         scene.acting.act(ReplaceNode("n1", exclude=True, reason="why"))
         assert [name for name, agent in agents.items() if agent.leaving] == leave
+        assert {agents[name].reason for name in leave} == ({"replaced"} if leave else set())
         assert [bool(wire.said("shutdown")) for wire in scene.agents.values()] == [
             *([bool(leave)] * 2),
             False,
@@ -237,6 +240,48 @@ def test_nodes_that_depart_leave_at_one_step_boundary(tmp_path: Path, nodes: lis
         assert (form["world"], form["recover"]) == (left, False)
         assert not scene.workers["r7.0.0"].cut
         assert scene.agents["r7"].said("shutdown") == []
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("action", [Depart("n1", 30.0, "why", 330.0), Prepare("n1", 30.0, "why", 330.0)])
+def test_a_node_that_is_to_go_is_not_asked_for_again(act: Act, action: Action) -> None:
+    def check(scene: Scene) -> None:
+        assert scene.run.replicas.excluded == {"n1"}
+
+    act(action, check)
+
+
+def test_a_drained_node_is_slurm_s_matter(act: Act) -> None:
+    def check(scene: Scene) -> None:
+        assert scene.run.replicas.excluded == frozenset()
+
+    act(Depart("n1", None, "why"), check)
+
+
+def test_a_node_that_came_back_departs_again_when_its_agent_tells_that_its_notice_stands(
+    tmp_path: Path,
+) -> None:
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        roster, watching = scene.run.roster, Watching(scene.run, (Notices(1),), scene.acting.act)
+        notice = Report("notice", "", "n1", what="spot", seconds=118.0)
+        watching.heard(0.0, notice)
+        for now in (0.1, 0.2):
+            watching.tick(now)
+        assert (roster.agents["r7"].leaving, scene.run.replicas.excluded) == (True, {"n1"})
+        del roster.agents["r7"], roster.workers["r7.0.0"]
+        watching.tick(4.0)
+        wire: Any = Wire()
+        roster.agents["r9"] = Agent(wire, "r9", (1, 9), "n1", 9, False, 0.0, running={"r9.0.0"})
+        watching.tick(20.0)
+        assert not roster.agents["r9"].leaving, "it may be another instance"
+        watching.heard(20.1, replace(notice, seconds=98.0))
+        watching.tick(20.2)
+        assert roster.agents["r9"].leaving
+        assert wire.said("shutdown"), "it goes before its worker has started"
+        actions = [each.detail["seconds"] for each in scene.run.folder.events() if each.event == "action"]
+        assert [round(each) for each in actions] == [118, 98]
 
     asyncio.run(act())
 

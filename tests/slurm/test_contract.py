@@ -164,6 +164,9 @@ def test_a_job_that_waits_is_kept_off_nodes_and_one_that_has_its_nodes_is_no_err
         client.exclude(job_id, ["n1", "n2"])
         said = run(["scontrol", "--oneliner", "show", "job", str(job_id)], timeout=30).stdout
         assert [unfold(each) for each in re.findall(r" ExcNodeList=(\S+)", said)] == [("n1", "n2")]
+        client.exclude(job_id, [])
+        said = run(["scontrol", "--oneliner", "show", "job", str(job_id)], timeout=30).stdout
+        assert re.findall(r" ExcNodeList=(\S+)", said) in ([], ["(null)"])
     client.exclude(job_id, ["n1"])
     with queued(client, script, "--nodelist=n2") as job_id:
         until_state(client, job_id, "RUNNING")

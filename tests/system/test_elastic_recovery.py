@@ -1,4 +1,4 @@
-"""Elastic runs on the real Slurm: a drained node is left in time, an enforced rule ends a run its own way."""
+"""Elastic runs on the real Slurm: who is drained or taken back is left in time, rules end a run their way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.notices import SPOT_PATH
 from hpctools.elastic.recovery import EXIT_CODES
+from tests.elastic.metadata_service import serving, spot_at
 from tests.system.harness import Cluster, until
 
 TRAIN = Path(__file__).resolve().parents[2] / "slurm-conf" / "examples" / "university" / "train"
@@ -37,10 +39,10 @@ def active(cluster: Cluster) -> list[int]:
     return [job.id for job in cluster.jobs(PERSON) if job.state in ACTIVE]
 
 
-def submitted(cluster: Cluster, *words: str) -> RunFolder:
-    done = cluster.inside(
-        "hp-submit", "--partition=dl", "--exclusive", "--time=10", *words, user=PERSON, timeout=60
-    )
+def submitted(cluster: Cluster, *words: str, environ: str = "") -> RunFolder:
+    options = ("--partition=dl", "--exclusive", "--time=10")
+    before = ("env", environ) if environ else ()
+    done = cluster.inside(*before, "hp-submit", *options, *words, user=PERSON, timeout=60)
     found = re.search(r"Elastic run (\S+):", done.stdout + done.stderr)
     assert found, done
     return RunFolder(cluster.home(PERSON) / ".hpctools" / "runs" / found.group(1))
@@ -77,6 +79,33 @@ def test_a_drained_node_is_left_without_a_lost_step_and_not_taken_again(
     assert after is not None
     assert after.step > before.step
     cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
+
+
+def test_a_spot_instance_is_left_before_it_is_gone_and_not_asked_for_again(
+    cluster: Cluster, person: str
+) -> None:
+    """The last agent that has come is the replica's: the notice is for its node alone."""
+    train = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
+    with serving() as service:
+        endpoint = f"AWS_EC2_METADATA_SERVICE_ENDPOINT={service.endpoint}"
+        folder = submitted(cluster, "--nodes=1:2", *train, environ=endpoint)
+        until(lambda: world(folder) == 2 or None, 90)
+        before = folder.status()
+        assert before is not None
+        node = before.nodes[-1]
+        service.concerned = {list(service.tokens)[-1]}
+        service.documents[SPOT_PATH] = spot_at(120)
+        until(lambda: [e for e in folder.events() if e.event == "left"] or None, 60)
+        until(lambda: ((s := folder.status()) and s.world_size == 2 and node not in s.nodes) or None, 90)
+    details = [(each.event, each.detail) for each in folder.events()]
+    (depart,) = [detail for event, detail in details if event == "action"]
+    assert (depart["action"], depart["node"]) == ("Depart", node)
+    assert 90 < depart["seconds"] <= 120
+    assert [(d["node"], d["reason"]) for event, d in details if event == "left"] == [(node, "departed")]
+    assert not any(detail["recovered"] for event, detail in details if event == "resize")
+    replica = cluster.inside("scontrol", "show", "job", str(folder.jobs()[-1].job_id)).stdout
+    assert f"ExcNodeList={node}" in replica
+    assert cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60).code == 0
 
 
 def test_an_enforced_rule_ends_the_run_with_its_own_exit_code(cluster: Cluster, person: str) -> None:

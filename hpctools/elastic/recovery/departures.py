@@ -16,6 +16,8 @@ LOOK_SECONDS = 10.0
 SPOT_SECONDS = 120.0
 LAST_SECONDS = 15.0
 SAVE_SECONDS = 10.0  # before that: workers that wait parked cannot save a sharded model
+GONE_SECONDS = 300.0  # after its end, until another instance may have a spot instance's name
+REBALANCE_SECONDS = 600.0  # as long as a replica is taken to stay of which nothing is known
 WORDS = {
     "spot": "the cloud takes its spot instance back",
     "rebalance": "the cloud expects to take its spot instance back",
@@ -54,12 +56,20 @@ class _Notice:
         left = self.left(now)
         return 1 if left is None or left > LAST_SECONDS + SAVE_SECONDS else 2
 
+    def avoid(self, now: float) -> float:
+        """For how long jobs must not get the node, seconds; what stands then is told again by who gets it."""
+        left = self.left(now)
+        return REBALANCE_SECONDS if left is None else left + GONE_SECONDS
+
 
 class Notices:
-    """Notices that agents report; each node departs once.
+    """Notices that agents report; a node departs as often as it is there while one stands.
 
     A node without which the run could only wait stays until there are others. One of which is said when it
     is gone then departs shortly before that, so that its workers leave in order.
+
+    A notice is forgotten when the node has no agent any more: one that comes back tells it again, and another
+    instance of that name has none.
 
     Args:
         least: workers without which the run waits.
@@ -68,38 +78,38 @@ class Notices:
     def __init__(self, least: int) -> None:
         self._least = least
         self._notices: dict[str, _Notice] = {}
-        self._departed: set[str] = set()
 
     def heard(self, now: float, report: Report) -> Sequence[Action]:
         """A notice has come; a second one of a node tells it better."""
         if report.kind == "notice":
             seconds = SPOT_SECONDS if report.what == "spot" and report.seconds is None else report.seconds
             notice = self._notices.setdefault(report.node, _Notice(report.what, None))
-            if seconds is not None:
+            if seconds is not None and (notice.until is None or report.seconds is not None):
                 notice.what, notice.until = report.what, now + seconds
         return []
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
         """Let go who may go, or has to."""
+        self._notices = {node: each for node, each in self._notices.items() if node in view.nodes}
         found: list[Action] = []
-        for node, notice in self._notices.items():
-            left, why = notice.left(now), WORDS.get(notice.what, notice.what)
-            if node in self._departed:
-                continue
-            if enough_without({*self._departed, node}, view, self._least) or (
-                left is not None and left <= LAST_SECONDS
-            ):
-                self._departed.add(node)
-                found.append(Depart(node, left, why))
+        gone: set[str] = set()
+        for node in [each for each in self._notices if each in view.staying]:
+            notice = self._notices[node]
+            left, why, avoid = notice.left(now), WORDS.get(notice.what, notice.what), notice.avoid(now)
+            is_last_moment = left is not None and left <= LAST_SECONDS
+            if is_last_moment or enough_without({*gone, node}, view, self._least):
+                gone.add(node)
+                found.append(Depart(node, left, why, avoid))
             elif notice.prepared < notice.preparations(now):
                 notice.prepared = notice.preparations(now)
-                found.append(Prepare(node, left, why))
+                found.append(Prepare(node, left, why, avoid))
         return found
 
 
 def enough_without(gone: set[str], view: View, least: int) -> bool:
     """Whether enough workers stay that train, or are ready to."""
-    return sum((each.trains or each.ready) and each.node not in gone for each in view.members) >= least
+    able = [each for each in view.members if (each.trains or each.ready) and not each.leaves]
+    return sum(each.node not in gone for each in able) >= least
 
 
 class Drains:
@@ -126,7 +136,6 @@ class Drains:
         self._warn = warn
         self._in_thread = in_thread or _in_thread
         self._drained: dict[str, str] = {}
-        self._departed: set[str] = set()
         self._kept: set[str] = set()
         self._asking = False
         self._next = 0.0
@@ -140,17 +149,18 @@ class Drains:
         if now >= self._next and not self._asking and view.members:
             self._next, self._asking = now + LOOK_SECONDS, True
             self._in_thread(self._look)
-        ours, drained = {member.node for member in view.members}, dict(self._drained)
-        self._departed &= set(drained)
-        self._kept &= set(drained)
-        leaving = sorted((ours & set(drained)) - self._departed)
-        actions = (self._action(node, _why(drained[node]), view) for node in leaving)
+        drained = dict(self._drained)
+        self._kept &= drained.keys() & view.staying
+        gone: set[str] = set()
+        actions = (self._action(node, _why(drained[node]), view, gone) for node in sorted(drained))
         return [action for action in actions if action is not None]
 
-    def _action(self, node: str, why: str, view: View) -> Action | None:
+    def _action(self, node: str, why: str, view: View, gone: set[str]) -> Action | None:
         """One node at a time, each counts on those that went before; who is needed is told so once."""
-        if enough_without({*self._departed, node}, view, self._least):
-            self._departed.add(node)
+        if node not in view.staying:
+            return None
+        if enough_without({*gone, node}, view, self._least):
+            gone.add(node)
             return Depart(node, None, why)
         if node in self._kept:
             return None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.effects import Decided, Waiting
+from hpctools.elastic.folder import utc_now
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
@@ -103,7 +105,7 @@ class RestartRun:
         if isinstance(action, Fail):
             self._run.fail(action.reason, action.code)
         elif isinstance(action, Depart):
-            self._give_up(self._run.roster.agents_on(action.node), "preempted", action.seconds)
+            self._give_up(self._run.roster.agents_on(action.node), "departed", action.seconds)
         elif isinstance(action, ReplaceNode):
             self._replace_node(action)
         else:
@@ -112,7 +114,8 @@ class RestartRun:
 
     def _give_up(self, agents: list[Agent], reason: str, seconds: float | None) -> None:
         for agent in agents:
-            agent.leaving, agent.reason = True, reason
+            if not agent.leaving:
+                agent.leaving, agent.reason, agent.told = True, reason, time.monotonic()
         for agent in agents:
             self.leaving(agent, seconds)
 
@@ -122,7 +125,7 @@ class RestartRun:
             self._run.replicas.exclude(action.node)
         given = agents_to_give_up(self._run.roster, action.node)
         if (why := why_kept(self._run, given)) is None:
-            self._give_up(given, "failed", None)
+            self._give_up(given, "replaced", None)
             return
         self._run.warn(f"{action.node} is not replaced: {why}")
         self._generations.restart(action.reason, time.monotonic())
@@ -141,15 +144,21 @@ class RestartRun:
         A script that asks for no events tells no steps: it is taken to do them, since nobody can know.
         """
         machine = self._generations
-        calls, agents = machine.calls, self._run.roster.agents
         step = machine.step or int(now)
-        before = machine.step - max(calls.values(), default=0)
-        members = tuple(
-            MemberView(f"{name}.{local}", agents[name].node, before + count, agents[name].seen, trains=True)
-            for (name, local), count in calls.items()
-            if name in agents
-        )
-        return View(step, len(calls), machine.generation, PHASES[machine.phase], members)
+        members = tuple(self._members())
+        return View(step, len(machine.calls), machine.generation, PHASES[machine.phase], members)
+
+    def _members(self) -> Iterator[MemberView]:
+        """Ranks that run, and those that could on nodes without any."""
+        machine, agents = self._generations, self._run.roster.agents
+        calls = machine.calls
+        before, runs = machine.step - max(calls.values(), default=0), {name for name, _ in calls}
+        for (name, local), count in calls.items():
+            if (agent := agents.get(name)) is not None:
+                yield _member(agent, local, before + count)
+        for agent in [each for name, each in agents.items() if name not in runs]:
+            for local in range(self._spec.workers_per_node):
+                yield _member(agent, local, None)
 
     # What follows
 
@@ -174,7 +183,7 @@ class RestartRun:
         elif isinstance(effect, Resized):
             values = _resize_event(effect)
             journal.event("resize", **values)
-            journal.change(last_resize=values)
+            journal.change(last_resize={**values, "time": utc_now()})
         elif isinstance(effect, Crashed):
             worker, node = f"{effect.agent}.{effect.local}", self._node_of(effect.agent)
             detail: dict[str, Any] = {"worker": worker, "rank": effect.rank, "node": node}
@@ -210,6 +219,14 @@ class RestartRun:
     def _node_of(self, name: str) -> str:
         agent = self._run.roster.agents.get(name)
         return agent.node if agent is not None else "?"
+
+
+def _member(agent: Agent, local: int, step: int | None) -> MemberView:
+    """A rank; without a step it does not run yet."""
+    name, trains = f"{agent.name}.{local}", step is not None
+    return MemberView(
+        name, agent.node, step, agent.seen, trains=trains, ready=not trains, leaves=agent.leaving
+    )
 
 
 def _resize_event(resized: Resized) -> dict[str, Any]:

@@ -8,11 +8,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ledger_run import LedgerRun
+from metadata_service import serving, spot_at
+
+from hpctools.elastic.notices import SPOT_PATH
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "ranks.py"
 STEPS = 1500
@@ -155,6 +159,51 @@ def test_a_killed_rank_an_agent_that_dies_and_a_frozen_rank(make_run: MakeRun) -
     assert len(reasons) == 2, "a later coordinator counts the frozen rank, too, and not the agent"
     counts = [line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in run.diary() if "begins" in line]
     assert sorted(set(counts)) == ["0", "1", "2"], "the agent's death is not the script's fault"
+
+
+def test_a_drained_node_and_one_that_the_cloud_takes_back_leave_without_a_lost_step(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All machines here are one: only the second replica's agent looks for notices."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    steps = 4 * STEPS
+    with serving() as service, make_run((1, 2), "--steps", str(steps), "--every", "1000000") as run:
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        run.capacity = 0
+        (run.queue / "n2.drain").write_text("fan")
+        run.wait(lambda: run.events("left"))
+        run.wait_for_ranks(1)
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        run.capacity = 0
+        service.documents[SPOT_PATH] = spot_at(120)
+        run.wait(lambda: len(run.events("left")) == 2)
+        run.wait_for_ranks(1)
+        run.wait((run.queue / "1002.json").exists)
+        queued = json.loads((run.queue / "1002.json").read_text())
+        run.hurry.touch()
+        assert run.end() == 0
+    assert_whole(run, steps)
+    actions = [(each.detail["action"], each.detail["node"]) for each in run.events("action")]
+    assert actions == [("Depart", "n2"), ("Depart", "n3")], run.story()
+    left = [(each.detail["node"], each.detail["reason"]) for each in run.events("left")]
+    assert left == [("n2", "departed"), ("n3", "departed")]
+    assert all(each.detail["seconds"] < 30 for each in run.events("left"))
+    assert queued["options"][-1] == "--exclude=n3", "Slurm would give it again; n2 it does not give"
+    assert not any(each.detail["recovered"] for each in run.events("resize"))
+    assert run.events("crashed", "charged") == []
+    begins = [line["begins"] for line in run.diary() if line.get("begins")]
+    assert set(begins) == {each["told"] for each in run.told()}
+    status = run.status()
+    assert status is not None
+    assert status.last_resize is not None
+    resize = run.events("resize")[-1]
+    assert status.last_resize == {**resize.detail, "time": status.last_resize["time"]}
+    measured = datetime.fromisoformat(status.last_resize["time"]) - datetime.fromisoformat(resize.time)
+    assert abs(measured.total_seconds()) < 1
 
 
 def test_a_script_that_never_asks_is_ended_and_begins_again_from_what_it_saved(make_run: MakeRun) -> None:
