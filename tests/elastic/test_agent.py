@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from ledger_run import LedgerRun, training
+from metadata_service import Service, serving, spot_at
 
 from hpctools.elastic import agent, agent_line
 from hpctools.elastic.agent import Agent, Place
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
+from hpctools.elastic.notices import SPOT_PATH
 from hpctools.elastic.protocol import connect, encode
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError, UnreachableError
@@ -215,3 +217,27 @@ def test_connecting_to_nobody_is_said() -> None:
         port = unused.getsockname()[1]
     with pytest.raises(UnreachableError, match=f"the coordinator at 127.0.0.1:{port} does not answer"):
         connect(CoordinatorAddress("127.0.0.1", port, "t", 1, 1), 1)
+
+
+def test_a_notice_that_stands_already_is_told_as_soon_as_somebody_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is repeated half a minute later only, and a spot instance has two."""
+    said: list[str] = []
+
+    async def scene(service: Service) -> None:
+        node = Agent(RunFolder.create(tmp_path / "run", SPEC), Place("replica", 7, 0, "n1"), FakeSlurm())
+        monkeypatch.setattr(node._line, "say", lambda kind, **fields: said.append(fields["what"]))
+        looking = asyncio.ensure_future(node._look_out())
+        await asyncio.sleep(0.1)
+        assert service.requests == []
+        node._line.connected.set()
+        while not said:
+            await asyncio.sleep(0.01)
+        looking.cancel()
+
+    with serving() as service:
+        service.documents[SPOT_PATH] = spot_at(100)
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
+        asyncio.run(asyncio.wait_for(scene(service), 10))
+    assert said == ["spot"]
