@@ -1,11 +1,12 @@
 """Tables of login nodes: what is so now. `login_drain` alone is kept, and append-only.
 
-In SQLite `login_node` and `login_lease` are used in a file of their own (`api.db.login_store`).
+In SQLite `login_node`, `login_lease` and `login_administrator` are used in a file of their own
+(`api.db.login_store`).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Float, Index, String, Table, UniqueConstraint
+from sqlalchemy import BigInteger, Float, Index, String, Table, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.db.base import Base, Id
@@ -49,7 +50,8 @@ class LoginLease(Base):
         opened_at, expires_at: Unix seconds; from `expires_at` on it does not count.
         seen: a report of its node had it: before, its process may not look like a session yet.
         audited: the audit trail tells of it; only administrators' sessions are told.
-        ending: somebody asked to end it.
+        ending: it is to end: somebody asked for it, or it is one too many.
+        why: why it is one too many, for its owner; empty otherwise.
     """
 
     __tablename__ = "login_lease"
@@ -73,6 +75,20 @@ class LoginLease(Base):
     seen: Mapped[bool]
     audited: Mapped[bool]
     ending: Mapped[bool]
+    why: Mapped[str] = mapped_column(Text, default="", server_default="")
+
+
+class LoginAdministrator(Base):
+    """Somebody whom a login node knows as an administrator, by a group of a directory's, say.
+
+    Attributes:
+        told_at: when one last told so, Unix seconds; no more often than once a day.
+    """
+
+    __tablename__ = "login_administrator"
+
+    user: Mapped[str] = mapped_column(String(64), primary_key=True)
+    told_at: Mapped[int] = mapped_column(BigInteger)
 
 
 class LoginDrain(Base):
@@ -97,4 +113,5 @@ def _table(model: type[Base]) -> Table:
 
 NODES = _table(LoginNode)
 LEASES = _table(LoginLease)
+ADMINISTRATORS = _table(LoginAdministrator)
 DRAINS = _table(LoginDrain)

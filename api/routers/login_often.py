@@ -126,6 +126,7 @@ async def put_report(desk: At, principal: LoginNode, node: NodeName, body: Repor
         draining=answer.draining,
         why=answer.why,
         end=list(answer.end),
+        tell=dict(answer.tell),
     )
     return written(told)
 

@@ -209,6 +209,9 @@ class ReportOut(BaseModel):
     draining: bool = Field(description="By whomever: no new sessions, please.", examples=[False])
     why: str = Field(description="Why it is drained.", examples=[""])
     end: list[str] = Field(description="Claims of sessions that are to be ended.", examples=[[]])
+    tell: dict[str, str] = Field(
+        description="Why, for their owners, by claim: those that are too many.", examples=[{}]
+    )
 
 
 class NodeOut(BaseModel):

@@ -18,6 +18,7 @@ from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.db.together import Question
 from api.services import audit
+from api.services.login_administrators import is_remembered
 from api.services.login_rules import Rules
 from hpctools.login.limits import Limits, Open, Refused, decide
 
@@ -32,6 +33,7 @@ COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
 _OWN = select(LEASES).where(LEASES.c.user == bindparam("user"))
 NEW = insert(LEASES).inline()
 """A row for what was asked: see `lease_row`."""
+_LIFTED = select(NODES.c.unlimited).where(NODES.c.name == bindparam("at"))
 _TAKE = update(NODES).where(NODES.c.name == bindparam("at")).values(taken=NODES.c.taken + bindparam("by"))
 
 
@@ -59,7 +61,7 @@ class Session:
 
     Attributes:
         since: Unix seconds.
-        ending: somebody asked to end it.
+        ending: it is to end.
     """
 
     id: int
@@ -77,6 +79,9 @@ class Session:
 def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
     """Let a session begin, or refuse it; asked again of the same session, the answer is that it may.
 
+    One that is to end has no lease any more. What nodes have told counts: who is an administrator by a group,
+    and where somebody has lifted the limits.
+
     Every lease, of ssh and of Session Manager, goes through here one after the other: limits are exact.
     """
     administrator = asked.user in rules.administrators
@@ -86,11 +91,12 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)
         own = moment.rows(*own_of(asked.user))
-        if any(_is(row, asked.node, asked.claim) and row.expires_at > moment.now for row in own):
-            return None
-        if not administrator:
-            refused = refusal(moment, asked.user, rules.limits(department), own)
-            if refused is not None:
+        same = [row for row in own if _is(row, asked.node, asked.claim) and row.expires_at > moment.now]
+        if same:
+            return _over(same[0]) if same[0].ending else None
+        if not administrator and (refused := refusal(moment, asked.user, rules.limits(department), own)):
+            administrator = is_remembered(moment, asked.user)
+            if not administrator and not _is_lifted(moment, asked.node):
                 return refused
         place = _own_claim(asked.node, place_claim(asked.user))
         gone = moment.execute(delete(LEASES).where(or_(_own_claim(asked.node, asked.claim), place)))
@@ -120,11 +126,23 @@ def take_places(moment: Moment, node: str, by: int) -> None:
         moment.later(_TAKE, {"at": node, "by": by})
 
 
-def refusal(moment: Moment, user: str, limits: Limits, own: Sequence[Any]) -> Refused | None:
+def _over(row: Any) -> Refused:
+    return Refused(row.why or f"{row.user}: session {row.id} is to end, as somebody asked.", ())
+
+
+def _is_lifted(moment: Moment, node: str) -> bool:
+    rows = moment.rows(_LIFTED, {"at": node})
+    return bool(rows) and bool(rows[0].unlimited)
+
+
+def refusal(
+    moment: Moment, user: str, limits: Limits, own: Sequence[Any], besides: Collection[int] = ()
+) -> Refused | None:
     """Why somebody may not begin a session now; None when they may.
 
     Args:
         own: what `own_of` the user finds.
+        besides: leases of the department that do not count, by their numbers.
     """
     counted = [
         _open(row, moment.now)
@@ -135,6 +153,7 @@ def refusal(moment: Moment, user: str, limits: Limits, own: Sequence[Any]) -> Re
     if limits.per_department is not None:
         limited = and_(COUNTED, LEASES.c.administrator.is_(False))
         query = select(func.count()).where(limited, LEASES.c.department == limits.department)
+        query = query.where(LEASES.c.id.not_in(besides)) if besides else query
         ((others,),) = moment.rows(query, {"now": moment.now})
     return decide(user, counted, others, limits)
 
@@ -195,6 +214,7 @@ def lease_row(
         "seen": False,
         "audited": False,
         "ending": False,
+        "why": "",
     }
 
 

@@ -13,6 +13,7 @@ from api.db.engine import reachable, reading, writing
 from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
+from api.services.login_administrators import is_remembered
 from api.services.login_leases import (
     NEW,
     PLACED,
@@ -146,7 +147,7 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
         own, rows = moment.told
         if wish.user not in rules.administrators:
             refused = refusal(moment, wish.user, rules.limits(department), own)
-            if refused is not None:
+            if refused is not None and not is_remembered(moment, wish.user):
                 return Way(refused)
         nodes = [_node(row, moment.now) for row in rows]
         found = place(replace(wish, homes=_homes(own)), nodes, rules.policy)

@@ -5,8 +5,8 @@ Nothing here depends on the node's clock: it tells ages. A report that was overt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Engine, and_, bindparam, delete, insert, or_, select, update
@@ -15,6 +15,8 @@ from api.db.engine import writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
+from api.services.login_administrators import remember, told_of
+from api.services.login_excess import ASKS_NOBODY, end_excess
 from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
@@ -94,12 +96,18 @@ class Report:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the agent is told."""
+    """What the agent is told.
+
+    Attributes:
+        end: sessions that are to end, by their claims.
+        tell: why, for their owners: those that are too many.
+    """
 
     taken: bool
     draining: bool = False
     why: str = ""
     end: tuple[str, ...] = ()
+    tell: Mapping[str, str] = field(default_factory=dict)
 
 
 def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str) -> Answer:
@@ -114,13 +122,36 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
             return Answer(False)
         # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
         said = drain_of(books, report.node)
-        rows = _reconcile(moment, rules, report)
+        rows, new = _reconcile(moment, rules, report)
+        if known and not report.unlimited:
+            rows = _without_excess(moment, rules, report, rows, new, moment.now - known[0].heard_at)
         _hear(moment, report, known, said.draining, rows)
         moment.execute(_FORGET, {"old": moment.now - FORGOTTEN_SECONDS, "now": moment.now})
         lifted = bool(known and known[0].unlimited)
     _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
     end = tuple(row.claim for row in rows if row.ending)
-    return Answer(True, said.draining or report.draining, said.why if said.draining else "", end)
+    tell = {row.claim: row.why for row in rows if row.ending and row.why}
+    return Answer(True, said.draining or report.draining, said.why if said.draining else "", end, tell)
+
+
+def _without_excess(
+    moment: Moment, rules: Rules, report: Report, rows: list[Any], new: Collection[str], seconds: int
+) -> list[Any]:
+    """Have those end that nobody could refuse; the rows as they are then.
+
+    Only who came since the last report, `seconds` ago: who was there before has been counted. And only where
+    the service was there to be asked: who came while it did not answer stays, however they came.
+    """
+    if seconds > rules.lease_seconds:
+        return rows
+    young = moment.now - seconds - _BEGINNING_SECONDS
+    fresh = [
+        row
+        for row in rows
+        if row.claim in new and row.kind == ASKS_NOBODY and row.opened_at >= young and not row.administrator
+    ]
+    end_excess(moment, rules, fresh)
+    return moment.rows(_LEASES_HERE, {"at": report.node}) if fresh else rows
 
 
 def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, rows: Sequence[Any]) -> None:
@@ -134,8 +165,8 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
         moment.execute(insert(NODES), {"name": report.node, "unlimited": False, **told})
 
 
-def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
-    """Bring the node's leases to what is open there; the rows that are left."""
+def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any], set[str]]:
+    """Bring the node's leases to what is open there; the rows that are left, and the claims that are new."""
     here = moment.rows(_LEASES_HERE, {"at": report.node})
     known = {row.claim: row for row in here if row.kind != PLACED}
     told = {session.claim: session for session in report.sessions}
@@ -153,14 +184,26 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> list[Any]:
     new_here = [row.id for claim, row in known.items() if claim in told and not row.seen]
     for first in range(0, len(gone), _CHUNK):
         moment.execute(delete(LEASES).where(LEASES.c.id.in_(gone[first : first + _CHUNK])))
-    for first in range(0, len(new_here), _CHUNK):
-        chosen = LEASES.c.id.in_(new_here[first : first + _CHUNK])
-        moment.execute(update(LEASES).where(chosen).values(seen=True))
+    _set(moment, new_here, seen=True)
+    # The node knows groups, which whoever opened the lease did not.
+    risen = [row.id for claim, row in known.items() if not row.administrator and _is_one(told.get(claim))]
+    _set(moment, risen, administrator=True)
+    remember(moment, told_of((each for each in report.sessions if each.kind != TMUX), rules.administrators))
     expires = moment.now + rules.lease_seconds
     moment.execute(_PROLONG, {"at": report.node, "until": expires})
     if new:
         moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
-    return moment.rows(_LEASES_HERE, {"at": report.node})
+    return moment.rows(_LEASES_HERE, {"at": report.node}), {each.claim for each in new}
+
+
+def _is_one(session: OpenSession | None) -> bool:
+    return session is not None and session.administrator
+
+
+def _set(moment: Moment, leases: Sequence[int], **values: bool) -> None:
+    for first in range(0, len(leases), _CHUNK):
+        chosen = LEASES.c.id.in_(leases[first : first + _CHUNK])
+        moment.execute(update(LEASES).where(chosen).values(**values))
 
 
 def _row(node: str, session: OpenSession, rules: Rules, now: int, expires: int) -> dict[str, Any]:

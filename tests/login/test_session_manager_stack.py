@@ -44,6 +44,15 @@ def test_its_environment_is_the_pages() -> None:
     assert set(properties("Function")["Environment"]["Variables"]) == named
 
 
+def test_it_asks_for_one_login_node_at_least() -> None:
+    """Sessions on compute nodes are none of its business, so it has to know which nodes are login nodes."""
+    stated = MADE["Parameters"]["LoginNodes"]
+    assert "Default" not in stated
+    fits = {text: bool(re.fullmatch(stated["AllowedPattern"], text)) for text in ("{}", "", "{ }", "[]")}
+    assert not any(fits.values())
+    assert re.fullmatch(stated["AllowedPattern"], '{"i-0aaa111": "login-1", "i-0bbb222": "login-2"}')
+
+
 def test_its_rights_are_the_pages_and_its_own_log() -> None:
     statements = properties("Role")["Policies"][0]["PolicyDocument"]["Statement"]
     allowed = {action: each["Resource"] for each in statements for action in each["Action"]}

@@ -11,8 +11,19 @@ from typing import Any
 
 from hpctools.errors import HpctoolsError, UnreachableError
 
-_ATTEMPTS = 8
-_CONNECT_SECONDS, _READ_SECONDS = 10, 60
+
+@dataclass(frozen=True)
+class Patience:
+    """How long AWS is waited for.
+
+    Attributes:
+        retries: so often a question is repeated, when AWS does not answer or limits their rate.
+        connect, read: seconds of each.
+    """
+
+    retries: int = 8
+    connect: int = 10
+    read: int = 60
 
 
 class RefusedError(HpctoolsError):
@@ -180,6 +191,7 @@ class Aws:
 
     session: Any
     region: str
+    patience: Patience = Patience()
 
     def service(self, name: str, region: str | None = None) -> Service:
         """A service; in the cluster's region unless another one is named.
@@ -204,9 +216,9 @@ def _service(account: Aws, name: str, region: str) -> Service:
     from botocore.exceptions import BotoCoreError
 
     retries = Config(
-        retries={"mode": "adaptive", "max_attempts": _ATTEMPTS},
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_READ_SECONDS,
+        retries={"mode": "adaptive", "max_attempts": account.patience.retries},
+        connect_timeout=account.patience.connect,
+        read_timeout=account.patience.read,
     )
     try:
         client = account.session.client(name, region_name=region, config=retries)
@@ -219,11 +231,12 @@ def _service(account: Aws, name: str, region: str) -> Service:
     return Service(client, name, region)
 
 
-def connect(region: str | None) -> Aws:
+def connect(region: str | None, patience: Patience = Patience()) -> Aws:
     """AWS with the environment's credentials (AWS_PROFILE, AWS_ENDPOINT_URL and so on); nothing is asked yet.
 
     Args:
         region: what the site says; the environment's or the profile's when None.
+        patience: how long it is waited for.
 
     Raises:
         HpctoolsError: boto3 is not installed.
@@ -245,4 +258,4 @@ def connect(region: str | None) -> Aws:
             raise NoRegionError
     except BotoCoreError as error:
         raise translate(error, "AWS") from None
-    return Aws(session, session.region_name)
+    return Aws(session, session.region_name, patience)

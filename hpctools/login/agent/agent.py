@@ -68,6 +68,7 @@ class Agent:
     claims: Claims = field(default_factory=Claims)
     _watched: Mapping[str, Watched] = field(default_factory=dict)
     _told: frozenset[str] = frozenset()
+    _farewells: frozenset[str] = frozenset()
 
     def look(self) -> None:
         """Look at the node once, tell the service, and do what follows from both."""
@@ -98,10 +99,21 @@ class Agent:
         # A node that is drained by a word of its own hears that back: nothing is known of the service's then.
         if not (heard.draining and not heard.why and self.drain_file.now.here.draining):
             self._hear(service=Word(heard.draining, heard.why))
-        for session in sample.sessions:
-            if session.key in heard.end and self.hands.end(session):
-                self.ended += 1
-                _log.info("ended %s of %s, as the service asked", session.key, session.user)
+        ending = [session for session in sample.sessions if session.key in heard.end]
+        for session in ending:
+            self._end(session, heard.tell.get(session.key, ""))
+        self._farewells = frozenset(session.key for session in ending)
+
+    def _end(self, session: OpenSession, why: str) -> None:
+        """End a session as the service asks; who is to be told why is told now, and ended at the next look.
+
+        What is written on a terminal goes through the process that is ended then.
+        """
+        if why and session.ttys and session.key not in self._farewells:
+            self.hands.tell(session.ttys, why)
+        elif self.hands.end(session):
+            self.ended += 1
+            _log.info("ended %s of %s, as the service asked", session.key, session.user)
 
     def drain(self, *, draining: bool, why: str) -> None:
         """Drain this node by a word on the node itself, or take that back; the service hears of it next."""

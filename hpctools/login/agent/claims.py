@@ -89,7 +89,7 @@ class Claims:
 def lives(claim: str, proc: Path = PROC) -> bool:
     """Whether the very process that PID-START names is there; Session Manager's names are not looked at."""
     pid, _, start = claim.rpartition("-")
-    if not pid.isdigit():
+    if not (pid.isdigit() and start.isdigit()):
         return True
     try:
         return str(parse((proc / pid / "stat").read_text(errors="replace"), 0, "").started) == start

@@ -104,6 +104,8 @@ class Door:
         Those that live are not told: of two that ask at the same moment neither could name the other.
         """
         sample = self._agent.sample
-        seen = {each.key for each in sample.sessions if each.user == user} if sample else set()
-        over = {*self._agent.claims.gone(user), *(each for each in seen if not lives(each))}
+        seen = [each for each in sample.sessions if each.user == user] if sample else []
+        # Session Manager's names may look like PID-START: the process that serves a session says it of all.
+        ended = (each.key for each in seen if not lives(f"{each.pid}-{each.started}"))
+        over = {*self._agent.claims.gone(user), *ended}
         return sorted(over - {claim})[-MOST:]

@@ -24,6 +24,7 @@ class Process:
         memory: resident bytes.
         name: the program's name, at most 15 characters; a process can change it.
         title: its command line, or what it made of it (sshd tells there whom it serves).
+        terminal: the one that controls it, such as `pts/3`; empty for none and for those that are no pts.
     """
 
     pid: int
@@ -34,6 +35,7 @@ class Process:
     memory: int
     name: str
     title: str
+    terminal: str = ""
 
     @property
     def key(self) -> str:
@@ -72,9 +74,23 @@ def parse(stat: str, uid: int, title: str) -> Process:
     words = rest.split()
     if not (closing and opening and len(words) >= 22):
         raise ValueError(f"no line of /proc/PID/stat: {stat[:60]!r}")
-    # From proc(5)'s third field on: 1 ppid, 11-14 utime stime cutime cstime, 19 starttime, 21 rss.
-    ticks = sum(int(word) for word in words[11:15])
-    return Process(int(pid), int(words[1]), uid, int(words[19]), ticks, int(words[21]) * PAGE, name, title)
+    # From proc(5)'s third field on: 1 ppid, 4 tty_nr, 11-14 utime stime cutime cstime, 19 starttime, 21 rss.
+    ticks, terminal = sum(int(word) for word in words[11:15]), terminal_of(int(words[4]))
+    memory = int(words[21]) * PAGE
+    return Process(int(pid), int(words[1]), uid, int(words[19]), ticks, memory, name, title, terminal)
+
+
+def terminal_of(number: int) -> str:
+    """A pseudo-terminal by /proc/PID/stat's tty_nr; empty for others.
+
+    proc(5): the minor number is in bits 31 to 20 and 7 to 0, the major one in 15 to 8; pts have the majors
+    136 to 143 (the kernel's Documentation/admin-guide/devices.txt).
+
+    >>> terminal_of(34819), terminal_of(0), terminal_of(1025)
+    ('pts/3', '', '')
+    """
+    major, minor = number >> 8 & 0xFF, number & 0xFF | number >> 12 & 0xFFF00
+    return f"pts/{(major - 136) * 256 + minor}" if 136 <= major <= 143 else ""
 
 
 def started_at(process: Process, boot: float) -> int:

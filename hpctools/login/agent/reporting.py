@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -43,11 +43,17 @@ class Self:
 
 @dataclass(frozen=True)
 class Heard:
-    """What the service answered last."""
+    """What the service answered last.
+
+    Attributes:
+        end: keys of sessions that are to be ended.
+        tell: why, for their owners, by key; not for those who wanted it themselves.
+    """
 
     draining: bool
     why: str
     end: tuple[str, ...]
+    tell: Mapping[str, str] = field(default_factory=dict)
 
 
 class Reporter:
@@ -104,7 +110,8 @@ class Reporter:
         self.silent_since = None
         if not answer["taken"]:  # it knows a newer report, and says nothing of this one
             return None
-        return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]))
+        tell = {key: str(why) for key, why in answer.get("tell", {}).items()}  # an older service tells none
+        return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]), tell)
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1

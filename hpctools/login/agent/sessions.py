@@ -123,7 +123,11 @@ def _served(process: Process, user: str, by_parent: Mapping[int, tuple[Process, 
 def _manager(
     process: Process, by_parent: Mapping[int, tuple[Process, ...]], boot: float
 ) -> OpenSession | None:
-    """A Session Manager session: its worker runs as root, what it started as who Run As says."""
+    """A Session Manager session: its worker runs as root, what it started as who Run As says.
+
+    Its one terminal is that of the first process of the person's; of what runs in containers below it, a
+    terminal may have the same name and be another one.
+    """
     worker = _WORKER.fullmatch(process.title)
     if worker is None:
         return None
@@ -139,6 +143,7 @@ def _manager(
         process.pid,
         process.started,
         started_at(process, boot),
+        ttys=(person.terminal,) if person.terminal else (),
         processes=inside,
         multiplexed=_is_multiplexed(inside),
     )

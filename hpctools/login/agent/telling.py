@@ -28,11 +28,11 @@ def tell(terminals: Iterable[str], message: str, node: str, dev: Path = DEV) -> 
 
 
 def framed(message: str, node: str) -> str:
-    """A message as it appears between what else is on a terminal."""
+    """A message, of one line or more, as it appears between what else is on a terminal."""
     import textwrap
 
-    clean = _UNPRINTABLE.sub(" ", message)
-    lines = textwrap.wrap(clean, _WIDTH) or [""]
+    clean = [_UNPRINTABLE.sub(" ", line) for line in message.splitlines()] or [""]
+    lines = [line for each in clean for line in (textwrap.wrap(each, _WIDTH) or [""])]
     body = "".join(f"  {line}\r\n" for line in lines)
     return f"\r\n\a** Message of {_UNPRINTABLE.sub('', node)} to you:\r\n{body}\r\n"
 

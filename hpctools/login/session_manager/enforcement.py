@@ -1,32 +1,39 @@
 """Session Manager sessions get leases as those over SSH do; one too many is ended.
 
 A StartSession event comes after the fact: a session over the limit lives for some seconds. The sweep finds
-what events have missed.
+what events have missed. What the service refuses is ended a moment later only: until then the node's agent
+tells the person why (docs/decisions/0182-sessions-of-session-manager.md).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.names import claim_of
+from hpctools.login.session_manager.documents import only_forwards
+from hpctools.login.session_manager.started import Ssm, Started, active_sessions
 
 _log = logging.getLogger("hpctools.login")
 
-Outcome = Literal["granted", "ended", "open without the service", "nobody knows whose", "no login node"]
+Outcome = Literal[
+    "granted",
+    "ended",
+    "an administrator's",
+    "open without the service",
+    "nobody knows whose",
+    "no login node",
+    "only forwards",
+]
 
-
-class Ssm(Protocol):
-    """AWS's ssm (`hpctools.hyperpod.operations.aws.Service`)."""
-
-    def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Ask for one thing; raises HpctoolsError."""
-
-    def pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-        """The pages of an answer; raises HpctoolsError."""
+NOTICE_SECONDS = 15.0
+"""So long a refused session goes on: agents report every ten seconds, and write what they hear."""
+NEW_SECONDS = 300
+"""Who came longer ago had a lease, or several sweeps have looked at them."""
 
 
 class LeaseService(Protocol):
@@ -37,18 +44,14 @@ class LeaseService(Protocol):
 
 
 @dataclass(frozen=True)
-class Started:
-    """A session that somebody started.
+class Absent:
+    """A service that cannot be asked at all, since the token for it cannot be had."""
 
-    Attributes:
-        owner: the ARN of who asked for it.
-        origin: from where; empty when AWS does not tell.
-    """
+    error: HpctoolsError
 
-    id: str
-    target: str
-    owner: str
-    origin: str = ""
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Raises what is in the way."""
+        raise self.error
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,12 @@ class Enforcement:
     Attributes:
         user_of: the Unix account of an owner's ARN; empty when nobody knows.
         node_of: the login node of a target; empty for targets that are none.
-        when_unreachable: what becomes of sessions while the service does not answer.
+        when_unreachable: what becomes of sessions while the service does not answer, or refuses to.
+        administrators: accounts whose sessions are never ended.
+        forwarding: the site's own documents that only forward a port.
+        notice: seconds from a refusal to the session's end.
+        wait: waits for so many seconds.
+        clock: Unix seconds.
     """
 
     ssm: Ssm
@@ -66,76 +74,136 @@ class Enforcement:
     user_of: Callable[[str], str]
     node_of: Callable[[str], str]
     when_unreachable: Literal["open", "refuse"] = "open"
+    administrators: frozenset[str] = frozenset({"root"})
+    forwarding: frozenset[str] = frozenset()
+    notice: float = NOTICE_SECONDS
+    wait: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.time
 
     def admit(self, session: Started) -> Outcome:
         """Ask for a session's lease, and end it when there is none for it.
 
         Raises:
-            HpctoolsError: AWS does not end it; the event is to come again.
+            HpctoolsError: AWS does not say whose it is, or does not end it; the event is to come again.
         """
-        node, user = self.node_of(session.target), self.user_of(session.owner)
-        if not node:
-            return "no login node"
-        if not user:
-            _log.warning("%s: nobody knows which account %s is; it is not counted", session.id, session.owner)
-            return "nobody knows whose"
-        try:
-            found = self.service.ask("POST", "/v1/login/leases", _lease(session, node, user))
-        except UnreachableError as error:
-            return self._without_service(session, error)
-        except HpctoolsError as error:
-            _log.error("%s: the service did not understand: %s", session.id, error)
-            return "open without the service"
-        if found["granted"]:
-            return "granted"
-        return self._end(session, str(found["message"]))
-
-    def _without_service(self, session: Started, error: UnreachableError) -> Outcome:
-        if self.when_unreachable == "refuse":
-            return self._end(session, str(error))
-        _log.warning("%s stays without a lease: %s", session.id, error)
-        return "open without the service"
-
-    def _end(self, session: Started, why: str) -> Outcome:
-        _log.info("%s of %s is ended: %s", session.id, session.owner, " ".join(why.split()))
-        self.ssm.ask("terminate_session", SessionId=session.id)
-        return "ended"
+        work = _Round(self)
+        work.settle([session])
+        _raise_for(work.wrong)
+        return work.found[session.id]
 
     def sweep(self) -> Mapping[str, Outcome]:
         """Look at all sessions that are active, the oldest first; what became of each.
 
         Raises:
-            HpctoolsError: AWS refuses or does not answer.
+            HpctoolsError: AWS does not list them; or, when all of them were looked at, AWS or the service
+                refused something or did not answer.
         """
-        return {session.id: self.admit(session) for session in active_sessions(self.ssm)}
+        work = _Round(self)
+        work.settle(active_sessions(self.ssm))
+        _raise_for([*work.of_service, *work.wrong])
+        return work.found
+
+
+class _Round:
+    """One look at sessions: what became of each, and what went wrong, which keeps no other from its turn."""
+
+    def __init__(self, rules: Enforcement) -> None:
+        self._rules = rules
+        self._silence: UnreachableError | None = None
+        self.found: dict[str, Outcome] = {}
+        self.wrong: list[str] = []
+        self.of_service: list[str] = []
+
+    def settle(self, sessions: Sequence[Started]) -> None:
+        """Look at sessions; those that the service refuses are asked for again a moment later, then ended.
+
+        By then their node has told whether their owner is an administrator, and whether it lifts limits.
+        """
+        refused = [each for each in sessions if self._is_refused(each)]
+        if refused:
+            self._rules.wait(self._rules.notice)
+        for each in refused:
+            if self._is_refused(each):
+                self._end(each)
+
+    def _is_refused(self, session: Started) -> bool:
+        """Whether the service refuses it; what else is so of it is noted down, or done."""
+        node = self._rules.node_of(session.target)
+        if only_forwards(session.document, self._rules.forwarding):
+            self.found[session.id] = "only forwards"
+        elif not node:
+            self.found[session.id] = "no login node"
+        elif user := self._user(session):
+            return self._has_no_lease(session, node, user)
+        return False
+
+    def _user(self, session: Started) -> str:
+        """The account; empty when nobody knows or AWS does not say."""
+        try:
+            user = self._rules.user_of(session.owner)
+        except HpctoolsError as error:
+            self.wrong.append(f"{session.id}: {error}")
+            return ""
+        if not user:
+            self.found[session.id] = "nobody knows whose"
+            _log.warning("%s: nobody knows which account %s is; it is not counted", session.id, session.owner)
+        return user
+
+    def _has_no_lease(self, session: Started, node: str, user: str) -> bool:
+        spared = user in self._rules.administrators
+        try:
+            answer = self._ask(_lease(session, node, user))
+        except HpctoolsError as error:
+            self._without_service(session, error, spared=spared)
+            return False
+        if answer["granted"] or spared:
+            self.found[session.id] = "granted" if answer["granted"] else "an administrator's"
+            return False
+        why = " ".join(str(answer["message"]).split())
+        _log.info("%s of %s is refused: %s", session.id, session.owner, why)
+        return True
+
+    def _ask(self, lease: Mapping[str, Any]) -> Any:
+        """Ask for a lease; a service that did not answer is not waited for again."""
+        if self._silence is not None:
+            raise self._silence
+        try:
+            return self._rules.service.ask("POST", "/v1/login/leases", lease)
+        except UnreachableError as error:
+            self._silence = error
+            raise
+
+    def _without_service(self, session: Started, error: HpctoolsError, *, spared: bool) -> None:
+        """The site decides of those who have just come; who came before them has a lease, or had one."""
+        if str(error) not in self.of_service:
+            self.of_service.append(str(error))
+        rules = self._rules
+        is_new = session.since is None or rules.clock() - session.since < NEW_SECONDS
+        if rules.when_unreachable == "refuse" and is_new and not spared:
+            _log.error("%s of %s is refused without the service: %s", session.id, session.owner, error)
+            self._end(session)
+        else:
+            _log.warning("%s stays without a lease: %s", session.id, error)
+            self.found[session.id] = "open without the service"
+
+    def _end(self, session: Started) -> None:
+        try:
+            self._rules.ssm.ask("terminate_session", SessionId=session.id)
+        except HpctoolsError as error:
+            self.wrong.append(f"{session.id}: {error}")
+            return
+        _log.info("%s of %s is ended", session.id, session.owner)
+        self.found[session.id] = "ended"
+
+
+def _raise_for(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise HpctoolsError(
+            f"not all of Session Manager's sessions could be looked at or ended: {'; '.join(wrong)}",
+            "the next sweep tries again; all others were looked at",
+        )
 
 
 def _lease(session: Started, node: str, user: str) -> Mapping[str, Any]:
     origin = "".join(char for char in session.origin[:255] if " " <= char <= "~")
     return {"node": node, "claim": claim_of(session.id), "user": user, "kind": "ssm", "origin": origin}
-
-
-def active_sessions(ssm: Ssm) -> tuple[Started, ...]:
-    """The sessions that are open, the oldest first.
-
-    Raises:
-        HpctoolsError: AWS refuses or does not answer.
-    """
-    pages = ssm.pages("describe_sessions", State="Active")
-    found: Iterable[Mapping[str, Any]] = (each for page in pages for each in page["Sessions"])
-    ordered = sorted(found, key=lambda each: (str(each.get("StartDate", "")), each["SessionId"]))
-    return tuple(Started(each["SessionId"], each["Target"], each.get("Owner", "")) for each in ordered)
-
-
-def started_by(event: Mapping[str, Any]) -> Started | None:
-    """The session of a StartSession event of CloudTrail's, from EventBridge; None for other events."""
-    detail = event.get("detail") or {}
-    answer = detail.get("responseElements") or {}
-    if detail.get("eventName") != "StartSession" or not answer.get("sessionId"):
-        return None  # a StartSession that AWS denied has no session
-    return Started(
-        str(answer["sessionId"]),
-        str((detail.get("requestParameters") or {}).get("target", "")),
-        str((detail.get("userIdentity") or {}).get("arn", "")),
-        str(detail.get("sourceIPAddress", "")),
-    )

@@ -17,11 +17,9 @@ def instance_of(target: str) -> str:
 
 
 def node_of(target: str, nodes: Mapping[str, str]) -> str:
-    """The login node of a target; empty for one that is none.
+    """The login node of a target; empty for one that is none, as compute nodes are.
 
     Args:
-        nodes: names of login nodes by instance id; where nobody says them, every target is a login node that
-            is called by its instance's id.
+        nodes: names of login nodes by instance id.
     """
-    instance = instance_of(target)
-    return nodes.get(instance, "") if nodes else instance
+    return nodes.get(instance_of(target), "")

@@ -10,7 +10,7 @@ from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
 from hpctools.errors import HpctoolsError, UnreachableError
-from hpctools.hyperpod.operations.aws import Aws, RefusedError, connect, translate
+from hpctools.hyperpod.operations.aws import Aws, Patience, RefusedError, connect, translate
 from tests.hyperpod.aws_rig import Server
 
 
@@ -113,9 +113,8 @@ def test_a_profile_that_does_not_exist_is_told(server: Server, monkeypatch: pyte
 
 def test_nobody_at_the_endpoint_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr("hpctools.hyperpod.operations.aws._ATTEMPTS", 1)
     with pytest.raises(UnreachableError, match="AWS does not answer"):
-        connect("eu-central-2").account()
+        connect("eu-central-2", Patience(retries=1)).account()
 
 
 def test_without_boto3_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

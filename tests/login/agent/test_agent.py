@@ -103,6 +103,30 @@ def test_what_the_service_wants_ended_is_ended(tmp_path: Path) -> None:
     assert hands(agent).ended == ["100-10000"]
 
 
+def test_who_is_ended_for_being_one_too_many_is_told_first(tmp_path: Path) -> None:
+    """What is written goes through the process that is ended, so it is ended at the next look."""
+    worker = process(300, 20, 0, "ssm-session-worker uni-0a1b2c3d", name="ssm-session-wor")
+    shell = process(301, 300, 2, "sh", terminal="pts/5")
+    blind = process(400, 20, 0, "ssm-session-worker uni-1a1b2c3d", name="ssm-session-wor")
+    command = process(401, 400, 2, "sleep")
+    over = {**FINE, "end": ["uni-0a1b2c3d", "uni-1a1b2c3d"]}
+    over["tell"] = dict.fromkeys(["uni-0a1b2c3d", "uni-1a1b2c3d"], "bin: you have 4 sessions")
+    agent = made_agent(tmp_path, worker, shell, blind, command, service=FakeService(over))
+    assert hands(agent).told == [(("pts/5",), "bin: you have 4 sessions")]
+    assert (hands(agent).ended, agent.ended) == (["uni-1a1b2c3d"], 1)
+    agent.look()
+    assert len(hands(agent).told) == 1
+    assert hands(agent).ended[1:] == ["uni-0a1b2c3d", "uni-1a1b2c3d"]
+
+
+def test_a_drain_is_announced_in_session_manager_too(tmp_path: Path) -> None:
+    worker = process(300, 20, 0, "ssm-session-worker uni-0a1b2c3d", name="ssm-session-wor")
+    shell = process(301, 300, 2, "sh", terminal="pts/5")
+    agent = made_agent(tmp_path, worker, shell, service=FakeService(DRAIN))
+    agent.tell_user("bin", "your part is 80 %")
+    assert [terminals for terminals, _ in hands(agent).told] == [("pts/5",)] * 2
+
+
 def test_idle_sessions_are_warned_and_closed_but_not_administrators(tmp_path: Path) -> None:
     both = (*connection(100, "nlp1", 1001, "pts/0"), *connection(200, "hpcadmin", 1002, "pts/1"))
     agent = made_agent(tmp_path, *both)

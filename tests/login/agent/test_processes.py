@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 
@@ -22,6 +23,40 @@ def test_a_recorded_line_whose_name_has_blanks_and_brackets() -> None:
     wanted = Process(812, 1, 1001, 90210, 26, 1036 * page, "tmux: server (1)", "tmux")
     assert parse(RECORDED, 1001, "tmux") == wanted
     assert wanted.key == "812-90210"
+
+
+@pytest.mark.parametrize(
+    ("number", "terminal"),
+    [
+        (0, ""),
+        (34816, "pts/0"),
+        (34819, "pts/3"),
+        (136 << 8 | 44 | 1 << 20, "pts/300"),
+        (137 << 8 | 1, "pts/257"),
+        (4 << 8 | 1, ""),
+        (144 << 8, ""),
+    ],
+)
+def test_a_terminal_by_its_number(number: int, terminal: str) -> None:
+    text = RECORDED.replace(" 812 812 0 ", f" 812 812 {number} ")
+    assert parse(text, 1001, "tmux").terminal == terminal
+
+
+def test_the_terminal_of_a_process_of_this_machine() -> None:
+    master, slave = pty.openpty()
+    code = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); print('there', flush=True); input()"
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=slave, stdout=subprocess.PIPE, start_new_session=True
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"there\n"
+            found = {each.pid: each.terminal for each in read_processes()}
+            child.kill()
+        assert found[child.pid] == os.ttyname(slave).removeprefix("/dev/")
+    finally:
+        os.close(slave)
+        os.close(master)
 
 
 @pytest.mark.parametrize("text", ["", "812 tmux S 1", RECORDED[:60]])

@@ -49,10 +49,11 @@ def test_root_has_one_process_and_newer_sshd_another_name() -> None:
 def test_a_session_of_session_manager_belongs_to_whom_it_runs_as() -> None:
     worker = process(300, 20, 0, "/usr/bin/ssm-session-worker uni-0a1b2c3d4e5f67890", name="ssm-session-wor")
     early = process(400, 20, 0, "ssm-session-worker uni-1a1b2c3d4e5f67890", name="ssm-session-wor")
-    shell = process(301, 300, 1, "sh", name="sh")
-    (found,) = open_sessions([worker, early, shell], BOOT)
-    assert (found.key, found.kind, found.user, found.uid, found.pid) == (
-        "uni-0a1b2c3d4e5f67890", "ssm", "daemon", 1, 300,
+    shell = process(301, 300, 1, "sh", name="sh", terminal="pts/3")
+    inside = process(302, 301, 1, "sh", name="sh", terminal="pts/0")  # a container's own pts/0, or script's
+    (found,) = open_sessions([worker, early, shell, inside], BOOT)
+    assert (found.key, found.kind, found.user, found.uid, found.pid, found.ttys) == (
+        "uni-0a1b2c3d4e5f67890", "ssm", "daemon", 1, 300, ("pts/3",),
     )  # fmt: skip
 
 

@@ -22,6 +22,13 @@ def test_a_message_is_framed_wrapped_and_harmless() -> None:
     assert max(len(line) for line in told.split("\r\n")) <= 80
 
 
+def test_lines_of_a_message_stay_lines() -> None:
+    told = framed("you have 2 sessions:\n  1: login-1\n\n  2: login-2\x1b[2J", "login-1")
+    assert told.split("\r\n")[2:] == [
+        "  you have 2 sessions:", "    1: login-1", "  ", "    2: login-2 [2J", "", "",
+    ]  # fmt: skip
+
+
 def test_terminals_are_told_and_others_are_not_touched() -> None:
     """A real terminal gets it; a file, a path that leads elsewhere and one that is not there get nothing."""
     master, slave = pty.openpty()

@@ -146,7 +146,7 @@ def called(zipped: tuple[str, str], around: Surroundings, event: dict[str, Any])
         "AWS_ENDPOINT_URL": around.address, "HPCTOOLS_API": around.address,
         "HPCTOOLS_API_TOKEN_SECRET": "arn:aws:secretsmanager:eu-central-1:123456789012:secret:token",
         "HPCTOOLS_RUN_AS": '{"role/researcher": "nlp1"}', "HPCTOOLS_LOGIN_NODES": '{"i-0aaa111": "login-1"}',
-        "HPCTOOLS_WHEN_UNREACHABLE": "open",
+        "HPCTOOLS_WHEN_UNREACHABLE": "open", "HPCTOOLS_NOTICE_SECONDS": "0",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", CALL.format(module=module, name=name), *zipped],
@@ -163,12 +163,12 @@ def test_its_handler_takes_a_session_in(zipped: tuple[str, str], around: Surroun
     assert called(zipped, around, event()) == {"sessions": {"uni-0a1b2c3d": outcome}}
     secret, lease, *rest = around.asked
     assert secret[0] == "secretsmanager.GetSecretValue"
-    assert lease == (
+    told = (
         "/v1/login/leases Bearer hpct_token",
         {"node": "login-1", "claim": "uni-0a1b2c3d", "user": "nlp1", "kind": "ssm", "origin": "192.0.2.7"},
     )
-    ended = [("AmazonSSM.TerminateSession", {"SessionId": "uni-0a1b2c3d"})]
-    assert rest == ([] if outcome == "granted" else ended)
+    ended = ("AmazonSSM.TerminateSession", {"SessionId": "uni-0a1b2c3d"})
+    assert [lease, *rest] == ([told] if outcome == "granted" else [told, told, ended])
 
 
 def test_its_handler_sweeps(zipped: tuple[str, str], around: Surroundings) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -12,10 +14,12 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from hpctools.cli import session_manager_lambda
-from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.errors import BudgetError, HpctoolsError, UnreachableError, UsageError
 from hpctools.hyperpod.operations.aws import Service
-from hpctools.login.session_manager.enforcement import Enforcement, Started, active_sessions, started_by
+from hpctools.login.session_manager.documents import only_forwards
+from hpctools.login.session_manager.enforcement import Enforcement
 from hpctools.login.session_manager.owners import Principal, parse_owner, unix_account
+from hpctools.login.session_manager.started import Started, active_sessions, started_by
 from hpctools.login.session_manager.targets import node_of
 from tests.login.agent.made_agent import FakeService
 
@@ -23,6 +27,7 @@ ROLE = "arn:aws:sts::123456789012:assumed-role/researcher/anna"
 SSO = "arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_people_0123456789abcdef/Anna@uni.example"
 USER = "arn:aws:iam::123456789012:user/people/anna"
 TARGET = "sagemaker-cluster:abcdef123456_login-i-0aaa111"
+NODES = {"i-0aaa111": "login-1"}
 SESSION = Started("uni-0a1b2c3d", TARGET, ROLE, "192.0.2.7")
 GRANTED = {"granted": True, "message": "", "sessions": []}
 REFUSED = {"granted": False, "message": "nlp1: you have 4 sessions", "sessions": []}
@@ -53,12 +58,29 @@ def test_the_account_is_that_of_run_as(arn: str, tags: Mapping[str, str], accoun
 
 
 def test_which_node_a_target_is() -> None:
-    nodes = {"i-0aaa111": "login-1"}
-    assert node_of(TARGET, nodes) == "login-1"
-    assert node_of("sagemaker-cluster:abcdef123456_login-group-2-i-0aaa111", nodes) == "login-1"
-    assert node_of("i-0aaa111", nodes) == "login-1"
-    assert node_of("i-0bbb222", nodes) == ""
-    assert node_of(TARGET, {}) == "i-0aaa111"
+    assert node_of(TARGET, NODES) == "login-1"
+    assert node_of("sagemaker-cluster:abcdef123456_login-group-2-i-0aaa111", NODES) == "login-1"
+    assert node_of("i-0aaa111", NODES) == "login-1"
+    assert node_of("i-0bbb222", NODES) == ""
+    assert node_of(TARGET, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("document", "forwards"),
+    [
+        ("", False),
+        ("SSM-SessionManagerRunShell", False),
+        ("AWS-StartInteractiveCommand", False),
+        ("uni-gpu-session", False),
+        ("AWS-StartSSHSession", True),
+        ("AWS-StartPortForwardingSession", True),
+        ("AWS-StartPortForwardingSessionToRemoteHost", True),
+        ("arn:aws:ssm:eu-central-1::document/AWS-StartSSHSession", True),
+        ("arn:aws:ssm:eu-central-1:123456789012:document/uni-tunnel", True),
+    ],
+)
+def test_documents_that_only_forward_a_port(document: str, forwards: bool) -> None:
+    assert only_forwards(document, {"uni-tunnel"}) is forwards
 
 
 def event(**detail: Any) -> dict[str, Any]:
@@ -75,6 +97,8 @@ def event(**detail: Any) -> dict[str, Any]:
 
 def test_events() -> None:
     assert started_by(event()) == SESSION
+    asked = {"target": TARGET, "documentName": "AWS-StartSSHSession", "parameters": {"portNumber": ["22"]}}
+    assert started_by(event(requestParameters=asked)) == replace(SESSION, document="AWS-StartSSHSession")
     assert started_by(event(responseElements=None, errorCode="AccessDenied")) is None
     assert started_by(event(eventName="ResumeSession")) is None
     assert started_by({}) is None
@@ -93,14 +117,39 @@ def ssm() -> Iterator[tuple[Service, Stubber]]:
 
 def enforcement(ssm: Service, service: FakeService, **words: Any) -> Enforcement:
     people = {ROLE: "nlp1", USER: "nlp2"}
-    return Enforcement(ssm, service, lambda arn: people.get(arn, ""), lambda t: node_of(t, {}), **words)
+    words = {"wait": lambda seconds: None, "clock": lambda: NOW, **words}
+    return Enforcement(ssm, service, lambda arn: people.get(arn, ""), lambda t: node_of(t, NODES), **words)
+
+
+NOW = 1_790_001_000.0
+
+
+def page(*sessions: tuple[str, str, int], following: str = "", document: str = "") -> dict[str, Any]:
+    """A page of DescribeSessions: sessions by id, owner and their age in seconds."""
+    more = {"DocumentName": document} if document else {}
+    told = [
+        {"SessionId": each, "Target": TARGET, "Owner": owner, "StartDate": NOW - age, **more}
+        for each, owner, age in sessions
+    ]
+    return {"Sessions": told, **({"NextToken": following} if following else {})}
+
+
+def listed(stub: Stubber, *pages: dict[str, Any]) -> None:
+    token: dict[str, str] = {}
+    for each in pages:
+        stub.add_response("describe_sessions", each, {"State": "Active", **token})
+        token = {"NextToken": each.get("NextToken", "")}
+
+
+def ending(stub: Stubber, session: str) -> None:
+    stub.add_response("terminate_session", {"SessionId": session}, {"SessionId": session})
 
 
 def test_a_session_with_a_lease_stays(ssm: tuple[Service, Stubber]) -> None:
     service = FakeService(GRANTED)
     assert enforcement(ssm[0], service).admit(SESSION) == "granted"
     body = {
-        "node": "i-0aaa111",
+        "node": "login-1",
         "claim": "uni-0a1b2c3d",
         "user": "nlp1",
         "kind": "ssm",
@@ -109,17 +158,67 @@ def test_a_session_with_a_lease_stays(ssm: tuple[Service, Stubber]) -> None:
     assert service.asked == [("POST", "/v1/login/leases", body)]
 
 
-def test_one_too_many_is_ended(ssm: tuple[Service, Stubber]) -> None:
-    ssm[1].add_response("terminate_session", {"SessionId": "uni-0a1b2c3d"}, {"SessionId": "uni-0a1b2c3d"})
-    assert enforcement(ssm[0], FakeService(REFUSED)).admit(SESSION) == "ended"
+def test_one_too_many_is_ended_when_its_node_has_told_why(ssm: tuple[Service, Stubber]) -> None:
+    ending(ssm[1], "uni-0a1b2c3d")
+    waited: list[float] = []
+    service = FakeService(REFUSED)
+    assert enforcement(ssm[0], service, notice=7.0, wait=waited.append).admit(SESSION) == "ended"
+    assert (len(service.asked), waited) == (2, [7.0])
 
 
-def test_without_the_service_the_site_decides(ssm: tuple[Service, Stubber]) -> None:
-    away = FakeService(UnreachableError("gone"))
-    assert enforcement(ssm[0], away).admit(SESSION) == "open without the service"
-    assert enforcement(ssm[0], FakeService(BudgetError("token"))).admit(SESSION) == "open without the service"
-    ssm[1].add_response("terminate_session", {"SessionId": "uni-0a1b2c3d"}, {"SessionId": "uni-0a1b2c3d"})
-    assert enforcement(ssm[0], away, when_unreachable="refuse").admit(SESSION) == "ended"
+def test_whom_their_node_knows_as_an_administrator_meanwhile_stays(ssm: tuple[Service, Stubber]) -> None:
+    assert enforcement(ssm[0], FakeService(REFUSED, GRANTED)).admit(SESSION) == "granted"
+
+
+@pytest.mark.parametrize("answer", [REFUSED, UnreachableError("gone"), BudgetError("token")])
+def test_named_administrators_are_never_ended(ssm: tuple[Service, Stubber], answer: Any) -> None:
+    service = FakeService(answer)
+    words: dict[str, Any] = {"when_unreachable": "refuse", "administrators": frozenset({"nlp1"})}
+    outcome = "an administrator's" if answer is REFUSED else "open without the service"
+    assert enforcement(ssm[0], service, **words).admit(SESSION) == outcome
+
+
+@pytest.mark.parametrize("error", [UnreachableError("gone"), BudgetError("it refuses the token")])
+def test_without_the_service_the_site_decides(ssm: tuple[Service, Stubber], error: HpctoolsError) -> None:
+    """Whether it does not answer or does not take the token."""
+    assert enforcement(ssm[0], FakeService(error)).admit(SESSION) == "open without the service"
+    ending(ssm[1], "uni-0a1b2c3d")
+    assert enforcement(ssm[0], FakeService(error), when_unreachable="refuse").admit(SESSION) == "ended"
+
+
+def test_who_was_there_before_stays_when_the_service_falls_silent(ssm: tuple[Service, Stubber]) -> None:
+    """It is asked once in a sweep: ten seconds for each session would be all of the function's minute."""
+    listed(ssm[1], page(("old", ROLE, 301), ("new", ROLE, 299), ("newest", USER, 5)))
+    ending(ssm[1], "new")
+    ending(ssm[1], "newest")
+    service = FakeService(UnreachableError("gone"))
+    with pytest.raises(HpctoolsError, match="looked at or ended: gone; the next sweep"):
+        enforcement(ssm[0], service, when_unreachable="refuse").sweep()
+    assert len(service.asked) == 1
+
+
+def test_what_only_forwards_is_neither_counted_nor_ended(ssm: tuple[Service, Stubber]) -> None:
+    """ssh through it is sshd's session: counted here, it would be there twice, and ended by each sweep."""
+    service = FakeService(REFUSED)
+    made = enforcement(ssm[0], service, forwarding=frozenset({"uni-tunnel"}))
+    for document in ("AWS-StartSSHSession", "uni-tunnel"):
+        asked = {"target": TARGET, "documentName": document}
+        started = started_by(event(requestParameters=asked))
+        assert started is not None
+        assert made.admit(started) == "only forwards"
+        listed(ssm[1], page(("one", ROLE, 60), ("two", ROLE, 50), document=document))
+        assert made.sweep() == {"one": "only forwards", "two": "only forwards"}
+    assert service.asked == []
+
+
+def test_compute_nodes_are_left_alone_and_so_are_all_where_no_login_node_is_named(
+    ssm: tuple[Service, Stubber],
+) -> None:
+    service = FakeService(REFUSED)
+    made = enforcement(ssm[0], service)
+    assert made.admit(replace(SESSION, target="i-0bbb222")) == "no login node"
+    assert replace(made, node_of=lambda target: node_of(target, {})).admit(SESSION) == "no login node"
+    assert service.asked == []
 
 
 def test_whose_nobody_knows_is_not_counted(ssm: tuple[Service, Stubber]) -> None:
@@ -131,21 +230,28 @@ def test_whose_nobody_knows_is_not_counted(ssm: tuple[Service, Stubber]) -> None
 
 def test_the_sweep_asks_for_all_of_all_pages_the_oldest_first(ssm: tuple[Service, Stubber]) -> None:
     """Two pages: of three sessions the newest gets no lease."""
-
-    def page(*sessions: tuple[str, str, int], following: str = "") -> dict[str, Any]:
-        told = [
-            {"SessionId": each, "Target": TARGET, "Owner": owner, "StartDate": 1_790_000_000 + start}
-            for each, owner, start in sessions
-        ]
-        return {"Sessions": told, **({"NextToken": following} if following else {})}
-
-    first, second = page(("new", ROLE, 300), ("old", ROLE, 100), following="t"), page(("middle", USER, 200))
-    ssm[1].add_response("describe_sessions", first, {"State": "Active"})
-    ssm[1].add_response("describe_sessions", second, {"State": "Active", "NextToken": "t"})
-    ssm[1].add_response("terminate_session", {"SessionId": "new"}, {"SessionId": "new"})
+    listed(ssm[1], page(("new", ROLE, 10), ("old", ROLE, 400), following="t"), page(("middle", USER, 200)))
+    ending(ssm[1], "new")
     service = FakeService(GRANTED, GRANTED, REFUSED)
     found = enforcement(ssm[0], service).sweep()
     assert found == {"old": "granted", "middle": "granted", "new": "ended"}
+
+
+def test_what_fails_keeps_no_other_session_from_its_turn(ssm: tuple[Service, Stubber]) -> None:
+    """AWS does not end the first, and says nothing of the second's owner; the third is ended all the same."""
+
+    def user_of(arn: str) -> str:
+        if arn == USER:
+            raise UnreachableError("iam does not answer")
+        return "nlp1"
+
+    listed(ssm[1], page(("one", ROLE, 40), ("two", USER, 30), ("three", ROLE, 20)))
+    ssm[1].add_client_error("terminate_session", "AccessDeniedException", "not yours")
+    ending(ssm[1], "three")
+    made = replace(enforcement(ssm[0], FakeService(REFUSED)), user_of=user_of)
+    with pytest.raises(HpctoolsError, match=r"two: iam does not answer; one: .*not yours") as raised:
+        made.sweep()
+    assert "three" not in str(raised.value)
 
 
 def test_no_sessions_are_no_trouble(ssm: tuple[Service, Stubber]) -> None:
@@ -173,9 +279,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("account")
 def test_the_function_knows_people_by_their_tags(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps({"i-0aaa111": "login-1"}))
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
     made = session_manager_lambda.make_enforcement(os.environ)
     assert (made.user_of(ROLE), made.user_of(USER), made.node_of(TARGET)) == ("nlp1", "", "login-1")
     assert getattr(made.service, "token") == "hpct_secret"  # noqa: B009
@@ -188,15 +292,77 @@ def test_the_function_knows_people_by_their_tags(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("account")
+def test_the_function_knows_the_sites_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {
+        "LOGIN_NODES": json.dumps(NODES), "ADMINISTRATORS": '["ops"]',
+        "FORWARDING_DOCUMENTS": '["uni-tunnel"]', "NOTICE_SECONDS": "3",
+    }  # fmt: skip
+    for name, value in words.items():
+        monkeypatch.setenv(f"HPCTOOLS_{name}", value)
+    made = session_manager_lambda.make_enforcement(os.environ)
+    assert (made.administrators, made.forwarding, made.notice) == ({"root", "ops"}, {"uni-tunnel"}, 3.0)
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize("choice", ["open", "refuse"])
+def test_a_token_that_cannot_be_read_is_as_a_service_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, ssm: tuple[Service, Stubber], choice: str
+) -> None:
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
+    monkeypatch.setenv("HPCTOOLS_WHEN_UNREACHABLE", choice)
+    monkeypatch.setenv(
+        "HPCTOOLS_API_TOKEN_SECRET", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:no"
+    )
+    made = replace(session_manager_lambda.make_enforcement(os.environ), ssm=ssm[0])
+    if choice == "refuse":
+        ending(ssm[1], "uni-0a1b2c3d")
+    assert made.admit(SESSION) == ("ended" if choice == "refuse" else "open without the service")
+    listed(ssm[1], page(("old", ROLE, 4000)))
+    with pytest.raises(HpctoolsError, match=r"secretsmanager get_secret_value in eu-central-1"):
+        replace(made, clock=lambda: NOW).sweep()
+
+
+@pytest.mark.usefixtures("account")
+def test_iam_that_does_not_answer_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is named in the environment, and who comes by single sign-on, is known without it."""
+    asked: list[str] = []
+
+    def ask(self: Service, operation: str, **arguments: Any) -> dict[str, Any]:
+        if self.name != "iam":
+            return {"SecretString": "hpct_secret"}
+        asked.append(operation)
+        raise UnreachableError("iam does not answer")
+
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
+    monkeypatch.setenv("HPCTOOLS_RUN_AS", '{"role/stated": "cv1"}')
+    monkeypatch.setattr(Service, "ask", ask)
+    made = session_manager_lambda.make_enforcement(os.environ)
+    for arn in (ROLE, USER, ROLE):
+        with pytest.raises(UnreachableError):
+            made.user_of(arn)
+    assert (made.user_of(SSO), made.user_of(ROLE.replace("researcher", "stated"))) == ("anna", "cv1")
+    assert asked == ["list_role_tags"]
+
+
+@pytest.mark.usefixtures("account")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("HPCTOOLS_LOGIN_NODES", "[]"), ("HPCTOOLS_RUN_AS", "{"), ("HPCTOOLS_WHEN_UNREACHABLE", "maybe")],
+    [
+        ("HPCTOOLS_LOGIN_NODES", "[]"),
+        ("HPCTOOLS_LOGIN_NODES", "{}"),
+        ("HPCTOOLS_LOGIN_NODES", ""),
+        ("HPCTOOLS_RUN_AS", "{"),
+        ("HPCTOOLS_WHEN_UNREACHABLE", "maybe"),
+        ("HPCTOOLS_ADMINISTRATORS", "ops"),
+        ("HPCTOOLS_FORWARDING_DOCUMENTS", "{}"),
+        ("HPCTOOLS_NOTICE_SECONDS", "60"),
+        ("HPCTOOLS_NOTICE_SECONDS", "soon"),
+    ],
 )
 def test_a_variable_that_cannot_be_used_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    import os
-
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=name):
         session_manager_lambda.make_enforcement(os.environ)
