@@ -115,7 +115,9 @@ class SessionOut(BaseModel):
     origin: str = Field(examples=["192.0.2.7"])
     since: datetime = Field(examples=["2026-11-21T09:00:00Z"])
     administrator: bool = Field(description="Not limited.", examples=[False])
-    ending: bool = Field(description="Somebody asked to end it.", examples=[False])
+    ending: bool = Field(
+        description="It is to end: somebody asked for it, or it is one too many.", examples=[False]
+    )
 
     @classmethod
     def of(cls, session: Session) -> SessionOut:

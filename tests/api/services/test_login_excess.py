@@ -84,6 +84,11 @@ def test_who_was_let_in_or_was_there_before_stays(desk: Desk) -> None:
     assert desk.report("login-4", fresh("uni-5")).end == ()
 
 
+def test_the_account_of_those_whom_nobody_names_is_several_people(desk: Desk) -> None:
+    new = [fresh(f"uni-{number}", "ssm-user") for number in range(5)]
+    assert desk.report("login-1", *new) == Answer(True)
+
+
 def test_who_comes_by_ssh_was_asked_for_and_is_not_ended(desk: Desk) -> None:
     for number in range(3):
         assert desk.report(f"login-{number + 1}", there(f"{number}-1", age=4.0)) == Answer(True)
