@@ -56,6 +56,7 @@ def test_a_node_reports_and_everybody_sees_it(sqlite_service: Any, agent: Any) -
         "draining": False,
         "why": "",
         "end": [],
+        "tell": {},
     }
     assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE]}
 
@@ -146,6 +147,7 @@ def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: 
         "draining": True,
         "why": "new kernel",
         "end": [],
+        "tell": {},
     }
     answer = admin.post("/v1/login/sessions", json={"user": "nlp1"})
     assert (answer.status_code, answer.json()["detail"]) == (

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -124,11 +125,16 @@ def enforcement(ssm: Service, service: FakeService, **words: Any) -> Enforcement
 NOW = 1_790_001_000.0
 
 
+def at(age: float) -> datetime:
+    """When somebody's session began, as boto3 says it."""
+    return datetime.fromtimestamp(NOW - age, UTC)
+
+
 def page(*sessions: tuple[str, str, int], following: str = "", document: str = "") -> dict[str, Any]:
     """A page of DescribeSessions: sessions by id, owner and their age in seconds."""
     more = {"DocumentName": document} if document else {}
     told = [
-        {"SessionId": each, "Target": TARGET, "Owner": owner, "StartDate": NOW - age, **more}
+        {"SessionId": each, "Target": TARGET, "Owner": owner, "StartDate": at(age), **more}
         for each, owner, age in sessions
     ]
     return {"Sessions": told, **({"NextToken": following} if following else {})}
