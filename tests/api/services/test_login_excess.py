@@ -80,6 +80,8 @@ def test_who_was_let_in_or_was_there_before_stays(desk: Desk) -> None:
     assert desk.report("login-1", there("1-1"), fresh("uni-2")).end == ()
     assert desk.report("login-2", replace(fresh("uni-3"), age=100.0)).end == ()
     desk.clock.now += HEARTBEAT
+    desk.report("login-1", there("1-1"), fresh("uni-2"))
+    assert desk.open("login-2", "9-9") is not None
     assert desk.report("login-3", fresh("uni-4")).end == ()
     assert desk.report("login-4", fresh("uni-5")).end == ()
 
