@@ -63,8 +63,8 @@ class FolderJournal:
         self._write(partial(self._folder.append_event, event, time=utc_now(), **detail))
 
     def job(self, role: str, job_id: int) -> None:
-        """A job was submitted."""
-        self._write(partial(self._folder.append_job, role, job_id))
+        """A job was submitted, by us or by a coordinator before us, who may not have come to noting it."""
+        self._write(partial(self._note_job, role, job_id))
 
     def time_limit(self, limit: TimeLimit) -> None:
         """How long the baseline job may go on has changed."""
@@ -197,6 +197,10 @@ class FolderJournal:
         size, nodes = status.world_size, len(status.nodes)
         moment = Moment(utc_now(), status.step, size, nodes, status.loss, status.samples_per_second)
         self._write(partial(self._history.note, now, moment, at_once=at_once))
+
+    def _note_job(self, role: str, job_id: int) -> None:
+        if all(job.job_id != job_id for job in self._folder.jobs()):
+            self._folder.append_job(role, job_id)
 
     def _write(self, work: Callable[[], None]) -> None:
         if self._scribe is None:

@@ -50,7 +50,7 @@ class Journal(Protocol):
         ...
 
     def job(self, role: str, job_id: int) -> None:
-        """A job was submitted."""
+        """A job was submitted; told again of one that is noted, nothing is done."""
         ...
 
     def time_limit(self, limit: TimeLimit) -> None:
@@ -245,8 +245,10 @@ class Replicas:
         while not self._stopped:
             jobs = await self._ask(user=self._spec.user)
             if jobs is not None:
-                mine = (job for job in jobs if is_replica(job, self._spec) and job.state in ACTIVE)
-                await self._fill(sorted(mine, key=lambda job: job.id))
+                mine = sorted((job for job in jobs if is_replica(job, self._spec)), key=lambda job: job.id)
+                for job in mine:  # who submitted it may have died before it was noted
+                    self._journal.job("replica", job.id)
+                await self._fill([job for job in mine if job.state in ACTIVE])
                 return
             await _wait_at_most(self._wake, LOOK_SECONDS)
 

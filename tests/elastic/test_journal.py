@@ -55,6 +55,18 @@ def test_growth_becomes_joined_events_and_a_resize_once_it_is_measured(folder: R
     )
 
 
+def test_a_job_is_noted_once_whoever_tells_of_it(folder: RunFolder) -> None:
+    folder.append_job("baseline", 101)
+    journal = FolderJournal(folder, SPEC)
+    for job_id in (102, 101, 103, 102):
+        journal.job("replica", job_id)
+    assert [(job.role, job.job_id) for job in folder.jobs()] == [
+        ("baseline", 101),
+        ("replica", 102),
+        ("replica", 103),
+    ]
+
+
 def test_resizes_that_nobody_measures_are_forgotten(folder: RunFolder) -> None:
     journal = FolderJournal(folder, SPEC)
     for number in range(1, 100):

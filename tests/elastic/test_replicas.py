@@ -423,6 +423,20 @@ def test_a_coordinator_that_takes_over_submits_only_what_is_missing(scene: Scene
     assert scene.slurm.cancelled == []
 
 
+def test_a_coordinator_that_takes_over_notes_also_jobs_that_the_one_before_did_not_come_to_note(
+    scene: Scene,
+) -> None:
+    """Whether they still run or not: what they have used is the run's."""
+    scene.slurm.queue |= {
+        7: of_run(7, nodes=("n3",)),
+        8: of_run(8, state="COMPLETED"),
+        9: of_run(9, comment="hp-run:t-2"),
+    }
+    scene.act(scene.submitted(1))
+    (submitted,) = (each.job_id for each in scene.slurm.submitted)
+    assert scene.journal.jobs == [("replica", 7), ("replica", 8), ("replica", submitted)]
+
+
 def test_a_coordinator_that_takes_over_cancels_what_fits_no_step(script: Path) -> None:
     scene = Scene(script, sizes=(1, 2, 4))
     scene.slurm.queue |= {7: of_run(7, nodes=("n3", "n4")), 8: of_run(8, state="PENDING", started=None)}
