@@ -65,7 +65,7 @@ class Patience:
             settle=settle,
             patience=max(cls.patience, settle),
             whole=cls.whole if policy.scaling_timeout_s is None else settle,
-            snooze=policy.scale_up_snooze_s,
+            snooze=policy.scale_up_snooze_s or 0.0,
             longest_back_off=limit,
         )
 

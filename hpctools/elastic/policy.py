@@ -29,8 +29,8 @@ class ElasticPolicy:
             coordinator's own short wait. `scalingTimeoutInSeconds`.
         faulty_scale_down_s: seconds to wait for a node that broke to come back before the run goes on
             without it. `faultyScaleDownTimeoutInSeconds`.
-        scale_up_snooze_s: seconds after a restart in which the run does not grow.
-            `scaleUpSnoozeTimeInSeconds`.
+        scale_up_snooze_s: seconds after a restart in which the run does not grow; None: 0, but in restart
+            mode its own for scripts that ask for no events. `scaleUpSnoozeTimeInSeconds`.
         back_off_limit_s: the longest wait after growths that were undone at once, seconds; 0: it never waits
             for that; None: the growth rule's own limit. `backOffLimitInSeconds`, which HyperPod has not.
         scale_config: what the training shall know at a size, by that size. `scale_config` of the recipes.
@@ -40,7 +40,7 @@ class ElasticPolicy:
     graceful_shutdown_s: float | None = None
     scaling_timeout_s: float | None = None
     faulty_scale_down_s: float = 0.0
-    scale_up_snooze_s: float = 0.0
+    scale_up_snooze_s: float | None = None
     back_off_limit_s: float | None = None
     scale_config: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class ElasticPolicy:
             graceful_shutdown_s=values.get("graceful_shutdown_s"),
             scaling_timeout_s=values.get("scaling_timeout_s"),
             faulty_scale_down_s=values.get("faulty_scale_down_s", 0.0),
-            scale_up_snooze_s=values.get("scale_up_snooze_s", 0.0),
+            scale_up_snooze_s=values.get("scale_up_snooze_s"),
             back_off_limit_s=values.get("back_off_limit_s"),
             scale_config={int(size): dict(each) for size, each in values.get("scale_config", {}).items()},
         )

@@ -61,7 +61,7 @@ class Limits:
         policy = spec.elastic_policy
         stated: dict[str, Any] = spec.recovery.get("runPolicy") or {}
         restart: dict[str, Any] = stated.get("restartPolicy") or {}
-        patience = Patience.of(policy)
+        patience, snooze = Patience.of(policy), policy.scale_up_snooze_s
         return cls(
             sizes=spec.allowed_sizes,
             per_node=spec.workers_per_node,
@@ -72,7 +72,7 @@ class Limits:
             has_policy=bool(stated),
             period=float(restart.get("evalPeriodSeconds", PERIOD_SECONDS)),
             patience=replace(patience, pause=PAUSE_SECONDS),
-            blind_snooze=policy.scale_up_snooze_s or BLIND_SNOOZE_SECONDS,
+            blind_snooze=BLIND_SNOOZE_SECONDS if snooze is None else snooze,
         )
 
 

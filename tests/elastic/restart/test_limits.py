@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.restart.limits import GRACEFUL_SECONDS, Limits
+from hpctools.elastic.restart.limits import BLIND_SNOOZE_SECONDS, GRACEFUL_SECONDS, Limits
 from hpctools.elastic.spec import RunSpec
 
 
@@ -17,6 +17,15 @@ def limits(**fields: Any) -> Limits:
 @pytest.mark.parametrize(("wanted", "has"), [(None, GRACEFUL_SECONDS), (0.0, 0.0), (5.0, 5.0)])
 def test_no_time_to_end_is_none_at_all_and_not_the_default(wanted: float | None, has: float) -> None:
     assert limits(policy={"graceful_shutdown_s": wanted}).graceful == has
+
+
+@pytest.mark.parametrize(("wanted", "has"), [(None, BLIND_SNOOZE_SECONDS), (0.0, 0.0), (5.0, 5.0)])
+def test_who_wants_no_snooze_has_none_also_for_scripts_that_ask_for_no_events(
+    wanted: float | None, has: float
+) -> None:
+    assert limits(policy={"scale_up_snooze_s": wanted}).blind_snooze == has
+    assert limits(policy={"scale_up_snooze_s": wanted}).patience.snooze == (wanted or 0.0)
+    assert limits().blind_snooze == BLIND_SNOOZE_SECONDS
 
 
 def test_a_run_policys_counters_hold_and_without_one_there_is_no_code() -> None:
