@@ -26,7 +26,7 @@ from hpctools.submit import suffix
 from hpctools.submit.budget import ask_budget
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
-from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
+from hpctools.submit.plan import ElasticSubmission, Facts, cautions, plan_elastic
 from hpctools.submit.render import elastic_json, elastic_text
 from hpctools.submit.runs import find_run
 
@@ -54,15 +54,22 @@ def submit_elastic(
     """
     if "dry-run" in flags:
         known = _partitions_if_known(client)
-        submissions = plan_elastic(intent, _facts(intent, known, ask_limits))
+        submissions = _planned(intent, _facts(intent, known, ask_limits))
         _show_plan(submissions, flags)
         return 0
     slurm = client()
-    submissions = plan_elastic(intent, _facts(intent, tuple(slurm.partitions()), ask_limits))
+    submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits))
     with _ending_interrupts():
         job_ids = execute_elastic(submissions, slurm)
     _tell(intent, flags, submissions, job_ids)
     return 0
+
+
+def _planned(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
+    submissions = plan_elastic(intent, facts)
+    for each in cautions(intent, facts):
+        print(f"hp-submit: {each}", file=sys.stderr)
+    return submissions
 
 
 def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) -> None:

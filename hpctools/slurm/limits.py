@@ -13,7 +13,10 @@ from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 
 ASK_SECONDS = 5.0
-_QOS = "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall"
+_QOS = (
+    "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
+    "Preempt,PreemptMode,Flags"
+)
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
     "associations": (
@@ -66,12 +69,27 @@ class Account:
         is_default: whether it is taken when none is named.
         qos: which QoS its jobs may have; the default one first.
         bounds: those of the user in it, of the account, and of the accounts above it.
+        above: the accounts that it belongs to, the nearest first.
     """
 
     name: str
     is_default: bool
     qos: tuple[str, ...]
     bounds: tuple[Bounds, ...] = ()
+    above: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Precedence:
+    """Who takes nodes from whom, by QoS.
+
+    Attributes:
+        preempts: those whose jobs each QoS's jobs may take.
+        modes: what is done with a taken job, where the QoS says so (`cancel`, `requeue`, `off`, ...).
+    """
+
+    preempts: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,12 +97,16 @@ class PartitionTimes:
     """Time limits of a partition's jobs, in minutes; None: unlimited, or no default.
 
     Attributes:
+        tier: whose jobs go first, and take those of lower tiers under PreemptType=preempt/partition_prio.
+        mode: what is then done with a taken job of it (PreemptMode), in lower case.
         weights: what a unit of a TRES counts in `billing` (TRESBillingWeights), by Slurm's name.
     """
 
     default: int | None
     longest: int | None
     weights: Mapping[str, float] = field(default_factory=dict)
+    tier: int = 1
+    mode: str = "off"
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,10 @@ class Limits:
         enforced: what slurmctld enforces of it (AccountingStorageEnforce).
         grace: seconds between SIGTERM and SIGKILL of a preempted job, by QoS.
         qos: their limits, by name.
+        preempt_type: `qos` or `partition_prio` (PreemptType without `preempt/`); empty or `none`: nobody is
+            preempted.
+        precedence: who takes nodes from whom, where that is by QoS.
+        beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
     """
 
     user: str
@@ -103,12 +129,20 @@ class Limits:
     qos: Mapping[str, Bounds]
     grace: Mapping[str, int]
     partitions: Mapping[str, PartitionTimes]
+    preempt_type: str = ""
+    precedence: Precedence = field(default_factory=Precedence)
+    beyond_partitions: frozenset[str] = frozenset()
 
     def account(self, name: str | None) -> Account | None:
         """An account of the user by its name, or the default one; None when there is none."""
         return next(
             (each for each in self.accounts if each.name == name or (not name and each.is_default)), None
         )
+
+    def qos_of(self, account: str | None, qos: str | None) -> str:
+        """The QoS that a job gets: the one it asks for, or its account's default; "": not known."""
+        charged = self.account(account)
+        return qos or (charged.qos[0] if charged and charged.qos else "")
 
 
 def read_limits(user: str) -> Limits:
@@ -142,6 +176,20 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         partitions=dict(
             _times(line) for line in answers["partitions"].splitlines() if "PartitionName=" in line
         ),
+        preempt_type=config.get("PreemptType", "").rpartition("/")[2].lower(),
+        precedence=_precedence(rows),
+        beyond_partitions=frozenset(
+            row[0] for row in rows if "PartitionMaxNodes" in ",".join(row[12:]).split(",")
+        ),
+    )
+
+
+def _precedence(rows: list[list[str]]) -> Precedence:
+    """Of an answer without these columns nothing is known."""
+    known = [row for row in rows if len(row) >= 12]
+    return Precedence(
+        preempts={row[0]: frozenset(filter(None, row[10].split(","))) for row in known},
+        modes={row[0]: row[11].lower() for row in known},
     )
 
 
@@ -172,26 +220,31 @@ def _accounts(user: str, associations: str, limits: str) -> list[Account]:
         record = own.get(name, {})
         chain = [_bounds(f"user {user} in account {name}", record)] if record else []
         qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
-        found.append(Account(name, record.get("DefAssoc") == "Yes", qos, (*chain, *_above(name, above))))
+        line_up = _line_up(name, above)
+        bounds = (*chain, *(_group_bounds(each, above[each]) for each in line_up))
+        found.append(Account(name, record.get("DefAssoc") == "Yes", qos, bounds, tuple(line_up[1:])))
     return found
 
 
-def _above(name: str, records: Mapping[str, Mapping[str, str]]) -> list[Bounds]:
-    """Group limits of an account and of those it belongs to; what is told of them for one user is in hers."""
-    found: list[Bounds] = []
-    while name in records and len(found) < len(records):
-        limits = _bounds(f"account {name}", records[name])
-        found.append(
-            Bounds(
-                limits.of,
-                group=limits.group,
-                group_jobs=limits.group_jobs,
-                group_submitted=limits.group_submitted,
-                used=limits.used,
-            )
-        )
+def _line_up(name: str, records: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """An account and those that it belongs to, the nearest first."""
+    found: list[str] = []
+    while name in records and name not in found:
+        found.append(name)
         name = records[name].get("ParentAccount", "").partition("(")[0]
     return found
+
+
+def _group_bounds(name: str, record: Mapping[str, str]) -> Bounds:
+    """Group limits of an account; what is told of it for one user is in hers."""
+    limits = _bounds(f"account {name}", record)
+    return Bounds(
+        limits.of,
+        group=limits.group,
+        group_jobs=limits.group_jobs,
+        group_submitted=limits.group_submitted,
+        used=limits.used,
+    )
 
 
 def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
@@ -239,4 +292,5 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     default, longest = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
     by_name = {name.lower(): float(weight) for name, weight in weights}
-    return fields["PartitionName"], PartitionTimes(default, longest, by_name)
+    tier, mode = _count(fields.get("PriorityTier", "")) or 0, fields.get("PreemptMode", "off").lower()
+    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode)

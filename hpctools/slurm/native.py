@@ -153,6 +153,8 @@ def _partition(partition: Any) -> Partition:
         allow_accounts=_everyone(partition.allowed_accounts),
         allow_qos=_everyone(partition.allowed_qos),
         exclusive=partition.oversubscribe == "EXCLUSIVE",
+        deny_accounts=tuple(partition.denied_accounts or ()),
+        deny_qos=tuple(partition.denied_qos or ()),
     )
 
 

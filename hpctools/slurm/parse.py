@@ -90,11 +90,13 @@ def _partition(line: str) -> Partition:
         allow_accounts=allowed(fields.get("AllowAccounts", "ALL")),
         allow_qos=allowed(fields.get("AllowQos", "ALL")),
         exclusive=gives_whole_nodes(fields),
+        deny_accounts=allowed(fields.get("DenyAccounts", "")),
+        deny_qos=allowed(fields.get("DenyQos", "")),
     )
 
 
 def allowed(text: str) -> tuple[str, ...]:
-    """The names of a list that may be `ALL` or nothing, both of which mean everyone: ()."""
+    """The names of a list that may be `ALL` or nothing, both of which are no list: ()."""
     return () if text in ("ALL", "", "(null)") else tuple(text.split(","))
 
 

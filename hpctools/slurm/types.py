@@ -42,6 +42,7 @@ class Partition:
         max_nodes: how many one job may use; None when unlimited.
         state: `UP`, `DOWN`, `DRAIN` or `INACTIVE`.
         allow_accounts, allow_qos: who may use it; all when empty.
+        deny_accounts, deny_qos: who may not, where nothing says who may.
         exclusive: jobs get whole nodes (OverSubscribe=EXCLUSIVE).
     """
 
@@ -54,6 +55,8 @@ class Partition:
     allow_accounts: tuple[str, ...] = ()
     allow_qos: tuple[str, ...] = ()
     exclusive: bool = False
+    deny_accounts: tuple[str, ...] = ()
+    deny_qos: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

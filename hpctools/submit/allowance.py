@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
@@ -29,6 +28,7 @@ class Request:
         begins_later: whether it waits for a time (`--begin`), when more may be left than now.
         graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
             as long as they get.
+        runs, at_once: how many such runs there will be, and how many of them at a time (`--array`).
     """
 
     sizes: NodeSizes
@@ -40,11 +40,18 @@ class Request:
     begins_later: bool = False
     graceful_s: float | None = None
     graceful_place: str = ""
+    runs: int = 1
+    at_once: int = 1
 
     @property
     def said(self) -> str:
         """How to name the request in a message."""
         return f"--nodes {self.sizes}"
+
+    @property
+    def what(self) -> str:
+        """As `said`, with how many runs there are."""
+        return self.said if self.runs == 1 else f"{self.said} in an array of {self.runs} runs"
 
 
 def check_allowance(request: Request, limits: Limits) -> None:
@@ -63,7 +70,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
         _check_grace(request, limits.grace.get(ELASTIC_QOS, 0))
     if "limits" not in limits.enforced:
         return
-    qos = limits.qos.get(request.qos or (account.qos[0] if account and account.qos else ""))
+    qos = limits.qos.get(limits.qos_of(request.account, request.qos) if account else request.qos or "")
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, qos, limits.qos.get(ELASTIC_QOS))
     _check_jobs(request, bounds, limits.qos.get(ELASTIC_QOS))
@@ -146,7 +153,7 @@ def _replicas(totals: tuple[int, ...]) -> int:
 
 
 def _largest_replica(totals: tuple[int, ...]) -> int:
-    return max((high - low for low, high in pairwise(totals)), default=0)
+    return NodeSizes(totals).largest_step
 
 
 def _largest_job(totals: tuple[int, ...]) -> int:
@@ -169,17 +176,33 @@ def _refuse(
 
 
 def _check_jobs(request: Request, bounds: tuple[Bounds, ...], elastic: Bounds | None) -> None:
+    """What may run is compared with one run, since others only wait for it; what may be there, with all."""
     replicas = len(request.sizes.totals) - 1
-    limits = [(each, replicas + 1) for each in bounds] + ([(elastic, replicas)] if elastic else [])
-    for each, needed in limits:
-        for kind in ("jobs", "submitted", "group_jobs", "group_submitted"):
-            limit = getattr(each, kind)
-            if limit is not None and needed > limit:
-                raise SubmitError(
-                    f"{request.said} makes {replicas + 1} jobs, {replicas} of them replicas, and {each.of} "
-                    f"may have {limit}",
-                    "take larger steps: --nodes MIN:MAX:STEP",
-                )
+    at_once = replicas * request.at_once
+    limits = [(each, replicas + 1, request.runs + at_once) for each in bounds]
+    for each, running, there in [*limits, *([(elastic, replicas, at_once)] if elastic else [])]:
+        for limit in (each.jobs, each.group_jobs):
+            if limit is not None and running > limit:
+                _refuse_jobs(request, each.of, limit)
+        for limit in (each.submitted, each.group_submitted):
+            if limit is not None and there > limit:
+                _refuse_jobs(request, each.of, limit, of_all=True)
+
+
+def _refuse_jobs(request: Request, owner: str, limit: int, *, of_all: bool = False) -> None:
+    replicas = len(request.sizes.totals) - 1
+    if not of_all or request.runs == 1:
+        raise SubmitError(
+            f"{request.said} makes {replicas + 1} jobs, {replicas} of them replicas, and {owner} may have "
+            f"{limit}",
+            "take larger steps: --nodes MIN:MAX:STEP",
+        )
+    fewer = "take larger steps (--nodes MIN:MAX:STEP), or fewer runs at a time (%N)"
+    raise SubmitError(
+        f"--array has {request.runs} runs, so {request.runs} baseline jobs and {replicas * request.at_once} "
+        f"replica jobs at a time, and {owner} may have {limit} jobs in the queue",
+        fewer if replicas and request.runs < limit else f"submit at most {limit} runs at a time",
+    )
 
 
 def _check_time(request: Request, limits: Limits, bounds: list[Bounds]) -> None:
@@ -200,7 +223,7 @@ def _refuse_time(minutes: int, owner: str, longest: int) -> None:
 
 
 def _check_cost(request: Request, limits: Limits, bounds: tuple[Bounds, ...]) -> None:
-    """What the baseline alone will use to its time limit, against what is left of the budgets in Slurm."""
+    """What the baselines alone will use to their time limit, against what is left of the budgets in Slurm."""
     times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
     minutes = request.minutes or (times[0].default if len(times) == 1 else None)
     if minutes is None:
@@ -209,7 +232,7 @@ def _check_cost(request: Request, limits: Limits, bounds: tuple[Bounds, ...]) ->
     for each in bounds:
         for name, (limit, used) in each.used.items():
             left = limit if request.begins_later else max(0.0, limit - used)
-            if minutes * rates.get(name, 0.0) > left:
+            if request.runs * minutes * rates.get(name, 0.0) > left:
                 _refuse_cost(request, each.of, (name, minutes, rates[name]), (limit, left))
 
 
@@ -231,12 +254,14 @@ def _refuse_cost(
 ) -> None:
     (name, minutes, rate), (limit, left) = use, budget
     words = f"{_WORDS.get(name, name).removesuffix('s')} hours"
-    affordable = int(left / rate)
-    shorter = f"give --time {affordable} or less, " if affordable else ""
+    affordable = int(left / rate / request.runs)
+    fewer = "" if request.runs == 1 else "submit fewer runs, "
+    shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")
+    each = "" if request.runs == 1 else " each"
     later = "" if left == limit else " or a time after the next reset (--begin)"
     raise SubmitError(
-        f"{request.said} will use at least {minutes * rate / 60:.4g} {words} in {minutes} minutes, with "
-        f"{request.sizes.minimum} nodes, and {owner} has {left / 60:.4g} of {limit / 60:.4g} left "
-        f"(GrpTRESMins {name})",
+        f"{request.what} will use at least {request.runs * minutes * rate / 60:.4g} {words} in {minutes} "
+        f"minutes, with {request.sizes.minimum} nodes{each}, and {owner} has {left / 60:.4g} of "
+        f"{limit / 60:.4g} left (GrpTRESMins {name})",
         f"{shorter}charge another account (--account), or ask for more{later}",
     )

@@ -27,6 +27,11 @@ class Array:
     indices: tuple[int, ...]
     limit: int | None = None
 
+    @property
+    def at_once(self) -> int:
+        """How many of the runs may go on at a time."""
+        return len(self.indices) if self.limit is None else min(self.limit, len(self.indices))
+
     def before(self, place: int) -> int | None:
         """Place of the run that must have ended before the one at a place begins; None: it waits for none."""
         return place - self.limit if self.limit is not None and place >= self.limit else None

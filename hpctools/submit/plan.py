@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
+from hpctools.submit.partitions import check_partitions
 from hpctools.submit.plain import command_name
+from hpctools.submit.preemption import who_may_preempt
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
 
@@ -103,17 +105,34 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     _check_saving(intent, facts.policy)
     _check_launchers(intent)
     sizes = agreed_sizes(intent.nodes, facts.policy)
+    array = _array(intent)
+    request = _request(intent, sizes, facts, array)
     if facts.partitions is not None:
-        _check_size(sizes, intent.effective("partition"), facts.partitions)
+        check_partitions(request, intent.effective("partition"), facts.partitions, facts.limits)
     if facts.limits is not None:
-        check_allowance(_request(intent, sizes, facts), facts.limits)
+        check_allowance(request, facts.limits)
     if facts.budget is not None:
         check_budget(facts.budget)
-    asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
-    if asked is None:
+    if array is None:
         return (_run(intent, sizes, facts),)
-    array = parse_array(asked.value or "", asked.place)
     return tuple(_run(intent, sizes, facts, array, place) for place in range(len(array.indices)))
+
+
+def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
+    """What whoever submits should know although it is allowed, one line each.
+
+    Raises:
+        SubmitError, UsageError: as `plan_elastic`, which is called first.
+    """
+    intent = torchrun.unwrapped(intent)
+    request = _request(intent, agreed_sizes(intent.nodes, facts.policy), facts)
+    preempted = who_may_preempt(request, facts.limits) if facts.limits else None
+    return () if preempted is None else (preempted,)
+
+
+def _array(intent: Intent) -> Array | None:
+    asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
+    return None if asked is None else parse_array(asked.value or "", asked.place)
 
 
 def _check_saving(intent: Intent, policy: PolicyFile | None) -> None:
@@ -137,6 +156,7 @@ def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSize
 
     Raises:
         UsageError: neither says any, or one contradicts the other.
+        SubmitError: the file has settings for a size that the run never has.
     """
     stated = policy.sizes if policy else ()
     place = policy.place("elasticPolicy") if policy else ""
@@ -153,6 +173,8 @@ def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSize
             f"--nodes {asked} does not fit {place}, which allows {allowed}",
             "leave out --nodes, or take of these sizes",
         )
+    if policy and not stated:
+        policy.check_sizes(asked.totals)
     return asked
 
 
@@ -256,7 +278,7 @@ def _checkpoint(facts: Facts) -> dict[str, Any]:
     return {**stated, "resumeFrom": facts.resumed_from} if facts.resumed_from else stated
 
 
-def _request(intent: Intent, sizes: NodeSizes, facts: Facts) -> Request:
+def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None = None) -> Request:
     asked = intent.effective("partition")
     defaults = tuple(each.name for each in facts.partitions or () if each.is_default)
     gpus = inheritance.gpus_per_node(intent)
@@ -271,6 +293,8 @@ def _request(intent: Intent, sizes: NodeSizes, facts: Facts) -> Request:
         begins_later=intent.effective("begin") is not None,
         graceful_s=policy.settings.get("graceful_shutdown_s") if policy else None,
         graceful_place=policy.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") if policy else "",
+        runs=len(array.indices) if array else 1,
+        at_once=array.at_once if array else 1,
     )
 
 
@@ -314,37 +338,6 @@ def _check_launchers(intent: Intent) -> None:
             "run's agent does",
             remedy,
         )
-
-
-def _check_size(nodes: NodeSizes, asked: str | None, partitions: Sequence[Partition]) -> None:
-    chosen = _chosen(asked, partitions)
-    if not chosen:
-        return
-    largest = max(chosen, key=lambda partition: partition.total_nodes)
-    if nodes.maximum > largest.total_nodes:
-        raise SubmitError(
-            f"--nodes {nodes}: partition {largest.name} has only {largest.total_nodes} nodes",
-            f"ask for at most {largest.total_nodes}, or for another partition (see `sinfo -s`)",
-        )
-    job_limits = [partition.max_nodes for partition in chosen]
-    limit = None if None in job_limits else max(limit for limit in job_limits if limit is not None)
-    if limit is not None and nodes.minimum > limit:
-        raise SubmitError(
-            f"--nodes {nodes}: a job in partition {largest.name} may have at most {limit} nodes",
-            f"lower the minimum to {limit}",
-        )
-
-
-def _chosen(asked: str | None, partitions: Sequence[Partition]) -> list[Partition]:
-    if asked is None:
-        return [partition for partition in partitions if partition.is_default]
-    by_name = {partition.name: partition for partition in partitions}
-    for name in asked.split(","):
-        if name not in by_name:
-            raise SubmitError(
-                f"there is no partition {name}", f"this cluster has: {', '.join(sorted(by_name))}"
-            )
-    return [by_name[name] for name in asked.split(",")]
 
 
 def _default_name(intent: Intent) -> str:

@@ -71,6 +71,21 @@ class PolicyFile:
         """The file and the line of a place in it, for messages."""
         return f"{self.name} line {self.lines[path]}" if path in self.lines else self.name
 
+    def check_sizes(self, sizes: tuple[int, ...]) -> None:
+        """Refuse settings for sizes that the run never has, where `--nodes` alone says which it has.
+
+        Raises:
+            SubmitError: has a line for each of them.
+        """
+        strange = [size for size in self.settings.get("scale_config", {}) if size not in sizes]
+        remedy = f"allowed by --nodes: {', '.join(map(str, sizes))}"
+        paths = [f"{at}scale_config.{size}" for size in strange for at in ("", "elasticPolicy.")]
+        found = [path for path in paths if path in self.lines]
+        if found:
+            raise SubmitError(
+                "\n".join(f"{self.place(each)}: {each}: is no size of the run; {remedy}" for each in found)
+            )
+
     def policy(self, sizes: tuple[int, ...]) -> ElasticPolicy:
         """The policy for these sizes."""
         return ElasticPolicy(sizes, **self.settings)
@@ -216,6 +231,8 @@ def _scale_config(elastic: Fields, sections: Fields, sizes: tuple[int, ...]) -> 
     """What the training shall know at a size, from either place; recipes have it beside the policy."""
     place = elastic if elastic.has("scale_config") else sections
     values = place.value("scale_config")
+    if place is elastic and sections.has("scale_config"):
+        elastic.wrong("scale_config", "stands beside the file's own scale_config", "keep one of the two")
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -17,7 +17,7 @@ from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import CommandError, UnreachableError
-from hpctools.slurm.limits import Account, Bounds, Limits
+from hpctools.slurm.limits import Account, Bounds, Limits, Precedence
 from hpctools.testing.slurm import FakeSlurm
 
 SBATCH = """\
@@ -360,6 +360,22 @@ def test_a_policy_file_says_how_large_the_run_is_and_the_cluster_whether_it_may(
         "at most 2 nodes\n"
     )
     assert len(slurm.submitted) == len(list((sbatch / "runs").iterdir())) == 1
+
+
+def test_whose_baseline_may_be_preempted_is_told_so_and_it_is_submitted(sbatch, capfd):
+    mine = Account("nlp", True, ("low", "medium", "elastic"))
+    taken = Precedence({"critical": frozenset({"low", "elastic"})})
+    known = Limits(
+        "nlp1", frozenset(), (mine,), {"elastic": Bounds("")}, {}, {}, preempt_type="qos", precedence=taken
+    )
+    slurm = FakeSlurm()
+    assert main(["-N1:2", "--parsable", "--", "train"], client=lambda: slurm, limits=lambda user: known) == 0
+    assert capfd.readouterr() == (
+        "101\n",
+        "hp-submit: the baseline job, which should stay, may be preempted: its QoS low yields to critical; "
+        "give it "
+        "one that nobody takes: --qos=medium\n",
+    )
 
 
 def test_limits_that_cannot_be_asked_for_keep_nobody_from_submitting(sbatch, capfd):

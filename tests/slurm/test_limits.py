@@ -9,7 +9,7 @@ import pytest
 
 from hpctools.errors import CommandError, UnreachableError
 from hpctools.slurm import limits, run
-from hpctools.slurm.limits import Account, Bounds, PartitionTimes, parse_limits, read_limits
+from hpctools.slurm.limits import Account, Bounds, PartitionTimes, Precedence, parse_limits, read_limits
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded"
 WEIGHTS = {"cpu": 8.33, "gres/gpu": 100.0}
@@ -35,6 +35,7 @@ def test_what_the_reference_site_gives_nlp1(release):
             True,
             ("medium", "critical", "elastic", "high", "low", "preemptible"),
             (user, Bounds(UNLIMITED[0]), account, Bounds(UNLIMITED[1])),
+            ("nlp", "root"),
         )
     )
     assert found.account("cv") is None
@@ -44,13 +45,29 @@ def test_what_the_reference_site_gives_nlp1(release):
     assert found.qos["critical"] == Bounds("QoS critical", user={"gres/gpu": 16}, jobs=4, minutes=1440)
     assert found.qos["elastic"] == Bounds("QoS elastic")
     weights = WEIGHTS if release == "26.05.5" else {**WEIGHTS, "gres/shard": 25.0}
-    assert found.partitions["nlp"] == PartitionTimes(240, 2880, weights)
-    assert found.partitions["dl"] == PartitionTimes(None, 1440, weights)
+    assert found.partitions["nlp"] == PartitionTimes(240, 2880, weights, mode="cancel")
+    assert found.partitions["dl"] == PartitionTimes(None, 1440, weights, mode="cancel")
 
 
 def test_a_cluster_that_says_nothing_has_no_limits():
     found = parse_limits("x", dict.fromkeys(answers("22.05.8"), ""))
     assert (found.accounts, found.qos, found.partitions, found.account(None)) == ((), {}, {}, None)
+
+
+def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows():
+    said = answers("22.05.8")
+    said["qos"] = (
+        "high|00:00:00|||||||||elastic,low|cluster|DenyOnLimit,PartitionMaxNodes\n"
+        "low|00:01:00||||||||||requeue|\n"
+    )
+    said["config"] += "PreemptType             = preempt/qos\n"
+    found = parse_limits("nlp1", said)
+    assert found.preempt_type == "qos"
+    assert found.precedence == Precedence(
+        {"high": frozenset({"elastic", "low"}), "low": frozenset()}, {"high": "cluster", "low": "requeue"}
+    )
+    assert found.beyond_partitions == {"high"}
+    assert parse_limits("nlp1", answers("22.05.8")).precedence == Precedence()
 
 
 def test_minutes_that_may_be_used_come_with_those_that_were():

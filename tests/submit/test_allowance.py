@@ -142,6 +142,51 @@ def test_a_shorter_limit_of_the_elastic_qos_is_that_of_replicas():
     assert replica_minutes(None) is None
 
 
+ARRAY = Request(SIZES, runs=100, at_once=100)
+
+
+@pytest.mark.parametrize(
+    ("request_", "known", "message"),
+    [
+        (
+            ARRAY,
+            limits(user=replace(USER, submitted=50)),
+            "--array has 100 runs, so 100 baseline jobs and 300 replica jobs at a time, and user dl1 in "
+            "account "
+            "dl-lab-a may have 50 jobs in the queue; submit at most 50 runs at a time",
+        ),
+        (
+            replace(ARRAY, at_once=10),
+            limits(account=replace(ACCOUNT, group_submitted=129)),
+            "100 baseline jobs and 30 replica jobs at a time, and account dl may have 129 jobs in the queue; "
+            "take larger steps (--nodes MIN:MAX:STEP), or fewer runs at a time (%N)",
+        ),
+        (
+            ARRAY,
+            limits(elastic=replace(ELASTIC, submitted=299)),
+            "QoS elastic may have 299 jobs in the queue",
+        ),
+        (
+            replace(ARRAY, minutes=60, per_node={"gres/gpu": 1}, partitions=("dl",)),
+            limits(account=replace(ACCOUNT, used={"gres/gpu": (5999, 0.0)})),
+            "--nodes 1,2,4,8 in an array of 100 runs will use at least 100 GPU hours in 60 minutes, with 1 "
+            "nodes "
+            "each, and account dl has 99.98 of 99.98 left (GrpTRESMins gres/gpu); submit fewer runs, give "
+            "--time "
+            "59 or less, charge another account",
+        ),
+    ],
+)
+def test_of_an_array_all_runs_count(request_, known, message):
+    assert message in refusal(request_, known)
+
+
+def test_of_an_array_only_those_that_go_on_at_once_have_replicas_and_what_waits_is_allowed():
+    ten = replace(ARRAY, at_once=10)
+    check_allowance(ten, limits(user=replace(USER, submitted=130), elastic=replace(ELASTIC, submitted=30)))
+    check_allowance(ten, limits(user=replace(USER, jobs=4), account=replace(ACCOUNT, group_jobs=4)))
+
+
 BUDGET = replace(ACCOUNT, used={"gres/gpu": (6000, 1200.0)})
 
 

@@ -166,6 +166,12 @@ def test_wrap_is_run_by_a_shell(tmp_path):
             ["-N5:60", "-p", "big", "--", "x"],
             "a job in partition big may have at most 4 nodes; lower the minimum",
         ),
+        (
+            ["-N1,2,8", "-p", "big", "--", "x"],
+            "a job in partition big may have at most 4 nodes (MaxNodes), and a replica job of this run 6; "
+            "take "
+            "smaller steps: at most 4 nodes from one size to the next",
+        ),
     ],
 )
 def test_what_cannot_be_elastic_is_refused_in_one_line(tmp_path, argv, message):
@@ -256,6 +262,21 @@ def test_nodes_may_choose_among_the_policys_sizes(tmp_path):
     assert plan(tmp_path, ["-N2:6:2", *argv], facts=bare).spec.sizes == (2, 4, 6)
     with pytest.raises(UsageError, match="nothing says how many nodes the run may have"):
         plan(tmp_path, argv, facts=bare)
+
+
+@pytest.mark.parametrize("section", ["", "elasticPolicy:\n  "])
+def test_settings_for_a_size_that_nodes_does_not_name_are_refused_with_their_line(tmp_path, section):
+    text = f"checkpoint: {{keep: 3}}\n{section}scale_config: {{2: {{}}, 5: {{lr: 0.1}}}}\n"
+    facts = replace(FACTS, policy=parse_policy(text, "policy.yaml"))
+    argv = ["--elastic-policy=policy.yaml", "--", "x"]
+    line = text.splitlines().index(next(each for each in text.splitlines() if "scale_config" in each)) + 1
+    path = "elasticPolicy.scale_config.5" if section else "scale_config.5"
+    with pytest.raises(SubmitError) as caught:
+        plan(tmp_path, ["-N2,4", *argv], facts=facts)
+    assert str(caught.value) == (
+        f"policy.yaml line {line}: {path}: is no size of the run; allowed by --nodes: 2, 4"
+    )
+    assert plan(tmp_path, ["-N2:5", *argv], facts=facts).spec.policy["scale_config"].keys() == {"2", "5"}
 
 
 def test_an_array_is_a_run_for_each_index(tmp_path):

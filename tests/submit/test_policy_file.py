@@ -126,6 +126,13 @@ def test_sizes(policy, sizes):
             ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
         ),
         (
+            "elasticPolicy:\n  scale_config: {2: {}}\nscale_config: {4: {}}\n",
+            [
+                "p.yaml line 2: elasticPolicy.scale_config: stands beside the file's own scale_config; keep "
+                "one of the two"
+            ],
+        ),
+        (
             "mode: restart\nelasticPolicy: {minReplicas: 1, maxReplicas: 2, mode: restart}\n",
             [
                 f"p.yaml line {line}: {place}: is not known here; give it on the command line: hp-submit "

@@ -1,0 +1,108 @@
+"""Whether the partitions that an elastic run asks for can ever have its jobs: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpctools.errors import SubmitError
+from hpctools.slurm.limits import Account, Limits
+from hpctools.slurm.types import Partition
+from hpctools.submit.allowance import Request
+from hpctools.submit.inheritance import ELASTIC_QOS
+
+
+def check_partitions(
+    request: Request, asked: str | None, partitions: Sequence[Partition], limits: Limits | None
+) -> None:
+    """Refuse what no partition of those that the run asks for would ever give it.
+
+    Args:
+        asked: value of `--partition`; None: the default partition.
+        partitions: the cluster's.
+        limits: what the user may have; None: not known, and then who may use a partition is not checked.
+
+    Raises:
+        SubmitError: says which partition allows what, and what to ask for instead.
+    """
+    chosen = _chosen(asked, partitions)
+    if not chosen:
+        return
+    _check_nodes(request, chosen)
+    _check_largest_job(request, chosen, limits)
+    if limits is not None:
+        _check_admission(request, chosen, limits)
+
+
+def _chosen(asked: str | None, partitions: Sequence[Partition]) -> list[Partition]:
+    if asked is None:
+        return [partition for partition in partitions if partition.is_default]
+    by_name = {partition.name: partition for partition in partitions}
+    for name in asked.split(","):
+        if name not in by_name:
+            raise SubmitError(
+                f"there is no partition {name}", f"this cluster has: {', '.join(sorted(by_name))}"
+            )
+    return [by_name[name] for name in asked.split(",")]
+
+
+def _check_nodes(request: Request, chosen: Sequence[Partition]) -> None:
+    largest = max(chosen, key=lambda partition: partition.total_nodes)
+    if request.sizes.maximum > largest.total_nodes:
+        raise SubmitError(
+            f"{request.said}: partition {largest.name} has only {largest.total_nodes} nodes",
+            f"ask for at most {largest.total_nodes}, or for another partition (see `sinfo -s`)",
+        )
+
+
+def _check_largest_job(request: Request, chosen: Sequence[Partition], limits: Limits | None) -> None:
+    """Against MaxNodes, which a QoS may go beyond (its flag PartitionMaxNodes)."""
+    if any(partition.max_nodes is None for partition in chosen):
+        return
+    widest = max(chosen, key=lambda partition: partition.max_nodes or 0)
+    most, beyond = widest.max_nodes or 0, limits.beyond_partitions if limits else frozenset()
+    said = f"{request.said}: a job in partition {widest.name} may have at most {most} nodes"
+    qos = limits.qos_of(request.account, request.qos) if limits else ""
+    if request.sizes.minimum > most and qos not in beyond:
+        raise SubmitError(said, f"lower the minimum to {most}")
+    if request.sizes.largest_step > most and ELASTIC_QOS not in beyond:
+        raise SubmitError(
+            f"{said} (MaxNodes), and a replica job of this run {request.sizes.largest_step}",
+            f"take smaller steps: at most {most} nodes from one size to the next",
+        )
+
+
+def _check_admission(request: Request, chosen: Sequence[Partition], limits: Limits) -> None:
+    """Whether one of the partitions is for the run's account and QoS, and for the QoS of its replica jobs."""
+    names = "partition " + ",".join(partition.name for partition in chosen)
+    account = limits.account(request.account) if "associations" in limits.enforced else None
+    if account and not (chosen := [each for each in chosen if _admits_account(each, account)]):
+        raise SubmitError(
+            f"{names} is not for account {account.name} (AllowAccounts, DenyAccounts)",
+            "charge another account (--account), or ask for another partition (see `sinfo -s`)",
+        )
+    if "qos" not in limits.enforced:
+        return
+    qos = limits.qos_of(request.account, request.qos)
+    if qos and "," not in qos and not any(_admits_qos(each, qos) for each in chosen):
+        allowed = ", ".join(dict.fromkeys(name for each in chosen for name in each.allow_qos))
+        raise SubmitError(
+            f"{names} is not for jobs of QoS {qos} (AllowQos, DenyQos)",
+            f"give --qos one of: {allowed}" if allowed else "give another --qos, or another partition",
+        )
+    if request.sizes.largest_step and not any(_admits_qos(each, ELASTIC_QOS) for each in chosen):
+        raise SubmitError(
+            f"{names} is not for jobs of QoS {ELASTIC_QOS}, with which replica jobs run (AllowQos, DenyQos)",
+            f"ask its operators to allow {ELASTIC_QOS} there, name another partition (--partition), or fix "
+            "the size: --nodes N:N",
+        )
+
+
+def _admits_account(partition: Partition, account: Account) -> bool:
+    """Accounts below one that is named are meant, too, in some releases of Slurm; sbatch knows in which."""
+    if partition.allow_accounts:
+        return not {account.name, *account.above}.isdisjoint(partition.allow_accounts)
+    return account.name not in partition.deny_accounts
+
+
+def _admits_qos(partition: Partition, qos: str) -> bool:
+    return qos in partition.allow_qos if partition.allow_qos else qos not in partition.deny_qos

@@ -1,0 +1,99 @@
+"""Whether the partitions of a run can ever have its jobs, known before anything is submitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hpctools.errors import SubmitError
+from hpctools.slurm.limits import Account, Limits
+from hpctools.slurm.types import Partition
+from hpctools.submit.allowance import Request
+from hpctools.submit.nodes import NodeSizes
+from hpctools.submit.partitions import check_partitions
+
+OPEN = Partition("dl", total_nodes=8, is_default=True)
+REQUEST = Request(NodeSizes((1, 2, 4, 8), "1,2,4,8"))
+LIMITS = Limits(
+    user="dl1",
+    enforced=frozenset({"associations", "qos"}),
+    accounts=(Account("dl-lab-a", True, ("medium", "high", "elastic"), above=("dl", "root")),),
+    qos={},
+    grace={},
+    partitions={},
+)
+
+
+def refusal(*partitions: Partition, request: Request = REQUEST, limits: Limits | None = LIMITS) -> str:
+    asked = None if partitions[0].is_default else ",".join(each.name for each in partitions)
+    with pytest.raises(SubmitError) as caught:
+        check_partitions(request, asked, partitions, limits)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        (
+            replace(OPEN, allow_qos=("medium", "high")),
+            "partition dl is not for jobs of QoS elastic, with which replica jobs run (AllowQos, DenyQos); "
+            "ask "
+            "its operators to allow elastic there, name another partition (--partition), or fix the size: "
+            "--nodes N:N",
+        ),
+        (replace(OPEN, deny_qos=("elastic",)), "partition dl is not for jobs of QoS elastic"),
+        (
+            replace(OPEN, allow_qos=("high", "elastic")),
+            "partition dl is not for jobs of QoS medium (AllowQos, DenyQos); give --qos one of: high, "
+            "elastic",
+        ),
+        (
+            replace(OPEN, allow_accounts=("cv", "nlp")),
+            "partition dl is not for account dl-lab-a (AllowAccounts, DenyAccounts); charge another account",
+        ),
+        (replace(OPEN, deny_accounts=("dl-lab-a",)), "partition dl is not for account dl-lab-a"),
+    ],
+)
+def test_whom_a_partition_is_not_for_is_refused_with_the_remedy(partition: Partition, message: str) -> None:
+    assert message in refusal(partition)
+
+
+@pytest.mark.parametrize(
+    ("partition", "limits"),
+    [
+        (replace(OPEN, allow_accounts=("dl",), allow_qos=("medium", "elastic")), LIMITS),
+        # A list of who may takes the place of one of who may not (slurm.conf(5)).
+        (replace(OPEN, allow_qos=("medium", "elastic"), deny_qos=("elastic",)), LIMITS),
+        (replace(OPEN, allow_qos=("high",), allow_accounts=("cv",)), replace(LIMITS, enforced=frozenset())),
+        (replace(OPEN, allow_qos=("high",), allow_accounts=("cv",)), None),
+    ],
+)
+def test_whom_it_may_be_for_is_not_refused(partition: Partition, limits: Limits | None) -> None:
+    check_partitions(REQUEST, None, [partition], limits)
+
+
+def test_one_of_several_partitions_is_enough() -> None:
+    other = replace(OPEN, name="all", is_default=False)
+    narrow = replace(other, name="dl", allow_qos=("medium",))
+    check_partitions(REQUEST, "dl,all", [narrow, other], LIMITS)
+    assert "partition dl,any is not for jobs of QoS elastic" in refusal(narrow, replace(narrow, name="any"))
+
+
+def test_a_run_of_one_size_needs_no_elastic_qos_there() -> None:
+    check_partitions(Request(NodeSizes((4,))), None, [replace(OPEN, allow_qos=("medium",))], LIMITS)
+
+
+def test_no_replica_job_has_more_nodes_than_a_job_may_have_unless_its_qos_goes_beyond() -> None:
+    small = replace(OPEN, max_nodes=3)
+    assert refusal(small) == (
+        "--nodes 1,2,4,8: a job in partition dl may have at most 3 nodes (MaxNodes), and a replica job of "
+        "this "
+        "run 4; take smaller steps: at most 3 nodes from one size to the next"
+    )
+    check_partitions(REQUEST, None, [replace(small, max_nodes=4)], LIMITS)
+    check_partitions(REQUEST, None, [small], replace(LIMITS, beyond_partitions=frozenset({"elastic"})))
+    fixed = Request(NodeSizes((4,)))
+    assert "lower the minimum to 3" in refusal(small, request=fixed)
+    check_partitions(fixed, None, [small], replace(LIMITS, beyond_partitions=frozenset({"medium"})))

@@ -1,0 +1,74 @@
+"""Who may take the nodes of a baseline job, told before it is submitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hpctools.slurm.limits import Account, Limits, PartitionTimes, Precedence
+from hpctools.submit.allowance import Request
+from hpctools.submit.nodes import NodeSizes
+from hpctools.submit.preemption import who_may_preempt
+
+PREEMPTS = {
+    "critical": frozenset({"low", "elastic"}),
+    "high": frozenset({"low"}),
+    **dict.fromkeys(("low", "medium"), frozenset[str]()),
+}
+LIMITS = Limits(
+    user="dl1",
+    enforced=frozenset({"qos"}),
+    accounts=(Account("dl", True, ("low", "critical", "elastic", "high", "medium")),),
+    qos={},
+    grace={},
+    partitions={},
+    preempt_type="qos",
+    precedence=Precedence(PREEMPTS, {"low": "requeue"}),
+)
+REQUEST = Request(NodeSizes.between(1, 4), partitions=("dl",))
+
+
+def test_a_qos_that_yields_to_others_is_told_with_those_that_do_not() -> None:
+    """Also the account's default one, which nobody has named."""
+    told = who_may_preempt(REQUEST, LIMITS)
+    assert told == who_may_preempt(replace(REQUEST, qos="low"), LIMITS)
+    assert told == (
+        "the baseline job, which should stay, may be preempted: its QoS low yields to critical, high; give "
+        "it "
+        "one that nobody takes: --qos=critical or high or medium"
+    )
+    assert who_may_preempt(replace(REQUEST, qos="medium"), LIMITS) is None
+
+
+def test_who_has_no_other_qos_is_told_to_ask_for_one() -> None:
+    only = replace(LIMITS, accounts=(Account("dl", True, ("low", "elastic")),))
+    assert (told := who_may_preempt(REQUEST, only)) is not None
+    assert told.endswith("its QoS low yields to critical, high; ask for one that stays")
+
+
+@pytest.mark.parametrize("kind", ["", "none", "partition_prio"])
+def test_where_nobody_is_preempted_by_qos_nothing_is_told(kind: str) -> None:
+    assert who_may_preempt(REQUEST, replace(LIMITS, preempt_type=kind)) is None
+
+
+def test_a_qos_whose_jobs_are_never_taken_is_safe() -> None:
+    off = replace(LIMITS, precedence=Precedence(PREEMPTS, {"low": "off"}))
+    assert who_may_preempt(REQUEST, off) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "takes"), [(("requeue", 1), 2, True), (("requeue", 2), 2, False), (("off", 1), 2, False)]
+)
+def test_by_partition_those_of_a_higher_tier_take_from_one_that_does_not_say_off(
+    own: tuple[str, int], other: int, takes: bool
+) -> None:
+    mode, tier = own
+    partitions = {
+        "dl": PartitionTimes(None, None, tier=tier, mode=mode),
+        "urgent": PartitionTimes(None, None, tier=other),
+    }
+    told = who_may_preempt(REQUEST, replace(LIMITS, preempt_type="partition_prio", partitions=partitions))
+    assert (told is not None) == takes
+    if told:
+        assert "may be preempted by jobs of partition urgent (PriorityTier)" in told
