@@ -64,17 +64,24 @@ def refused(done: Completed, words: str, codes: tuple[int, ...] = (1, 2)) -> Non
 
 
 def test_it_shrinks_for_an_urgent_job_and_hp_cancel_ends_all_of_it(cluster: Cluster, person: str) -> None:
+    # Three of the six nodes become free later, so that one of the replicas is younger than the others.
+    taken = cluster.submit("cv2", "--partition=cv", "--exclusive", "--nodes=3", "--wrap", "sleep 300")
+    until(lambda: cluster.job(taken, "cv2").state == "RUNNING" or None)
     words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
     folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:4"), *words))
+    until(lambda: ((s := folder.status()) and s.world_size == 3) or None, 60)
+    cluster.inside("scancel", str(taken))
     until(lambda: ((s := folder.status()) and s.world_size == 4) or None, 60)
-    before = {job.id for job in cluster.jobs(person) if job.state == "RUNNING"}
+    running = [job for job in cluster.jobs(person) if job.state == "RUNNING"]
+    before, youngest = {job.id for job in running}, max(running, key=lambda job: job.started or 0)
+    assert all((job.started or 0) < (youngest.started or 0) for job in running if job is not youngest)
     urgent = cluster.submit(
         "cv2", "--partition=cv", "--qos=high", "--exclusive", "--nodes=3", "--wrap", "sleep 30"
     )
     until(lambda: cluster.job(urgent, "cv2").state == "RUNNING" or None)
     until(lambda: ((s := folder.status()) and s.world_size == 3) or None)
     gone = before - {job.id for job in cluster.jobs(person) if job.state == "RUNNING"}
-    assert len(gone) == 1  # two nodes were free; one more was needed
+    assert gone == {youngest.id}  # two nodes were free; one more was needed
     assert folder.jobs()[0].job_id not in gone
     seen = json.loads(cluster.inside("hp-status", folder.path.name, "--json", user=person).stdout)
     assert seen["state"] == "running"
@@ -121,6 +128,7 @@ def test_what_cannot_be_submitted_is_refused_in_one_line(cluster: Cluster, perso
     refused(submit(cluster, person, *options("--nodes=6:2"), "job.sh"), r"6:2")
     refused(submit(cluster, person, *options("--nodes=0:2"), "job.sh"), r"0:2")
     refused(submit(cluster, person, *options("--nodes=2:7"), "job.sh"), r"partition dl has 6 nodes|6 nodes")
+    refused(submit(cluster, person, *options("--nodes=1:2", "--qos=critical"), "job.sh"), "QoS critical")
     refused(submit(cluster, person, "--partition=nonsense", "--nodes=1:2", "job.sh"), "nonsense")
     assert runs(cluster, person) == before
     assert active(cluster, person) == []
@@ -131,6 +139,9 @@ def test_dry_run_touches_nothing(cluster: Cluster, person: str) -> None:
     done = submit(cluster, person, "--dry-run", *options("--nodes=1:4"), "--", "python", "train.py")
     assert done.code == 0
     assert "#!/bin/bash" in done.stdout
+    assert done.stderr == ""
+    low = submit(cluster, person, "--dry-run", *options("--nodes=1:4", "--qos=low"), "--", "true")
+    assert "its QoS low yields to critical; give it one that nobody takes: --qos=" in low.stderr
     assert runs(cluster, person) == before
     assert active(cluster, person) == []
 

@@ -54,7 +54,8 @@ def test_a_run_explains_itself_is_drawn_and_its_hours_are_those_of_slurmdbd(
     until(lambda: not active(cluster, person) or None, 60)
     cluster.inside("scancel", str(taken))
     ids = ",".join(str(record.job_id) for record in folder.jobs())
-    asked = ["sacct", "-n", "-X", "-P", "-D", f"--jobs={ids}", "--format=JobIDRaw,State,ElapsedRaw,AllocTRES"]
+    columns = "--format=JobIDRaw,State,ElapsedRaw,AllocTRES,Comment"
+    asked = ["sacct", "-n", "-X", "-P", "-D", f"--jobs={ids}", columns]
 
     def accounted() -> list[list[str]] | None:
         lines = [line.split("|") for line in cluster.inside(*asked, user=person).stdout.splitlines()]
@@ -63,7 +64,9 @@ def test_a_run_explains_itself_is_drawn_and_its_hours_are_those_of_slurmdbd(
         )
 
     lines = until(accounted)
-    expected = {int(job): int(elapsed) * _gpus(tres) for job, _, elapsed, tres in lines}
+    expected = {int(job): int(elapsed) * _gpus(tres) for job, _, elapsed, tres, _ in lines}
+    # By their comment a site's own reports find all jobs of a run, also when slurmctld has forgotten them.
+    assert {comment for *_, comment in lines} == {f"hp-run:{folder.path.name}"}
     bill = json.loads(status("--accounting", "--json"))
     assert {job["job_id"]: job["gpu_seconds"] for job in bill["jobs"]} == expected
     assert bill["gpu_seconds"] == sum(expected.values()) == sum(part["gpu_seconds"] for part in bill["parts"])
