@@ -27,7 +27,7 @@ from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.processes import Post, Workers
 from hpctools.elastic.protocol import Message
-from hpctools.elastic.recovery import log_rules_of
+from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.stopped import StoppedWatch
@@ -248,7 +248,8 @@ class Agent:
         self._succession.leave()
         self._line.say("leaving", reason=reason)
         grace = self._spec.departure_seconds(self._spec.grace_seconds)
-        asyncio.get_running_loop().call_later(grace, self.end, 0)
+        code = EXIT_GOES_ON if self._place.is_baseline else 0
+        asyncio.get_running_loop().call_later(grace, self.end, code)
         self._workers.expect_no_restart()
 
     def _introduction(self) -> Message:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.dependents import Dependents
 from hpctools.elastic.job_fate import fate_of, known_better
 from hpctools.elastic.peers import Agent, Outcome
 from hpctools.elastic.replica_jobs import another_baseline, is_replica, kept_off
@@ -24,6 +25,7 @@ LOOK_SECONDS = 2.0
 RETURN_SECONDS = 1.0
 LONGEST_BACKOFF = 60.0
 SUBMITTING_SECONDS = 10.0
+STARTING_SECONDS = 20.0
 
 
 class Baseline:
@@ -45,6 +47,8 @@ class Baseline:
         self._failures = 0
         self._not_before = 0.0
         self._complaints = Complaints(run.warn)
+        self._dependents = Dependents(run, client)
+        self._is_silent = False  # it should be there, and Slurm does not know yet that it is not
         self._submitting: asyncio.Future[int] | None = None
 
     async def keep(self) -> None:
@@ -58,6 +62,7 @@ class Baseline:
                 await self._submit("loses a node")
             elif not self._is_there():
                 await self._look()
+            await self._dependents.follow(self._awaited())
             self._give_back_former()
             await _wait_at_most(self._run.baseline_lost, LOOK_SECONDS)
 
@@ -73,6 +78,8 @@ class Baseline:
         jobs = [job for job in (unused, await self._submitted_meanwhile()) if job is not None]
         if not jobs:
             return
+        if unused is not None and self._run.ended.done() and self._run.ended.result().state == "finished":
+            await self._dependents.settle(unused)
         try:
             await asyncio.to_thread(self._client.cancel, jobs)
         except HpctoolsError as error:
@@ -94,6 +101,14 @@ class Baseline:
     def _ends_without(self) -> bool:
         """Whether the run has ended, or those who did its last step with others only end their programs."""
         return self._run.is_over or (self._run.completed and bool(self._run.roster.agents))
+
+    def _awaited(self) -> int:
+        """The job for which those wait that wait for the run.
+
+        When the node of a baseline job dies, Slurm takes minutes to notice, and then all begins at once that
+        waits for that job's end. Until another one is there the job in which we run has its place.
+        """
+        return self._run.job_id if self._is_silent and not any(self._agents()) else self._job_id
 
     def _is_failing(self) -> bool:
         """Whether another job should be in the queue though this one's agents are still there."""
@@ -142,13 +157,15 @@ class Baseline:
         job_id = self._job_id
         fate = fate_of(job_id, jobs)
         fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as)
+        job = next((each for each in jobs if each.id == job_id), None)
+        self._is_silent = job is not None and _should_be_there(job)
         if fate.lost:
             if not self._is_there():
                 await self._submit(fate.words)
         elif fate.wanted and not fate.ending:  # of one that is being ended more is known soon
             self._run.end(Outcome("cancelled", f"baseline job {self._job_id} {fate.words}"))
         else:
-            await self._keep_off_excluded(next((job for job in jobs if job.id == self._job_id), None))
+            await self._keep_off_excluded(job)
 
     async def _keep_off_excluded(self, job: Job | None) -> None:
         """A job that waits is told what is excluded by now, and what is not any more; it keeps its place."""
@@ -185,6 +202,7 @@ class Baseline:
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
         self._job_id, self._without = job_id, None if left else excluded
+        self._is_silent = False
         self._complaints.over("cannot submit a new baseline job")
         run.replicas.ends_with(job_id)
         run.journal.job("baseline", job_id)
@@ -208,6 +226,11 @@ class Baseline:
             (job.id for job in later if not is_replica(job, spec) and fate_of(job.id, [job]).alive),
             default=None,
         )
+
+
+def _should_be_there(job: Job) -> bool:
+    """Whether a job has run for so long that its agents have had the time to come."""
+    return job.state == "RUNNING" and job.started is not None and time.time() - job.started > STARTING_SECONDS
 
 
 async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -110,7 +110,8 @@ class Connections:
         self._name_heirs()
         if run.is_over:
             agent.leaving = True  # that ends the worker which it has just started: no crash
-            write(writer, "shutdown", code=0)
+            ended = run.ended
+            write(writer, "shutdown", code=ended.result().exit_code if ended.done() else 0)
         if not agent.is_baseline:
             run.replicas.serves(agent.job_id, agent.name)
             run.payback.history.arrived(agent.name, agent.seen)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Protocol
@@ -15,9 +17,12 @@ from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Agent, Outcome, Roster, write
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import View
+
+RELIEF_SECONDS = 10.0
 
 
 class RestartMode(Protocol):
@@ -71,6 +76,7 @@ class RunContext:
         payback: what is noted for the decision to grow.
         baseline_lost: set when a node of a baseline job has gone, or will.
         failing_baselines: baseline jobs that lose a node; another one is submitted before that.
+        relieved: set for a baseline job when another one has its place, and jobs that wait for the run know.
         restart: takes the agents' news in restart mode; None in live mode.
     """
 
@@ -104,6 +110,7 @@ class RunContext:
         self.payback = payback
         self.baseline_lost = asyncio.Event()
         self.failing_baselines: set[int] = set()
+        self.relieved: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         self.restart: RestartMode | None = None
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pace: tuple[float, int, int] | None = None
@@ -139,6 +146,27 @@ class RunContext:
         if job_id not in self.failing_baselines:
             self.failing_baselines.add(job_id)
             self.baseline_lost.set()
+
+    def send_away(self, agent: Agent) -> None:
+        """End an agent's part in the run; a baseline's only when who waits for its job knows of the next one.
+
+        That is awaited for a few seconds: what waits for the job's end would begin while the run goes on.
+        After the last step there is no next one, and it ends well.
+        """
+        job = agent.job_id
+        if not agent.is_baseline or self.completed:
+            self.roster.send_away(agent, 0)
+        elif self.relieved[job].is_set() or not self.spec.baseline_script:
+            self.roster.send_away(agent, EXIT_GOES_ON)
+        else:
+            self.loses_baseline(job)
+            self.in_background(self._send_away_relieved(agent))
+
+    async def _send_away_relieved(self, agent: Agent) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.relieved[agent.job_id].wait(), RELIEF_SECONDS)
+        if not self.is_over:  # else all are told how the run has ended
+            self.roster.send_away(agent, 0 if self.completed else EXIT_GOES_ON)
 
     def warn(self, message: str) -> None:
         """Something that a person should know."""

@@ -49,7 +49,6 @@ CLOSING_SECONDS = 10.0
 SAVE_RESERVE = 1.5  # of the grace time, for the way out
 WISH_SECONDS = 0.5
 LAST_SECONDS = 60.0
-EXIT_CODES = {"finished": 0, "failed": 1, "cancelled": 143}
 
 
 class Coordinator:
@@ -121,7 +120,7 @@ class Coordinator:
         # Who resigns has seen what its successor should read; what may not be written any more takes no time.
         await self._scribe.has_written(CLOSING_SECONDS)
         self._scribe.close()
-        return None if superseded else exit_code(outcome)
+        return None if superseded else outcome.exit_code
 
     def cancel(self, reason: str) -> None:
         """End the run because somebody wants so."""
@@ -201,7 +200,7 @@ class Coordinator:
         await self._scribe.has_written(CLOSING_SECONDS)  # who is told to go looks there whether it is over
         unused = self._baseline.unused()
         run.roster.tell_workers("stop")
-        run.roster.tell_agents("shutdown", code=exit_code(outcome))
+        run.roster.tell_agents("shutdown", code=outcome.exit_code)
         ticking, submitting, keeping = tasks
         keeping.cancel()
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
@@ -345,11 +344,6 @@ class Coordinator:
             self._run.end(Outcome("superseded"))
         elif self._wish is not None:
             self._run.end(Outcome(self._wish.state, self._wish.message))
-
-
-def exit_code(outcome: Outcome) -> int:
-    """With which code the run's jobs end."""
-    return EXIT_CODES[outcome.state] if outcome.code is None else outcome.code
 
 
 def _membership_of(spec: RunSpec, payback: Payback) -> Membership:

@@ -73,7 +73,7 @@ class Exits:
     def send_away(self, agent: Agent, reason: str) -> None:
         """End an agent's part in the run."""
         agent.reason = reason
-        self._run.roster.send_away(agent)
+        self._run.send_away(agent)
 
     def start_again(self, agent: Agent, worker: str) -> None:
         """Have an ended worker's agent start it again, unless its node is given up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
@@ -79,6 +79,15 @@ class FencedClient:
         """As RunClient.exclude."""
         self._check()
         self._client.exclude(job_id, nodes)
+
+    def depend(self, job_id: int, dependency: str) -> None:
+        """As RunClient.depend."""
+        self._check()
+        self._client.depend(job_id, dependency)
+
+    def dependencies(self, user: str) -> Mapping[int, str]:
+        """As RunClient.dependencies."""
+        return self._client.dependencies(user)
 
     def ended_as(self, job_id: int) -> str:
         """As RunClient.ended_as."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpctools.elastic.protocol import encode, worker_place
+from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 
 MOST_NAMES = 1 << 16  # more than a run has workers at a time
+EXIT_OF_STATE = {"finished": 0, "failed": 1, "cancelled": 143, "superseded": EXIT_GOES_ON}
 
 
 @dataclass
@@ -74,6 +76,11 @@ class Outcome:
     message: str = ""
     code: int | None = None
 
+    @property
+    def exit_code(self) -> int:
+        """With which code the run's jobs end."""
+        return EXIT_OF_STATE[self.state] if self.code is None else self.code
+
 
 class Names:
     """Names of workers; of very many the oldest are forgotten, whose processes have ended long ago."""
@@ -126,12 +133,16 @@ class Roster:
         """The agents on a node; of several jobs of the run, when Slurm puts them there."""
         return [each for each in self.agents.values() if each.node == node]
 
-    def send_away(self, agent: Agent) -> None:
-        """End an agent's part in the run; a coordinator beside it hands over when there is somebody else."""
+    def send_away(self, agent: Agent, code: int) -> None:
+        """End an agent's part in the run; a coordinator beside it hands over when there is somebody else.
+
+        Args:
+            code: its exit code.
+        """
         goes_on = any(
             each is not agent and not each.leaving and each.reason == "lost" for each in self.agents.values()
         )
-        write(agent.writer, "shutdown", code=0, goes_on=goes_on)
+        write(agent.writer, "shutdown", code=code, goes_on=goes_on)
 
     def agent_of(self, worker: str) -> Agent | None:
         """The agent that started a worker."""

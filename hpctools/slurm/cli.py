@@ -65,8 +65,21 @@ class CommandClient:
 
     def exclude(self, job_id: int, nodes: Sequence[str]) -> None:
         """Have a job that waits not get some nodes; see RunClient."""
+        self._update_waiting(job_id, f"excnodelist={','.join(nodes)}")
+
+    def dependencies(self, user: str) -> Mapping[int, str]:
+        """What the user's waiting jobs wait for; see RunClient."""
+        which = [f"--user={user}", "--states=PENDING", f"--format={parse.DEPENDENCY_FORMAT}"]
+        return parse.dependencies(_run(["squeue", "--noheader", *which], ASK_SECONDS).stdout)
+
+    def depend(self, job_id: int, dependency: str) -> None:
+        """Have a job that waits wait for something else; see RunClient."""
+        self._update_waiting(job_id, f"dependency={dependency}")
+
+    def _update_waiting(self, job_id: int, setting: str) -> None:
+        """Change a job that has not begun; one that has is left as it is."""
         try:
-            _run(["scontrol", "update", f"jobid={job_id}", f"excnodelist={','.join(nodes)}"], CHANGE_SECONDS)
+            _run(["scontrol", "update", f"jobid={job_id}", setting], CHANGE_SECONDS)
         except CommandError as error:
             if not re.search(rf"no longer pending execution|{_JOB_HAS_ENDED}", error.stderr_tail):
                 raise

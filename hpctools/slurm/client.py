@@ -60,6 +60,20 @@ class RunClient(SlurmClient, Protocol):
         """
         ...
 
+    def dependencies(self, user: str) -> Mapping[int, str]:
+        """What the user's waiting jobs wait for, as `--dependency` says it, by job id; an array is one job.
+
+        Those that wait for no other job are left out, and so is what a job need not wait for any more.
+        """
+        ...
+
+    def depend(self, job_id: int, dependency: str) -> None:
+        """Have a job that waits wait for something else; "": for no other job.
+
+        A job that has begun or ended is not an error.
+        """
+        ...
+
     def ended_as(self, job_id: int) -> str:
         """The state of a job as slurmdbd knows it, which it does while slurmctld still says COMPLETING.
 

@@ -50,6 +50,14 @@ class NativeClient:
         """Have a job that waits not get some nodes, with scontrol; see RunClient."""
         self._commands.exclude(job_id, nodes)
 
+    def dependencies(self, user: str) -> Mapping[int, str]:
+        """What the user's waiting jobs wait for, from squeue; see RunClient."""
+        return self._commands.dependencies(user)
+
+    def depend(self, job_id: int, dependency: str) -> None:
+        """Have a job that waits wait for something else, with scontrol; see RunClient."""
+        self._commands.depend(job_id, dependency)
+
     def ended_as(self, job_id: int) -> str:
         """The state of a job as slurmdbd knows it, with sacct; see RunClient."""
         return self._commands.ended_as(job_id)

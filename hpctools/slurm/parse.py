@@ -13,6 +13,8 @@ FIELD, RECORD = "\x1f", "\x1e"
 JOB_FIELDS = ("%A", "%j", "%u", "%a", "%P", "%q", "%T", "%r", "%N", "%k", "%V", "%S", "%l")
 JOB_FORMAT = FIELD.join(JOB_FIELDS) + RECORD
 
+DEPENDENCY_FORMAT = f"%A{FIELD}%E{RECORD}"
+
 
 def jobs(text: str) -> list[Job]:
     """Read `squeue --noheader --format=JOB_FORMAT` with times as Unix seconds (SLURM_TIME_FORMAT=%s)."""
@@ -53,6 +55,23 @@ def unfold(folded: str) -> tuple[str, ...]:
     from ClusterShell.NodeSet import NodeSet  # slow to import, and rarely needed
 
     return tuple(NodeSet(folded))
+
+
+def dependencies(text: str) -> dict[int, str]:
+    """Read `squeue --noheader --format=DEPENDENCY_FORMAT`, by job id; jobs without a dependency are left out.
+
+    squeue writes behind each part of one how it stands: `afterok:7(unfulfilled),afterany:8(failed)`.
+    """
+    records = (record.strip("\n").partition(FIELD) for record in text.split(RECORD))
+    found = {number: re.split("([,?])", value) for number, _, value in records if number}
+    told = {int(number): _still_awaited(parts) for number, parts in found.items()}
+    return {number: value for number, value in told.items() if value not in ("", "(null)")}
+
+
+def _still_awaited(parts: list[str]) -> str:
+    separator = parts[1] if len(parts) > 1 else ","
+    left = (part for part in parts[::2] if not part.endswith("(fulfilled)"))
+    return separator.join(re.sub(r"\((unfulfilled|failed)\)$", "", part) for part in left)
 
 
 def _seconds(text: str) -> int | None:

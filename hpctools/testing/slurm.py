@@ -43,6 +43,7 @@ class FakeSlurm:
         submitted: every accepted script, in order.
         cancelled: every id that was ever cancelled, in order.
         excluded: what waiting jobs were told not to get, by id.
+        awaited: dependencies, by id.
         accounted: what slurmdbd says of jobs, by id.
         failure: raised by every method when set: the controller is down, or refuses.
         on_submit: called with each job after it was accepted, for example to interrupt there.
@@ -57,6 +58,7 @@ class FakeSlurm:
     submitted: list[Submitted] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     excluded: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    awaited: dict[int, str] = field(default_factory=dict)
     accounted: dict[int, str] = field(default_factory=dict)
     failure: HpctoolsError | None = None
     on_submit: Callable[[Job], None] | None = None
@@ -90,6 +92,17 @@ class FakeSlurm:
         """Note what a job that waits must not get."""
         self._answer()
         self.excluded[job_id] = tuple(nodes)
+
+    def dependencies(self, user: str) -> Mapping[int, str]:
+        """Those of jobs that wait."""
+        self._answer()
+        mine = {job.id for job in self.queue.values() if job.user == user and job.state == "PENDING"}
+        return {job_id: told for job_id, told in self.awaited.items() if job_id in mine and told}
+
+    def depend(self, job_id: int, dependency: str) -> None:
+        """Note what a job that waits waits for."""
+        self._answer()
+        self.awaited[job_id] = dependency
 
     def ended_as(self, job_id: int) -> str:
         """What slurmdbd would say."""

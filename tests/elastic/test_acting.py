@@ -40,6 +40,7 @@ from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.peers import Agent, Outcome, Worker
 from hpctools.elastic.recovery.departures import Notices
+from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 from hpctools.elastic.recovery.wiring import longest_silence
 from hpctools.elastic.replica_jobs import another_baseline
 from hpctools.elastic.replicas import Replicas
@@ -50,6 +51,7 @@ from hpctools.elastic.watching import Watching
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+GOES_ON = [{"kind": "shutdown", "code": EXIT_GOES_ON, "goes_on": True}]
 NAMES = ("b0.0.0", "r7.0.0", "r8.0.0")
 
 
@@ -167,7 +169,11 @@ def test_a_baseline_s_node_is_replaced_with_the_whole_job_when_the_others_can_go
     async def act() -> None:
         scene = replaced(RunFolder.create(tmp_path / "run", spec), spec, "n1", "r7.0.0", baseline=2)
         for agent in ("b0", "r7"):
-            assert scene.agents[agent].said("shutdown") == [{"kind": "shutdown", "code": 0, "goes_on": True}]
+            assert scene.agents[agent].said("shutdown") == []  # not before those that wait for the job know
+        scene.run.relieved[1].set()
+        await asyncio.sleep(0.01)
+        for agent in ("b0", "r7"):
+            assert scene.agents[agent].said("shutdown") == GOES_ON
         assert scene.workers["r8.0.0"].said("form")[-1]["world"] == 1
         options = another_baseline(spec, None, 0.0, scene.run.replicas.excluded)
         assert options == ("--qos=normal", "--exclude=n9", "--exclude=n9,n1")
@@ -213,6 +219,7 @@ def test_in_restart_mode_a_baseline_s_node_goes_with_its_job_or_stays(
             agent.is_baseline = agent.name != "r8"
             agent.job_id = 1 if agent.is_baseline else 8
             scene.run.restart.joined(agent, {})
+        scene.run.relieved[1].set()
         scene.acting.act(ReplaceNode("n1", exclude=True, reason="why"))
         assert [name for name, agent in agents.items() if agent.leaving] == leave
         assert {agents[name].reason for name in leave} == ({"replaced"} if leave else set())
@@ -293,7 +300,7 @@ def test_a_baseline_s_agent_whose_workers_have_departed_is_sent_away(act: Act) -
         assert scene.agents["b0"].said("shutdown") == []
         scene.run.roster.departed.add("b0.0.0")
         scene.ends("b0.0.0", 0)
-        assert scene.agents["b0"].said("shutdown") == [{"kind": "shutdown", "code": 0, "goes_on": True}]
+        assert scene.agents["b0"].said("shutdown") == GOES_ON
 
     act(Depart("n0", 30.0, "why"), check)
 

@@ -75,6 +75,10 @@ def queued(client: SlurmAdministration, script: Path, *options: str) -> Iterator
         until(lambda: states(client, job_id) == ["CANCELLED"], "end of the job")
 
 
+def reason(client: SlurmAdministration, job_id: int) -> str:
+    return next(job.reason for job in client.jobs(ids=[job_id]))
+
+
 def states(client: SlurmAdministration, job_id: int) -> list[str]:
     return [job.state for job in client.jobs(ids=[job_id])]
 
@@ -153,6 +157,50 @@ def test_a_jobs_limit_is_lowered_and_one_that_has_ended_is_no_error(
         until(lambda: states(client, job_id) == ["CANCELLED"], "end of the job")
         client.shorten(job_id, 5)
     client.shorten(99_999, 5)
+
+
+def test_what_jobs_wait_for_is_told_and_changed_and_a_job_that_has_begun_is_no_error(
+    client: SlurmAdministration, script: Path
+) -> None:
+    assert isinstance(client, CommandClient | NativeClient)
+    with queued(client, script, "--hold") as old, queued(client, script, "--hold") as new:
+        waits = f"afterok:{old},after:{old}+5,afterany:{old}:{new}"
+        with queued(client, script, f"--dependency={waits}") as job_id:
+            told = client.dependencies("root")
+            assert told.keys() == {job_id}
+            # Slurm writes each job by itself, and the other way round is the same.
+            assert set(told[job_id].split(",")) == {
+                f"afterok:{old}",
+                f"after:{old}+5",
+                f"afterany:{old}",
+                f"afterany:{new}",
+            }
+            client.depend(job_id, f"afterok:{new}")
+            assert client.dependencies("root") == {job_id: f"afterok:{new}"}
+            client.depend(job_id, "")
+            assert client.dependencies("root") == {}
+        assert client.dependencies("nobody") == {}
+    client.depend(job_id, f"afterok:{new}")
+    client.depend(99_999, "")
+
+
+def test_a_job_that_can_never_begin_begins_when_it_waits_for_another(
+    client: SlurmAdministration, script: Path
+) -> None:
+    """What a lost baseline job leaves behind: `DependencyNeverSatisfied`, until the next one is named."""
+    assert isinstance(client, CommandClient | NativeClient)
+    with (
+        queued(client, script, "--hold") as old,
+        queued(client, script, "--hold") as new,
+        queued(client, script, f"--dependency=afterok:{old}") as job_id,
+    ):
+        client.cancel([old])
+        until(lambda: reason(client, job_id) == "DependencyNeverSatisfied", "the old one's end")
+        assert client.dependencies("root") == {job_id: f"afterok:{old}"}
+        client.depend(job_id, f"afterok:{new}")
+        until(lambda: reason(client, job_id) == "Dependency", "another reason")
+        client.depend(job_id, "")
+        until_state(client, job_id, "RUNNING")
 
 
 def test_a_job_that_waits_is_kept_off_nodes_and_one_that_has_its_nodes_is_no_error(

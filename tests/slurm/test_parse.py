@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.slurm.parse import FIELD, RECORD, jobs, minutes, partitions, unfold
+from hpctools.slurm.parse import FIELD, RECORD, dependencies, jobs, minutes, partitions, unfold
 from hpctools.slurm.types import Job, Partition
 
 ROW = ["7", "my job", "nlp1", "nlp-lab-a", "nlp", "medium", "RUNNING", "None", "reserved-[1-2]", "hp-run:x"]
@@ -41,6 +41,25 @@ def test_each_release_says_the_same_of_the_same_partitions(release: str) -> None
         Partition(name, 6, None, False, "UP", every, (name, *below), tiers[name == "dl" :])
         for name, below in labs.items()
     ]
+
+
+def test_what_jobs_wait_for() -> None:
+    rows = {
+        7: "afterok:5(unfulfilled),after:6+10(unfulfilled)",
+        8: "(null)",
+        9: "afterok:5(failed)?afterany:6(unfulfilled)",
+        10: "singleton(unfulfilled)",
+        11: "afterok:4(fulfilled),afterok:5_*(unfulfilled)",
+        12: "afterok:4(fulfilled)",
+    }
+    text = "".join(f"{number}{FIELD}{value}{RECORD}\n" for number, value in rows.items())
+    assert dependencies(text) == {
+        7: "afterok:5,after:6+10",
+        9: "afterok:5?afterany:6",
+        10: "singleton",
+        11: "afterok:5_*",
+    }
+    assert dependencies("") == {}
 
 
 def test_a_queue_with_a_name_of_many_signs() -> None:

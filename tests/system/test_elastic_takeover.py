@@ -148,7 +148,7 @@ def test_a_drained_node_of_a_baseline_is_free_when_another_job_has_its_place(fou
     first = folder.jobs()[0].job_id
     nodes = four.job(first, "nlp1").nodes
     four.inside("scontrol", "update", f"nodename={nodes[1]}", "state=drain", "reason=fan")
-    assert four.ended(first, "nlp1", 90).state == "COMPLETED"
+    assert four.ended(first, "nlp1", 90).state == "FAILED"
     until(lambda: node_state(four, nodes[1]) == "drained", 60)
     step = until(folder.status).step
     until(lambda: trains_on(folder, 2, step + 2), 30)

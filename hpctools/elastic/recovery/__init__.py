@@ -7,12 +7,19 @@
 from __future__ import annotations
 
 from hpctools.elastic.recovery.policy_text import PARTS, parse
-from hpctools.elastic.recovery.settings import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, Recovery
+from hpctools.elastic.recovery.settings import (
+    EXIT_CODES,
+    EXIT_FULL_RESTARTS,
+    EXIT_GOES_ON,
+    EXIT_RETRIES,
+    Recovery,
+)
 from hpctools.elastic.recovery.wiring import log_rules_of, watchers_of
 
 __all__ = [
     "EXIT_CODES",
     "EXIT_FULL_RESTARTS",
+    "EXIT_GOES_ON",
     "EXIT_RETRIES",
     "PARTS",
     "Recovery",

@@ -24,6 +24,9 @@ EXIT_RETRIES = 48
 EXIT_FULL_RESTARTS = 49
 """... when `maxFullJobRestarts` was used up."""
 
+EXIT_GOES_ON = 50
+"""With which a baseline job ends whose run goes on in another one: no end of the run, and not a good one."""
+
 OPERATORS = ("gt", "lt", "eq", "gteq", "lteq")
 MODES = ("log", "enforce")
 

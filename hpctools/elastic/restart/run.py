@@ -214,7 +214,7 @@ class RestartRun:
     def _release(self, name: str) -> None:
         agent = self._run.roster.agents.get(name)
         if agent is not None:
-            self._run.roster.send_away(agent)
+            self._run.send_away(agent)
 
     def _node_of(self, name: str) -> str:
         agent = self._run.roster.agents.get(name)

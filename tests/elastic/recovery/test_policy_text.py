@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpctools.elastic.recovery import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, PARTS, parse
+from hpctools.elastic.recovery import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_GOES_ON, EXIT_RETRIES, PARTS, parse
 from hpctools.elastic.recovery.lines import LineRules
 from hpctools.elastic.recovery.settings import (
     Crash,
@@ -250,5 +250,5 @@ def test_the_example_policy_fits_the_example_training() -> None:
 
 def test_exit_codes_are_distinct() -> None:
     """And none is one that the shell, Slurm or the agent use: 1, 2, 75, 126 and above."""
-    codes = [*EXIT_CODES.values(), EXIT_RETRIES, EXIT_FULL_RESTARTS]
-    assert codes == list(range(40, 50))
+    codes = [*EXIT_CODES.values(), EXIT_RETRIES, EXIT_FULL_RESTARTS, EXIT_GOES_ON]
+    assert codes == list(range(40, 51))
