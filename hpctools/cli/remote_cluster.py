@@ -49,8 +49,13 @@ def road() -> Road:
             code=None,
             remedy="install it: pip install 'hpctools[remote]'",
         ) from None
+    return Road(ssh_configuration(), at_terminal())
+
+
+def ssh_configuration() -> Path | None:
+    """$HPCTOOLS_SSH_CONFIG; None: ssh's own files."""
     stated = os.environ.get("HPCTOOLS_SSH_CONFIG")
-    return Road(Path(stated) if stated else None, at_terminal())
+    return Path(stated) if stated else None
 
 
 @contextmanager
@@ -60,7 +65,7 @@ def session(cluster: Cluster, program: str) -> Iterator[Session]:
     from hpctools.remote.placement import login_nodes
     from hpctools.remote.session import Session
 
-    nodes = login_nodes(cluster, lambda: _user(cluster, way.config), os.environ)
+    nodes = login_nodes(cluster, lambda: user_of(cluster, way.config), os.environ, tell(program))
     found = Session(cluster, nodes, way, tell(program))
     try:
         yield found
@@ -68,7 +73,8 @@ def session(cluster: Cluster, program: str) -> Iterator[Session]:
         found.close()
 
 
-def _user(cluster: Cluster, config: Path | None) -> str:
+def user_of(cluster: Cluster, config: Path | None) -> str:
+    """Who logs in there: as clusters.yaml says, else as ssh's configuration does of the first login node."""
     from hpctools.remote.ssh_config import settings
 
     return cluster.user or settings(cluster.login_nodes[0], "", config).user

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpctools.cli.output import show
-from hpctools.cli.remote_cluster import find_cluster, road, session, tell
+from hpctools.cli.remote_cluster import find_cluster, road, session, tell, user_of
 from hpctools.errors import RemoteError, UnreachableError, UsageError
 from hpctools.remote import diary
 from hpctools.remote.names import shown
@@ -99,15 +99,17 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
     name, stated = _trust_words(words)
     cluster, way = find_cluster(name), road()
     from hpctools.remote import trust as trusting
+    from hpctools.remote.placement import login_nodes
     from hpctools.remote.ssh_config import settings
 
     offers, failures = [], 0
-    for node in cluster.login_nodes:
+    # Those, too, that only the site's API names: submissions may go there.
+    for node in login_nodes(cluster, lambda: user_of(cluster, way.config), os.environ, lambda _: None):
         try:
             offer = trusting.look(settings(node, cluster.user, way.config), way)
         except (UnreachableError, RemoteError) as error:
             tell("hp-submit")(str(error))
-            failures += 1
+            failures += node in cluster.login_nodes or not isinstance(error, UnreachableError)
             continue
         if offer is None:
             print(f"{node} is known already")

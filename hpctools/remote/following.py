@@ -8,6 +8,7 @@ from typing import Any
 
 from hpctools.errors import UnreachableError
 from hpctools.remote.session import Session
+from hpctools.remote.transport import TurnedAway
 
 _PAUSES = (0.0, 1.0, 3.0, 8.0)
 _LONGEST_PAUSE = 15.0
@@ -50,7 +51,7 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
         write: takes the file's path and bytes.
 
     Raises:
-        UnreachableError: no login node answers, now or for long.
+        UnreachableError, TurnedAway: no login node answers, or lets us in, now or for long.
         HpctoolsError: there is no such submission.
     """
     reading = _Reading(session, wanted, write)
@@ -58,8 +59,8 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
     while True:
         before = (reading.path, reading.offset)
         try:
-            return reading.go_on()
-        except UnreachableError as error:
+            return session.on_a_sound_node(reading.go_on)
+        except (UnreachableError, TurnedAway) as error:  # the session that broke may still be counted
             session.drop()
             failures = 1 if (reading.path, reading.offset) != before else failures + 1
             if not reading.begun or failures > _MOST_FAILURES:

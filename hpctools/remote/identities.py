@@ -15,7 +15,7 @@ import paramiko
 from hpctools.errors import RemoteError
 from hpctools.remote.names import shown
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CheckedTransport, LostConnection
+from hpctools.remote.transport import CheckedTransport, LostConnection, TurnedAway
 
 _TRIES = 5
 """sshd hangs up after six (MaxAuthTries)."""
@@ -52,6 +52,7 @@ def authenticate(transport: CheckedTransport, settings: HostSettings, person: Pe
 
     Raises:
         RemoteError: the host takes none of what we have.
+        TurnedAway: it took it, and says why we may not come in all the same.
         LostConnection: the connection broke.
     """
     tried: list[str] = []
@@ -61,10 +62,10 @@ def authenticate(transport: CheckedTransport, settings: HostSettings, person: Pe
             _by_asking(transport, settings, person, more, tried)
     except paramiko.AuthenticationException as error:
         if not transport.is_active() or _is_silence(error):
-            raise _hung_up(settings, error) from None
+            raise _hung_up(transport, settings, error) from None
         raise _refused(settings, tried) from None
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise _hung_up(settings, error) from None
+        raise _hung_up(transport, settings, error) from None
     if not transport.is_authenticated():
         raise _refused(settings, tried)
 
@@ -74,8 +75,19 @@ def _is_silence(error: paramiko.AuthenticationException) -> bool:
     return str(error) == "Authentication timeout."
 
 
-def _hung_up(settings: HostSettings, error: Exception) -> LostConnection:
+def _hung_up(
+    transport: CheckedTransport, settings: HostSettings, error: Exception
+) -> LostConnection | TurnedAway:
+    if not transport.is_active() and (said := _last_words(transport)):
+        return TurnedAway(settings, said)
     return LostConnection(f"{settings.alias} hung up while we logged in: {shown(str(error))}")
+
+
+def _last_words(transport: CheckedTransport) -> str:
+    """What sshd told during the last attempt: PAM's reason, or the site's own banner at the first one."""
+    # `get_banner` tells it only while the connection is there.
+    banner = getattr(getattr(transport, "auth_handler", None), "banner", None)
+    return bytes(banner).decode("utf-8", "replace").strip() if banner else ""
 
 
 def _with_keys(

@@ -4,48 +4,77 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from hpctools.remote.clusters import Cluster
-from hpctools.remote.names import is_host
+from hpctools.remote.names import is_host, shown
 from hpctools.submit.prices import Source, find_source
 
 SECONDS = 0.5
+"""The longest that an answer is waited for, from the question on, whatever it is that takes long."""
 _LARGEST = 1 << 16
+_Answer = tuple[int, Any]
+"""The status, and what was said."""
 
 
-def login_nodes(cluster: Cluster, user: Callable[[], str], environment: Mapping[str, str]) -> tuple[str, ...]:
+def login_nodes(
+    cluster: Cluster, user: Callable[[], str], environment: Mapping[str, str], tell: Callable[[str], None]
+) -> tuple[str, ...]:
     """Login nodes, the best first. An API that is silent keeps nobody from working.
 
     Args:
         user: says who logs in there; asked only where there is an API.
+        tell: says why the API names no node: it knows the sessions, but who enters is for the nodes to say.
     """
     # A name that the list does not have comes before the list's all the same: the node may be new.
     stated = cluster.login_nodes
     source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
-    answer = _ask(source, user()) if source else None
-    said = [str(answer.get("address") or answer.get("node")), *answer.get("others", [])] if answer else []
-    named = [_in_list(str(each), stated) for each in said]
+    status, answer = _ask(source, user()) if source else (0, {})
+    if status == http.client.CONFLICT and (why := _plain(answer.get("detail"))):
+        tell(f"the site's API names no login node: {why}")
+    said = _named(answer) if status in (http.client.OK, http.client.CREATED) else []
+    named = [in_list(str(each), stated) for each in said]
     return tuple(dict.fromkeys([*(each for each in named if is_host(each)), *stated]))
 
 
-def _in_list(name: str, stated: tuple[str, ...]) -> str:
+def in_list(name: str, stated: tuple[str, ...]) -> str:
     """A node as the person's list, and so ssh's configuration, calls it."""
     near = [each for each in stated if name == each or each.partition(".")[0] == name.partition(".")[0]]
     return near[0] if len(near) == 1 else name
 
 
-def _ask(source: Source, user: str) -> dict[str, Any] | None:
+def _named(answer: Mapping[str, Any]) -> list[Any]:
+    others = answer.get("others", [])
+    return [answer.get("address") or answer.get("node"), *others] if isinstance(others, list) else []
+
+
+def _plain(text: object) -> str:
+    return "\n".join(shown(line) for line in str(text or "").splitlines())
+
+
+def _ask(source: Source, user: str) -> tuple[int, Mapping[str, Any]]:
+    """What is answered in time, or nothing: names may take long to be found, and an answer to come."""
+    found: list[_Answer] = []
+    # A daemon: nobody waits for it, at the end neither.
+    asking = threading.Thread(target=lambda: found.append(_answered(source, user)), daemon=True)
+    asking.start()
+    asking.join(SECONDS)
+    status, answer = found[0] if found else (0, None)
+    return (status, answer) if isinstance(answer, dict) else (0, {})
+
+
+def _answered(source: Source, user: str) -> _Answer:
     kind = http.client.HTTPSConnection if source.scheme == "https" else http.client.HTTPConnection
     headers = {"Authorization": f"Bearer {source.token}", "Content-Type": "application/json"}
-    try:
-        with closing(kind(source.host, timeout=SECONDS)) as connection:
-            body = json.dumps({"user": user})
-            connection.request("POST", f"{source.path}/v1/login/sessions", body, headers)
-            response = connection.getresponse()
-            answer = json.loads(response.read(_LARGEST)) if response.status in (200, 201) else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    return answer if isinstance(answer, dict) and isinstance(answer.get("others", []), list) else None
+    with (
+        suppress(OSError, http.client.HTTPException, ValueError),
+        closing(kind(source.host, timeout=SECONDS)) as connection,
+    ):
+        body = json.dumps({"user": user})
+        connection.request("POST", f"{source.path}/v1/login/sessions", body, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read(_LARGEST))
+    return 0, None

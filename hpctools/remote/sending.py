@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hpctools.errors import HpctoolsError, UnreachableError
@@ -36,41 +37,56 @@ def send(session: Session, shipment: Shipment) -> Mapping[str, Any]:
         Unsure: whether the job is there is not known.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
-    broke = False
-
-    def attempt() -> Mapping[str, Any]:
-        nonlocal broke
-        try:
-            return _attempt(session, shipment)
-        except LostConnection:
-            broke = True
-            raise
-
+    way = _Way(session, shipment)
     try:
-        return session.again(attempt)
+        return session.again(way.attempt)
     except Refusal:
         raise
     except HpctoolsError as error:
-        if broke:
+        if way.broke and not shipment.request.get("trial"):
             raise Unsure(error, shipment.id) from None
         raise
 
 
-def _attempt(session: Session, shipment: Shipment) -> Mapping[str, Any]:
-    eager = shipment.size <= EAGER_BYTES
-    with session.exchange({**shipment.request, "eager": eager}) as exchange:
-        if eager:
-            needed: Sequence[Sequence[int]] = [(index, 0) for index in range(len(shipment.files))]
-        else:
-            answer = exchange.get()
-            if "result" in answer.fields:
-                done: Mapping[str, Any] = answer["result"]
-                return done
-            needed = answer["need"]
-        # It may have answered without reading to the end; the answer says more than the broken line.
-        with contextlib.suppress(LostConnection):
-            _send_files(exchange, shipment, needed)
-        return exchange.result()
+@dataclass
+class _Way:
+    """A shipment that is on its way.
+
+    Attributes:
+        broke: a line broke on which the request had been sent. Before that nobody can have submitted it.
+    """
+
+    session: Session
+    shipment: Shipment
+    broke: bool = False
+
+    def attempt(self) -> Mapping[str, Any]:
+        """Send it once."""
+        eager = self.shipment.size <= EAGER_BYTES
+        request = {**self.shipment.request, "eager": eager}
+        with self.session.exchange(request) as exchange, self._watched():
+            if eager:
+                needed: Sequence[Sequence[int]] = [(index, 0) for index in range(len(self.shipment.files))]
+            else:
+                answer = exchange.get()
+                if "result" in answer.fields:
+                    done: Mapping[str, Any] = answer["result"]
+                    return done
+                needed = answer["need"]
+            # It may have answered without reading to the end; the answer says more than the broken line.
+            with contextlib.suppress(LostConnection):
+                _send_files(exchange, self.shipment, needed)
+            return exchange.result()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except LostConnection:
+            self.broke = True
+            if self.shipment.request.get("trial"):
+                self.shipment = self.shipment.renewed()
+            raise
 
 
 def _send_files(exchange: Exchange, shipment: Shipment, needed: Sequence[Sequence[int]]) -> None:

@@ -14,9 +14,10 @@ import paramiko
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote.clusters import Cluster
+from hpctools.remote.host_keys import UnknownHost
 from hpctools.remote.names import shown
 from hpctools.remote.route import Connection, Road, connect
-from hpctools.remote.transport import LostConnection
+from hpctools.remote.transport import LostConnection, TurnedAway
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
 SILENT_SECONDS = 20.0
@@ -34,6 +35,18 @@ class Refusal(RemoteError):
     def __init__(self, stderr: str, code: int) -> None:
         super().__init__(stderr.strip())
         self.exit_code = code
+
+
+class SickNode(RemoteError):
+    """A login node whose command ended before its first word: it has read no request.
+
+    Attributes:
+        node: its name.
+    """
+
+    def __init__(self, node: str, message: str, remedy: str) -> None:
+        super().__init__(message, remedy)
+        self.node = node
 
 
 class Exchange:
@@ -70,6 +83,7 @@ class Exchange:
 
         Raises:
             LostConnection: the connection broke.
+            SickNode: hp-submit cannot run there.
             Refusal: hp-submit said no on the cluster.
             HpctoolsError: the cluster's side says what went wrong.
         """
@@ -128,12 +142,14 @@ class Exchange:
         """What it means that no answer came."""
         code = self._exit_code()
         if code in (126, 127) and not self._greeted:
-            raise RemoteError(
+            raise SickNode(
+                self.node,
                 f"{self.node} has no `{self.cluster.command}`: {self._said()}",
                 "name it with its path: `command:` in clusters.yaml (docs/laptop.md)",
             ) from None
         if code is not None and code > 0 and not self._greeted:
-            raise RemoteError(
+            raise SickNode(
+                self.node,
                 f"`{self.cluster.command}` on {self.node} failed with exit code {code}: {self._said()}",
                 f"try it there: ssh {self.node} {self.cluster.command} --version",
             ) from None
@@ -198,6 +214,7 @@ class Session:
     sleep: Callable[[float], None] = time.sleep
     _connection: Connection | None = None
     _away: list[str] = field(default_factory=list)
+    _sick: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Exchange]:
@@ -205,6 +222,7 @@ class Session:
 
         Raises:
             UnreachableError: no login node answers.
+            TurnedAway: none lets us in.
         """
         exchange = Exchange(self._connected(), self.cluster, request)
         try:
@@ -217,23 +235,41 @@ class Session:
 
         Raises:
             UnreachableError: no login node answered from the start.
+            TurnedAway: none let us in from the start.
             LostConnection: the connection broke, and since then nothing got through.
         """
         lost = False
         for pause in pauses:
             self.sleep(pause)
             try:
-                return attempt()
-            except UnreachableError as error:
+                return self.on_a_sound_node(attempt)
+            except (UnreachableError, TurnedAway) as error:
                 self.drop()
-                # Who never answered is away; what broke in the middle may come back.
+                # Who never answered is away; what broke in the middle may come back. Of the limit a
+                # session takes its part after it broke, too, until its node has noticed.
                 lost = lost or isinstance(error, LostConnection)
                 if not lost:
                     raise
                 self.tell(error.message)
-                failure = error
+                failure: HpctoolsError = error
         # Whoever answers last, it broke before: what was asked for may have been done.
         raise LostConnection(failure.message, failure.remedy)
+
+    def on_a_sound_node(self, attempt: Callable[[], Got]) -> Got:
+        """Do something on the first login node whose command runs.
+
+        Raises:
+            SickNode: it runs on none.
+        """
+        while True:
+            try:
+                return attempt()
+            except SickNode as error:
+                self._sick.add(error.node)
+                self.close()
+                if self._sick >= set(self.nodes):
+                    raise
+                self.tell(error.message)
 
     def drop(self) -> None:
         """Hang up; the next request goes to another login node, if there is one."""
@@ -254,20 +290,37 @@ class Session:
         return self._connection
 
     def _first(self) -> Connection:
-        """The first login node that answers; one that is not who it should be is no reason to try others."""
-        failure: UnreachableError | None = None
+        """The first login node that lets us in; one that is not who it should be ends the search."""
+        failures: list[HpctoolsError] = []
         # One that broke is tried again when all others are away, too.
-        ordered = sorted(self.nodes, key=lambda node: node in self._away)
-        for node in ordered:
+        sound = [node for node in self.nodes if node not in self._sick]
+        for node in sorted(sound, key=lambda node: node in self._away):
             try:
                 return connect(node, self.cluster.user, self.road)
-            except UnreachableError as error:
-                if failure is not None or len(ordered) > 1:
-                    self.tell(error.message)
-                self._away.append(node)
-                failure = error
-        assert failure is not None, "a cluster has at least one login node"  # noqa: S101
-        raise failure
+            except (UnreachableError, TurnedAway) as error:
+                failures.append(error)
+            except UnknownHost as error:
+                if node in self.cluster.login_nodes:
+                    raise
+                # The site's API named it: it may be new, and nobody has compared its key yet.
+                failures.append(error)
+            self._away.append(node)
+            if len(sound) > 1:
+                self.tell(_in_a_line(failures[-1]))
+        raise _worst(failures)
+
+
+def _in_a_line(error: HpctoolsError) -> str:
+    """What happened to one that is passed over; how to get to know a host is worth a word, too."""
+    return str(error) if isinstance(error, UnknownHost) else error.message.partition("\n")[0]
+
+
+def _worst(failures: Sequence[HpctoolsError]) -> HpctoolsError:
+    """What to end with: the no of a node that is there says more than silence, both more than a stranger."""
+    for kind in (TurnedAway, UnreachableError, UnknownHost):
+        if found := [error for error in failures if isinstance(error, kind)]:
+            return found[-1]
+    raise AssertionError("a cluster has at least one login node")
 
 
 def say(text: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -117,6 +117,11 @@ class Shipment:
         """Bytes of all files."""
         return sum(each["size"] for each in self.request["files"])
 
+    def renewed(self) -> Shipment:
+        """The same under another id: an earlier attempt may not have removed the folder of its trial yet."""
+        name = new_id(self.id.rpartition("-")[0])
+        return replace(self, id=name, request={**self.request, "id": name})
+
 
 def read_wish(words: Sequence[str]) -> Wish | None:
     """Where a submission goes; None when it stays here.
@@ -193,18 +198,34 @@ def _with_python(
 ) -> tuple[str, ...]:
     """`train.py --nodes 2:8`: a Python file is no batch script, so it is the command that Python runs.
 
-    A range of nodes behind it is hp-submit's: sbatch's options end at a batch script, and this is none.
+    A range of nodes behind it is hp-submit's: sbatch's options end at a batch script, and this is none. One
+    that begins with `#!` could be a batch script; with a range behind it, it is none either.
     """
     line = read_command_line(words, more=frozenset({"elastic-policy", "elastic-mode", "resume"}))
-    if (
-        line.after_dashes
-        or not line.rest
-        or not line.rest[0].endswith(".py")
-        or not _is_plain(cwd / line.rest[0])
-    ):
+    if line.after_dashes or not line.rest or not line.rest[0].endswith(".py"):
         return tuple(words)
     options, rest = tuple(words[: len(words) - len(line.rest)]), list(line.rest)
-    nodes: list[str] = []
+    size = _take_range(rest)
+    begins = _begins(cwd / rest[0])
+    if begins is None or (begins.startswith(b"#!") and not (size and _PYTHON.match(begins))):
+        return tuple(words)
+    if size and _DIRECTIVE.search(begins):
+        raise UsageError(
+            f"{rest[0]} has #SBATCH lines, so --nodes {size} behind it would be its own",
+            f"write it before: --nodes {size} {rest[0]}",
+        )
+    if size:
+        tell(f"--nodes {size} is taken for hp-submit's own, not for {rest[0]}'s")
+    return (*options, *([f"--nodes={size}"] if size else []), "--", python, *rest)
+
+
+_PYTHON = re.compile(rb"#![^\n]*\bpython[0-9.]*\b")
+_DIRECTIVE = re.compile(rb"^#SBATCH\s", re.MULTILINE)
+_BEGINNING = 1 << 16
+
+
+def _take_range(rest: list[str]) -> str:
+    """The first range of nodes behind a program, taken out of its words; empty when there is none."""
     for index, word in enumerate(rest[1:], start=1):
         if found := re.fullmatch(r"--nodes=(.+)", word):
             size, used = found[1], 1
@@ -213,19 +234,18 @@ def _with_python(
             if word not in ("--nodes", "-N"):
                 continue
         if is_elastic(size):
-            nodes = [f"--nodes={size}"]
             del rest[index : index + used]
-            tell(f"--nodes {size} is taken for hp-submit's own, not for {rest[0]}'s")
-            break
-    return (*options, *nodes, "--", python, *rest)
+            return size
+    return ""
 
 
-def _is_plain(path: Path) -> bool:
+def _begins(path: Path) -> bytes | None:
+    """How a file begins; None when it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(2) != b"#!"
+            return file.read(_BEGINNING)
     except OSError:
-        return False
+        return None
 
 
 def _refuse_what_stays_here(intent: Intent) -> None:

@@ -31,6 +31,18 @@ class LostConnection(UnreachableError):
     """A connection that was there, and is no more."""
 
 
+class TurnedAway(RemoteError):
+    """A host that knew who we are, said why it does not let us in, and hung up: PAM's no.
+
+    Args:
+        words: what it said, as it came.
+    """
+
+    def __init__(self, settings: HostSettings, words: str) -> None:
+        lines = "\n".join(shown(line) for line in words.splitlines() if line.strip())
+        super().__init__(f"{settings.alias} does not let {settings.user} in; it says:\n{lines}")
+
+
 class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     """A transport that asks for the host key algorithms it is given, certificates where they belong."""
 

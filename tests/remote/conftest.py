@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.remote.rig import Rig, rig
+from hpctools.cli import hp_submit
+from tests.remote.rig import Here, Rig, rig
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +30,19 @@ def cluster(one: Rig) -> Iterator[Rig]:
         (one.folder / "jobs" / name).unlink(missing_ok=True)
     one.configure({"login1": one.logins[0].port})
     one.know(one.logins[0].port)
+
+
+@pytest.fixture
+def here(cluster: Rig, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Here:
+    """hp-submit on the laptop, in this process: starting Python takes longer than all the rest."""
+    for name in ("HOME", "HPCTOOLS_SSH_CONFIG", "PATH"):
+        monkeypatch.setenv(name, cluster.environment[name])
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.chdir(cluster.home)
+
+    def submit(*words: str) -> tuple[int, str, str]:
+        code = hp_submit.main(words)
+        said = capfdbinary.readouterr()
+        return code, said.out.decode(), said.err.decode()
+
+    return submit

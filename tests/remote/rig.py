@@ -12,13 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PEOPLE = {"lab1": (41001, "/bin/bash"), "lab2": (41002, "/bin/dash")}
+Here = Callable[..., tuple[int, str, str]]
+"""hp-submit on the laptop: words; exit code, output, standard error."""
 COMMAND = f"{sys.executable} -m hpctools.cli.hp_submit"
 SSHD_CONFIG = """\
 ListenAddress 127.0.0.1
@@ -177,18 +179,36 @@ class Rig:
         lines = "".join(f"[127.0.0.1]:{port} {key}\n" for port in ports)
         (self.home / ".ssh/known_hosts").write_text(lines)
 
-    def start(self, name: str, certificate: str = "", more: str = "") -> Login:
-        """Start a login node."""
+    def start(
+        self,
+        name: str,
+        certificate: str = "",
+        more: str = "",
+        settings: Mapping[str, str] | None = None,
+        pam: str = "",
+    ) -> Login:
+        """Start a login node.
+
+        Args:
+            more: variables for what sshd starts.
+            settings: of sshd, in the place of its usual ones.
+            pam: its PAM service; without one PAM is not asked.
+        """
         config = self.folder / f"etc/sshd_{name}"
-        config.write_text(
-            SSHD_CONFIG.format(folder=self.folder, root=ROOT, certificate=certificate, more=more)
-        )
+        stated = {**(settings or {}), **({"UsePAM": "yes"} if pam else {})}
+        usual = SSHD_CONFIG.format(folder=self.folder, root=ROOT, certificate=certificate, more=more)
+        kept = [line for line in usual.splitlines() if line.partition(" ")[0] not in stated]
+        config.write_text("\n".join([*kept, *(f"{key} {value}" for key, value in stated.items())]) + "\n")
+        service = self.folder / f"etc/pam_{name}"
+        service.write_text(pam)
+        cover = f"mount --bind {service} /etc/pam.d/sshd && " if pam else ""
         port = free_port()
         log = self.folder / f"{name}.log"
         script = (
             f"mount --make-rprivate / && mount --bind {self.folder}/etc/passwd /etc/passwd && "
             f"mount --bind {self.folder}/etc/shadow /etc/shadow && mkdir -p /run/sshd && "
-            f"mount --bind {self.folder}/home /home && exec /usr/sbin/sshd -D -e -p {port} -f {config}"
+            f"mount --bind {self.folder}/home /home && "
+            f"{cover}exec /usr/sbin/sshd -D -e -p {port} -f {config}"
         )
         with log.open("wb") as file:
             process = subprocess.Popen(

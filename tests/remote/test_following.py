@@ -33,6 +33,9 @@ class Breaking:
     def drop(self) -> None:
         self.left = 10**6
 
+    def on_a_sound_node(self, attempt: Callable[[], Any]) -> Any:
+        return attempt()
+
     @contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Breaking]:
         self.said: list[Message] = []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,7 +24,8 @@ class Api:
     """Answers one thing, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.status, self.answer = 200, b"{}"
+        self.status, self.answer, self.pause = 200, b"{}", 0.0
+        self.over = threading.Event()
         self.asked: list[tuple[str, str, Any]] = []
         api = self
 
@@ -33,7 +36,10 @@ class Api:
                 self.send_response(api.status)
                 self.send_header("Content-Length", str(len(api.answer)))
                 self.end_headers()
-                self.wfile.write(api.answer)
+                with contextlib.suppress(OSError):
+                    for place in range(len(api.answer)):
+                        api.over.wait(api.pause)
+                        self.wfile.write(api.answer[place : place + 1])
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -47,16 +53,18 @@ class Api:
 def api() -> Iterator[Api]:
     made = Api()
     yield made
+    made.over.set()
     made.server.shutdown()
     made.thread.join(10)
     made.server.server_close()
 
 
-def order(api: Api, folder: Path, url: str = "") -> tuple[str, ...]:
+def order(api: Api, folder: Path, url: str = "", said: list[str] | None = None) -> tuple[str, ...]:
     (folder / "token").write_text("secret\n")
     environment = {"HPCTOOLS_API_TOKEN_FILE": str(folder / "token"), "HOME": str(folder)}
     cluster = Cluster("uni", NODES, api=url or f"http://127.0.0.1:{api.server.server_port}")
-    return login_nodes(cluster, lambda: "nlp1", environment)
+    told = [] if said is None else said
+    return login_nodes(cluster, lambda: "nlp1", environment, told.append)
 
 
 def test_the_best_one_comes_first_and_then_the_list(api: Api, tmp_path: Path) -> None:
@@ -79,6 +87,22 @@ def test_an_api_that_makes_no_sense_keeps_nobody_from_working(
 ) -> None:
     api.status, api.answer = status, answer
     assert order(api, tmp_path) == NODES
+
+
+def test_why_no_node_is_named_is_told_and_sshd_has_the_last_word(api: Api, tmp_path: Path) -> None:
+    why = "nlp1: you have 2 sessions on the login nodes, and the limit is 2:\n  8: \x1b[31mlogin2"
+    api.status, api.answer = 409, json.dumps({"status": 409, "detail": why}).encode()
+    said: list[str] = []
+    assert order(api, tmp_path, said=said) == NODES
+    assert said == [f"the site's API names no login node: {why.replace(chr(27), chr(92) + 'x1b')}"]
+
+
+def test_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(api: Api, tmp_path: Path) -> None:
+    """Each of them comes in time, all together do not."""
+    api.answer, api.pause = json.dumps({"node": "login2.uni.edu", "others": []}).encode(), 0.2
+    begun = time.monotonic()
+    assert order(api, tmp_path) == NODES
+    assert time.monotonic() - begun < 5
 
 
 def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:

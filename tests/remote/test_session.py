@@ -14,13 +14,15 @@ import pytest
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote import identities, session
 from hpctools.remote.clusters import Cluster
+from hpctools.remote.following import Wanted, follow
+from hpctools.remote.host_keys import UnknownHost, WrongHost
 from hpctools.remote.identities import Person
 from hpctools.remote.route import Connection, Road
 from hpctools.remote.sending import Unsure, send
-from hpctools.remote.session import Exchange, Refusal, Session
+from hpctools.remote.session import Exchange, Refusal, Session, SickNode
 from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import LostConnection, handshake
+from hpctools.remote.transport import LostConnection, TurnedAway, handshake
 from hpctools.remote.wire import Message
 
 HOST = HostSettings("login1", "login1.uni.edu", 22, "me")
@@ -29,6 +31,9 @@ SHIPMENT = Shipment(NAME, {"op": "submit", "files": [{"size": 2}]}, (LocalFile("
 DONE = {"job_id": 7, "before": True}
 BROKE = LostConnection("the connection to login1 broke", "is the network there?")
 AWAY = UnreachableError("login1 does not answer", "is the network there?")
+FULL = TurnedAway(HOST, "me: you have 2 sessions on the login nodes, and the limit is 2:\n 8: login2\n")
+SICK = SickNode("login1", "`hp-submit` on login1 failed", "try it there")
+TRIAL = Shipment(NAME, {**SHIPMENT.request, "id": NAME, "trial": True}, SHIPMENT.files)
 
 
 class Line:
@@ -55,10 +60,11 @@ class Scripted(Session):
     def __init__(self, *things: HpctoolsError | Line) -> None:
         super().__init__(Cluster("uni", ("login1",)), ("login1",), Road(None, Person(None)), lambda _: None)
         self.sleep = lambda _: None
-        self.things = list(things)
+        self.things, self.asked = list(things), list[Mapping[str, Any]]()
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Any]:
+        self.asked.append(request)
         thing = self.things.pop(0) if len(self.things) > 1 else self.things[0]
         if isinstance(thing, HpctoolsError):
             raise thing
@@ -80,6 +86,84 @@ def test_who_was_never_there_got_nothing() -> None:
     with pytest.raises(UnreachableError) as away:
         send(Scripted(AWAY), SHIPMENT)
     assert away.value is AWAY
+
+
+def test_a_line_that_broke_before_the_request_was_sent_leaves_nothing_unsure() -> None:
+    """Five times in the key exchange or at the login: nobody can have submitted anything."""
+    session = Scripted(BROKE)
+    with pytest.raises(LostConnection) as lost:
+        send(session, SHIPMENT)
+    assert (lost.value.message, len(session.asked)) == (BROKE.message, 5)
+
+
+def test_who_is_turned_away_is_told_why_at_once() -> None:
+    session = Scripted(FULL)
+    with pytest.raises(TurnedAway, match=r"me in; it says:\nme: you have 2 sessions .*\n 8: login2"):
+        send(session, SHIPMENT)
+    assert len(session.asked) == 1
+
+
+def test_a_session_that_broke_may_be_counted_for_a_while() -> None:
+    """The limit is full of it: that passes, for a submission and for output that is followed."""
+    assert send(Scripted(Line(None), FULL, Line(DONE)), SHIPMENT) == DONE
+    assert follow(Scripted(Line(None), FULL, Line(DONE)), Wanted(NAME), lambda *_: None) == DONE
+    with pytest.raises(TurnedAway):
+        follow(Scripted(FULL), Wanted(NAME), lambda *_: None)
+
+
+def test_a_sick_node_is_passed_over_as_long_as_there_is_another() -> None:
+    session = Scripted(SICK, Line(DONE))
+    session.nodes = ("login1", "login2")
+    assert send(session, SHIPMENT) == DONE
+    with pytest.raises(SickNode):
+        send(Scripted(SICK), SHIPMENT)
+
+
+def test_a_trial_that_is_tried_again_is_another_one() -> None:
+    """Its first attempt may not have removed its folder yet; whatever came of it, nothing was submitted."""
+    session = Scripted(Line(None), Line(DONE))
+    assert send(session, TRIAL) == DONE
+    first, second = (request["id"] for request in session.asked)
+    assert (first, second != first, second.startswith("train-")) == (NAME, True, True)
+    with pytest.raises(LostConnection):
+        send(Scripted(Line(None)), TRIAL)
+
+
+class TestNodes:
+    """Which login node is taken, and what the others are told to be."""
+
+    def met(self, monkeypatch: pytest.MonkeyPatch, **found: HpctoolsError | str) -> tuple[str, list[str]]:
+        """Where one gets, and what is said; `uni` has login1 and login2 in its list."""
+
+        def connect(node: str, user: str, road: Road) -> Connection:
+            thing = found[node]
+            if isinstance(thing, HpctoolsError):
+                raise thing
+            return Connection(cast("Any", thing), HOST)
+
+        monkeypatch.setattr(session, "connect", connect)
+        said: list[str] = []
+        cluster = Cluster("uni", ("login1", "login2"))
+        made = Session(cluster, tuple(found), Road(None, Person(None)), said.append)
+        return cast("Any", made._first().transport), said
+
+    def test_a_stranger_that_only_the_api_names_is_passed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stranger = UnknownHost("the host key of new9 is not known", "hp-submit trust new9")
+        assert self.met(monkeypatch, new9=stranger, login1="login1") == ("login1", [str(stranger)])
+        with pytest.raises(UnknownHost):
+            self.met(monkeypatch, login1=stranger, login2="login2")
+        with pytest.raises(WrongHost):
+            self.met(monkeypatch, new9=WrongHost("new9 shows another host key"), login1="login1")
+        with pytest.raises(UnreachableError, match="login1 does not answer"):
+            self.met(monkeypatch, new9=stranger, login1=AWAY)
+
+    def test_what_ends_it_is_the_no_of_a_node_that_is_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(TurnedAway):
+            self.met(monkeypatch, login1=FULL, login2=AWAY)
+        assert self.met(monkeypatch, login1=FULL, login2="login2") == (
+            "login2",
+            ["login1 does not let me in; it says:"],
+        )
 
 
 def test_a_refusal_after_a_broken_line_is_certain() -> None:

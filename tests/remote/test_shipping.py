@@ -90,6 +90,21 @@ def test_a_range_behind_a_python_file_is_told(here: Path) -> None:
     assert said == ["--nodes 2:8 is taken for hp-submit's own, not for train.py's"]
 
 
+def test_a_python_program_that_names_its_python_is_one_when_a_range_stands_behind_it(here: Path) -> None:
+    """Without one it is a batch script, as ever; and one with #SBATCH lines can only be that."""
+    path = here / "train.py"
+    path.write_text("#!/usr/bin/env python3\nprint('hello')\n")
+    shipment = packed(here, "train.py", "--nodes", "2:8", "--epochs", "3")
+    assert asked(shipment)["options"] == ["--nodes=2:8"]
+    assert asked(shipment)["command"] == ["python3", "train.py", "--epochs", "3"]
+    assert asked(packed(here, "train.py", "--epochs", "3"))["script"] == "train.py"
+    path.write_text("#!/usr/bin/env python3\n#SBATCH -p nlp\n")
+    with pytest.raises(UsageError, match=r"write it before: --nodes 2:8 train\.py"):
+        packed(here, "train.py", "--nodes=2:8")
+    path.write_text("#!/bin/sh\n")
+    assert asked(packed(here, "train.py", "--nodes=2:8"))["arguments"] == ["--nodes=2:8"]
+
+
 def test_a_policy_goes_along(here: Path) -> None:
     (here / "policy.yaml").write_text("elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
     shipment = packed(here, "--elastic-policy", "policy.yaml", "--", "python", "train.py")
