@@ -33,6 +33,10 @@ class TokenRefusedError(BudgetError):
     """The service does not take the token: it is not, or no longer, one of its own."""
 
 
+class ConflictError(BudgetError):
+    """The service says no to what was asked, as things are now (409)."""
+
+
 @dataclass(frozen=True)
 class Service:
     """Where the service is, and who asks.
@@ -63,7 +67,8 @@ class Service:
 
         Raises:
             UnreachableError: it does not answer, or cannot.
-            BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold.
+            BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold,
+                a ConflictError for a 409.
         """
         return self._asked(method, path, body, if_match)[0]
 
@@ -86,7 +91,7 @@ class Service:
         told = f"{detail or text[:200]!s}".rstrip(".")
         if status >= http.client.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
-        kind = TokenRefusedError if status == http.client.UNAUTHORIZED else BudgetError
+        kind = _REFUSALS.get(status, BudgetError)
         raise kind(f"{self.host} refuses ({status}): {told}", _remedy(status))
 
     def _exchange(
@@ -186,6 +191,12 @@ def _printable(text: str, where: str) -> str:
     if not text or not text.isascii() or not text.isprintable():
         raise UsageError(f"there is no token in {where}", "ask your administrator for one")
     return text
+
+
+_REFUSALS: dict[int, type[BudgetError]] = {
+    http.client.UNAUTHORIZED: TokenRefusedError,
+    http.client.CONFLICT: ConflictError,
+}
 
 
 def _json(text: str) -> Any:

@@ -8,15 +8,20 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import hpctools
 from hpctools.cli.ending import run_command
+from hpctools.cli.remote_cluster import ssh_configuration, user_of
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from hpctools.remote.clusters import Cluster
 
 _CONNECT_SECONDS = 3.0
 _ASK_SECONDS = 10.0
@@ -25,6 +30,7 @@ examples:
   hp-login                                to your tmux or session if you have one, else where there is room
   hp-login --cluster uni                  of ~/.config/hpctools/clusters.yaml
   hp-login -- -L 8888:localhost:8888      what follows -- goes to ssh: here a tunnel for a notebook
+  hp-login -- -t tmux attach              ... and here an option and a command
   hp-login --sessions                     which sessions you have, where, since when
   hp-login --end 812                      end one of them
   hp-login --dry-run                      say where it would go, and why
@@ -38,8 +44,8 @@ class Asked(Protocol):
         """Ask; raises HpctoolsError."""
 
 
-Answers = Callable[[str, int], bool]
-"""Whether an sshd answers at a host's port."""
+Answers = Callable[[str], bool]
+"""Whether a login node answers, by its name in ssh's configuration."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Way:
     """Where to go.
 
     Attributes:
+        address: for ssh.
         why: one sentence for people.
     """
 
@@ -65,12 +72,12 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="hp-login",
-        usage="hp-login [options] [-- SSH-OPTION...]",
+        usage="hp-login [options] [-- SSH-OPTION... COMMAND]",
         description="Log in on the login node where your session is, or where there is room.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("ssh", nargs="*", metavar="SSH-OPTION", help="what ssh gets too, a command last")
+    made.add_argument("ssh", nargs="*", metavar="SSH-OPTION", help="ssh's own: options, then a command")
     made.add_argument("--cluster", metavar="NAME", help="a cluster of clusters.yaml; else its default")
     made.add_argument("--user", help="your account there, where it is another than here")
     made.add_argument("--dry-run", action="store_true", help="say where it would go, and why")
@@ -83,37 +90,48 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
-    from hpctools.cli.login_text import ending, sessions
     from hpctools.cli.output import show
     from hpctools.slurm.run import replace
 
-    cluster_user, nodes, service = _reached(given.cluster)
-    user = given.user or cluster_user or getpass.getuser()
+    cluster = _cluster(given.cluster)
+    stated = given.user or cluster.user
     if given.sessions or given.end is not None:
-        asked = _needed(service)
-        if given.end is not None:
-            found = [asked.ask("DELETE", f"/v1/login/sessions/{given.end}")]
-            show({"sessions": found} if given.json else ending(found))
-        else:
-            found = asked.ask("GET", f"/v1/login/sessions?user={quote(user, safe='')}")["sessions"]
-            show({"sessions": found} if given.json else sessions(found, time.time()))
-        return 0
-    way = find_way(user, service, nodes, answers_as_sshd)
+        return _tell_sessions(given, stated or _user(cluster), _service(cluster.api))
+    service, why = _service_if_any(cluster.api)
+    way = find_way(stated or _user(cluster), service, cluster.login_nodes, _answers(stated), why)
     if given.dry_run:
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
         return 0
     print(f"hp-login: {way.node}: {way.why}", file=sys.stderr)
-    replace(ssh_command(user if given.user or cluster_user else "", way.address, given.ssh))
+    replace(ssh_command(stated, way.address, given.ssh, ssh_configuration()))
 
 
-def _reached(name: str | None) -> tuple[str, tuple[str, ...], Asked | None]:
-    """The account, the login nodes to try without a service, and the service."""
+def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) -> int:
+    from hpctools.cli.login_text import ending, sessions
+    from hpctools.cli.output import show
+
+    asked = _needed(service)
+    if given.end is not None:
+        found = [asked.ask("DELETE", f"/v1/login/sessions/{given.end}")]
+        show({"sessions": found} if given.json else ending(found))
+    else:
+        found = asked.ask("GET", f"/v1/login/sessions?user={quote(user, safe='')}")["sessions"]
+        show({"sessions": found} if given.json else sessions(found, time.time()))
+    return 0
+
+
+def _cluster(name: str | None) -> Cluster:
+    """The cluster that is meant; one without login nodes where there is no clusters.yaml."""
     from hpctools.remote.clusters import Cluster, load, place
 
     clusters = load(place(os.environ))
     wanted = name or clusters.usual
-    cluster = clusters.find(wanted) if wanted else Cluster("", ())
-    return cluster.user, cluster.login_nodes, _service(cluster.api)
+    return clusters.find(wanted) if wanted else Cluster("", ())
+
+
+def _user(cluster: Cluster) -> str:
+    """Who somebody is there, as ssh's configuration says; their name here where it cannot be asked."""
+    return user_of(cluster, ssh_configuration()) if cluster.login_nodes else getpass.getuser()
 
 
 def _service(api: str) -> Asked | None:
@@ -127,6 +145,14 @@ def _service(api: str) -> Asked | None:
     return replace(find_service(environment), seconds=_ASK_SECONDS)
 
 
+def _service_if_any(api: str) -> tuple[Asked | None, str]:
+    """The service, or why none is asked: nobody needs it, nor a token of it, to log in."""
+    try:
+        return _service(api), "no service is asked"
+    except UsageError as error:
+        return None, str(error)
+
+
 def _needed(service: Asked | None) -> Asked:
     if service is None:
         raise UsageError(
@@ -135,65 +161,110 @@ def _needed(service: Asked | None) -> Asked:
     return service
 
 
-def find_way(user: str, service: Asked | None, nodes: Sequence[str], answers: Answers) -> Way:
-    """Where to go: where the service says, if an sshd answers there; else the first of `nodes` that answers.
+def find_way(
+    user: str,
+    service: Asked | None,
+    nodes: Sequence[str],
+    answers: Answers,
+    without: str = "no service is asked",
+) -> Way:
+    """Where to go: where the service says, if that answers; else the user's first of `nodes` that does.
+
+    Args:
+        nodes: as ssh's configuration calls them; a node of the service's goes by the name that it has there.
+        without: why there is no service.
 
     Raises:
-        HpctoolsError: the service refuses (too many sessions, all nodes drained).
+        ConflictError: the service refuses (too many sessions, all nodes drained).
         UnreachableError: nobody answers anywhere.
     """
+    from hpctools.budget.service import ConflictError
+    from hpctools.remote.placement import in_list
+
     if service is None:
-        return _first(nodes, answers, "no service is asked")
-    tried: list[str] = []
+        return _first(user, nodes, answers, without)
+    tried: dict[str, str] = {}
     while True:
         try:
-            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": tried})
-        except UnreachableError as error:
-            return _first([node for node in nodes if node not in tried], answers, str(error))
-        if answers(found["address"], 22):
-            return Way(found["node"], found["address"], found["why"])
+            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": list(tried)})
+        except ConflictError:
+            raise
+        except HpctoolsError as error:
+            # It is away, or does not know us: sshd will say whether we may come in.
+            rest = [node for node in nodes if node not in tried.values()]
+            return _first(user, rest, answers, _plain(error))
+        address = in_list(found["address"], tuple(nodes))
+        if answers(address):
+            return Way(found["node"], address, found["why"])
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
-        tried.append(found["node"])
+        tried[found["node"]] = address
 
 
-def _first(nodes: Iterable[str], answers: Answers, why: str) -> Way:
-    for node in nodes:
-        if answers(node, 22):
-            return Way(node, node, f"the first of the list that answers ({why}).")
+def _plain(error: HpctoolsError) -> str:
+    from hpctools.remote.names import shown
+
+    return shown(str(error))
+
+
+def _first(user: str, nodes: Sequence[str], answers: Answers, why: str) -> Way:
+    for node in own_order(user, nodes):
+        if answers(node):
+            return Way(node, node, f"the first that answers, in your own order of the list ({why}).")
     raise UnreachableError(
         f"no login node answers, and {why}", "see `hp-login --help`, or ask your administrator"
     )
 
 
-def answers_as_sshd(host: str, port: int) -> bool:
-    """Whether an sshd says its first line there; a name that only ssh's configuration knows is taken for yes.
+def own_order(user: str, nodes: Sequence[str]) -> list[str]:
+    """Login nodes as the service ranks them for somebody when all are alike: not everybody has the same."""
+    from hpctools.login.placement import Node, Policy, rank
 
-    One that is full hangs up, and one that hangs says nothing.
-    """
+    # The service calls them by their short names, and so ranks these.
+    short = {node.partition(".")[0]: node for node in nodes}
+    called = short if len(short) == len(nodes) else {node: node for node in nodes}
+    return [called[each.name] for each in rank(user, [Node(name) for name in called], Policy())]
+
+
+def _answers(user: str) -> Answers:
+    """Whether a login node answers where ssh's configuration has it; behind a proxy only ssh can see that."""
+
+    def answer(node: str) -> bool:
+        from hpctools.remote.ssh_config import settings
+
+        found = settings(node, user, ssh_configuration())
+        return bool(found.jumps or found.proxy_command) or answers_as_sshd(found.host, found.port)
+
+    return answer
+
+
+def answers_as_sshd(host: str, port: int) -> bool:
+    """Whether an sshd says its first line there: one that is full hangs up, one that hangs says nothing."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return True
+    except (OSError, UnicodeError):
+        return False
     for family, kind, protocol, _, address in addresses:
-        with socket.socket(family, kind, protocol) as connection:
+        with suppress(OSError), socket.socket(family, kind, protocol) as connection:
             connection.settimeout(_CONNECT_SECONDS)
-            with suppress(OSError):
-                connection.connect(address)
-                if connection.recv(255).startswith(b"SSH-"):
-                    return True
+            connection.connect(address)
+            if connection.recv(255).startswith(b"SSH-"):
+                return True
     return False
 
 
-def ssh_command(user: str, address: str, words: Sequence[str]) -> list[str]:
-    """The command: options of ours, then those of `words`, the host, and a command if `words` has one.
+def ssh_command(user: str, address: str, words: Sequence[str], config: Path | None = None) -> list[str]:
+    """The command: ssh reads options behind the host, too, up to the first word of a command.
 
     Raises:
         HpctoolsError: the address is none that ssh takes for a host.
     """
     if address.startswith("-") or not address:
         raise HpctoolsError(f"{address!r} is no host", "ask your administrator")
+    named = ["-F", str(config)] if config else []
     account = ["-l", user] if user else []
-    return ["ssh", *account, *words, address] if not words or words[0].startswith("-") else [
-        "ssh", *account, address, "--", *words
-    ]  # fmt: skip
+    return ["ssh", *named, *account, address, *words]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -94,7 +94,10 @@ def _asked(host: str, user: str, config: Path | None) -> Stated:
 
 def _read(host: str, config: Path | None) -> Stated:
     """The file as paramiko reads it, which knows no Include."""
-    import paramiko
+    try:
+        import paramiko
+    except ImportError:
+        raise RemoteError("there is no ssh on this machine", "install OpenSSH's client") from None
 
     path = config or Path.home() / ".ssh" / "config"
     parsed = paramiko.SSHConfig()

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, ssh_command
+from hpctools.budget.service import ConflictError, TokenRefusedError
+from hpctools.cli import hp_login
+from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, own_order, ssh_command
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError
+from hpctools.login.placement import Node, Policy, rank
 from tests.login.agent.made_agent import FakeService
 
 FIRST = {"node": "login-1", "address": "login-1.uni.example", "why": "your tmux is on login-1.", "others": []}
 SECOND = {**FIRST, "node": "login-2", "address": "login-2.uni.example", "why": "it has room."}
 
 
-def all_answer(host: str, port: int) -> bool:
-    return port == 22
+def all_answer(node: str) -> bool:
+    return True
+
+
+def none_answers(node: str) -> bool:
+    return False
 
 
 def test_it_goes_where_the_service_says() -> None:
@@ -26,37 +35,66 @@ def test_it_goes_where_the_service_says() -> None:
     assert service.asked == [("POST", "/v1/login/sessions", {"user": "nlp1", "avoid": []})]
 
 
+def test_a_node_goes_by_the_name_that_ssh_knows() -> None:
+    """The person's list, and so ssh's configuration, may call it otherwise than the service."""
+    way = find_way("nlp1", FakeService(FIRST), ("login-2", "login-1"), all_answer)
+    assert (way.node, way.address) == ("login-1", "login-1")
+
+
 def test_a_node_that_does_not_answer_is_avoided() -> None:
     service = FakeService(FIRST, SECOND)
-    way = find_way("nlp1", service, (), lambda host, port: host.startswith("login-2"))
+    way = find_way("nlp1", service, (), lambda node: node.startswith("login-2"))
     assert way.node == "login-2"
     assert service.asked[1][2] == {"user": "nlp1", "avoid": ["login-1"]}
 
 
 def test_it_ends_when_no_node_answers() -> None:
     with pytest.raises(UnreachableError, match="none of login-1 answers"):
-        find_way("nlp1", FakeService(FIRST), (), lambda host, port: False)
+        find_way("nlp1", FakeService(FIRST), (), none_answers)
 
 
-def test_without_the_service_the_list_is_tried() -> None:
-    away = FakeService(UnreachableError("api does not answer"))
-    way = find_way("nlp1", away, ("login-1", "login-2"), lambda host, port: host == "login-2")
-    assert way == Way("login-2", "login-2", "the first of the list that answers (api does not answer).")
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        UnreachableError("api does not answer"),
+        TokenRefusedError("api refuses (401): no such token"),
+        BudgetError("api refuses (403): not for you"),
+    ],
+)
+def test_without_the_service_the_list_is_tried(trouble: HpctoolsError) -> None:
+    """Whether it is away or does not know us: sshd will say whether somebody may come in."""
+    way = find_way("nlp1", FakeService(trouble), ("login-1", "login-2"), lambda node: node == "login-2")
+    why = f"the first that answers, in your own order of the list ({trouble})."
+    assert way == Way("login-2", "login-2", why)
     assert find_way("nlp1", None, ("login-1",), all_answer).why.endswith("(no service is asked).")
     with pytest.raises(UnreachableError, match="no login node answers"):
         find_way("nlp1", None, (), all_answer)
 
 
+def test_without_the_service_not_everybody_goes_to_the_first_of_the_list() -> None:
+    """Each has an order of their own, the service's: by the names that it has for the nodes."""
+    nodes = [f"login-{n}.uni.example" for n in range(1, 5)]
+    firsts = Counter(find_way(f"u{n}", None, nodes, all_answer).node for n in range(400))
+    assert min(firsts[node] for node in nodes) > 60
+    ranked = rank("nlp1", [Node(f"login-{n}") for n in range(1, 5)], Policy())
+    assert own_order("nlp1", nodes) == [f"{node.name}.uni.example" for node in ranked]
+    assert sorted(own_order("nlp1", ["10.0.0.1", "10.0.0.2"])) == ["10.0.0.1", "10.0.0.2"]
+
+
 def test_who_may_have_no_more_sessions_is_told_so() -> None:
-    with pytest.raises(BudgetError, match="you have 4 sessions"):
-        find_way("nlp1", FakeService(BudgetError("nlp1: you have 4 sessions")), ("login-1",), all_answer)
+    with pytest.raises(ConflictError, match="you have 4 sessions"):
+        find_way("nlp1", FakeService(ConflictError("nlp1: you have 4 sessions")), ("login-1",), all_answer)
 
 
 def test_the_ssh_that_it_becomes() -> None:
     assert ssh_command("", "login-1", []) == ["ssh", "login-1"]
     tunnel = ["-N", "-L", "8888:localhost:8888"]
-    assert ssh_command("nlp1", "login-1", tunnel) == ["ssh", "-l", "nlp1", *tunnel, "login-1"]
-    assert ssh_command("", "login-1", ["squeue", "--me"]) == ["ssh", "login-1", "--", "squeue", "--me"]
+    assert ssh_command("nlp1", "login-1", tunnel) == ["ssh", "-l", "nlp1", "login-1", *tunnel]
+    assert ssh_command("", "login-1", ["squeue", "--me"]) == ["ssh", "login-1", "squeue", "--me"]
+    assert ssh_command("", "a", ["-t", "tmux", "attach"], Path("/c")) == [
+        *("ssh", "-F", "/c", "a"),
+        *("-t", "tmux", "attach"),
+    ]
     with pytest.raises(HpctoolsError, match="no host"):
         ssh_command("", "-oProxyCommand=x", [])
 
@@ -77,7 +115,7 @@ def test_whether_an_sshd_answers(first: bytes, answers: bool) -> None:
         assert answers_as_sshd("127.0.0.1", port) == answers
         thread.join()
     assert not answers_as_sshd("127.0.0.1", port)
-    assert answers_as_sshd("only.ssh-config-knows-this.invalid", 22)
+    assert not answers_as_sshd("nobody-knows-this.invalid", 22)
 
 
 def test_without_a_service_sessions_cannot_be_told(
@@ -87,3 +125,51 @@ def test_without_a_service_sessions_cannot_be_told(
     monkeypatch.setenv("HPCTOOLS_CLUSTERS", "/nonexistent")
     assert main(["--sessions"]) == 2
     assert "no service is named" in capsys.readouterr().err
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """ssh's configuration and a list of login nodes: one behind a proxy, one at a port where nobody is."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host inner\n  HostName 192.0.2.7\n  ProxyJump gate\nHost *\n  HostName 127.0.0.1\n  Port {port}\n"
+        "  User me-there\n"
+    )
+    monkeypatch.setenv("HPCTOOLS_SSH_CONFIG", str(config))
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HPCTOOLS_API", raising=False)
+    (tmp_path / "clusters.yaml").write_text("clusters: {uni: [outer, inner]}\ndefault: uni\n")
+    return tmp_path
+
+
+def test_it_knocks_where_ssh_would_and_at_no_door_behind_a_proxy(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("inner: the first that answers")
+    (configured / "clusters.yaml").write_text("clusters: {uni: [outer]}\ndefault: uni\n")
+    assert main(["--dry-run"]) == 3
+    assert "no login node answers" in capsys.readouterr().err
+
+
+def test_without_a_token_it_logs_in_all_the_same(
+    configured: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCTOOLS_API", "https://api.uni.example")
+    assert main(["--dry-run"]) == 0
+    assert "inner: the first that answers" in (said := capsys.readouterr().out)
+    assert "cannot read the token in" in said
+    assert main(["--sessions"]) == 2
+
+
+def test_the_service_is_asked_for_who_one_is_there(
+    configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ssh's User, not the name on this machine; --user and clusters.yaml come first."""
+    service = FakeService({**FIRST, "address": "inner"})
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert [main(["--dry-run", *more]) for more in ([], ["--user", "you"])] == [0, 0]
+    assert [body and body["user"] for _, _, body in service.asked] == ["me-there", "you"]

@@ -1,0 +1,110 @@
+"""What a person's ssh configuration says of a host: by ssh itself, and by paramiko where there is none."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpctools.errors import RemoteError
+from hpctools.remote.ssh_config import HostSettings, expand, interpret, settings
+
+CONFIG = """\
+Host login1
+  HostName login1.uni.example
+  Port 2222
+  User me2
+  ProxyJump gate.uni.example,other@inner:2200
+Host piped
+  ProxyCommand nc -X 5 %h %p
+  HostKeyAlias uni-login
+  ConnectTimeout 7
+Host *
+  IdentityFile {home}/.ssh/id_%r
+  IdentitiesOnly yes
+  CertificateFile {home}/.ssh/cert.pub
+  UserKnownHostsFile {home}/one {home}/two
+  GlobalKnownHostsFile none
+  IdentityAgent none
+  HashKnownHosts yes
+  RevokedHostKeys {home}/revoked
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config"
+    path.write_text(CONFIG.format(home=tmp_path))
+    return path
+
+
+@pytest.fixture(params=["ssh", "paramiko"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads the file."""
+    if request.param == "paramiko":
+        monkeypatch.setattr(shutil, "which", lambda program: None)
+    return str(request.param)
+
+
+def test_what_is_said_of_a_host(config: Path, tmp_path: Path, reader: str) -> None:
+    assert settings("login1", config=config) == HostSettings(
+        "login1",
+        "login1.uni.example",
+        2222,
+        "me2",
+        identity_files=(tmp_path / ".ssh/id_me2",),
+        certificate_files=(tmp_path / ".ssh/cert.pub",),
+        identities_only=True,
+        agent="none",
+        user_known_hosts=(tmp_path / "one", tmp_path / "two"),
+        revoked_keys=tmp_path / "revoked",
+        hash_names=True,
+        jumps=("gate.uni.example", "other@inner:2200"),
+    )
+
+
+def test_a_program_as_the_way_and_another_name_for_known_hosts(config: Path, reader: str) -> None:
+    found = settings("piped", "you", config)
+    assert (found.proxy_command, found.known_as, found.connect_seconds) == (
+        "nc -X 5 piped 22",
+        "uni-login",
+        7,
+    )
+    assert (found.user, found.port, found.jumps) == ("you", 22, ())
+    if reader == "ssh":  # paramiko knows no other person than the configuration's
+        assert found.identity_files[0].name == "id_you"
+
+
+def test_a_host_that_nobody_wrote_of_is_itself(tmp_path: Path, reader: str) -> None:
+    (tmp_path / "empty").write_text("")
+    found = settings("login9", config=tmp_path / "empty")
+    assert (found.host, found.port, found.user) == ("login9", 22, getpass.getuser())
+    assert {path.name for path in found.identity_files} >= {"id_ed25519", "id_rsa"}
+    assert [path.name for path in found.user_known_hosts] == ["known_hosts", "known_hosts2"]
+    assert (found.proxy_command, found.jumps, found.identities_only, found.revoked_keys) == (
+        "",
+        (),
+        False,
+        None,
+    )
+
+
+def test_a_file_that_cannot_be_understood_is_told(tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_text("Nonsense yes\n")
+    with pytest.raises(RemoteError, match="cannot read its configuration"):
+        settings("login1", config=tmp_path / "wrong")
+
+
+def test_an_agent_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_AGENT", "/run/mine")
+    assert interpret("a", {"identityagent": ["$MY_AGENT"]}).agent == "/run/mine"
+    assert interpret("a", {"identityagent": ["SSH_AUTH_SOCK"]}).agent == ""
+    assert interpret("a", {"identityagent": ["$NOT_THERE"]}).agent == "none"
+
+
+def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLACE", "there")
+    tokens = {"h": "host", "%": "%"}
+    assert expand("${PLACE}/%h/%%h/%q/${MISSING}", tokens) == "there/host/%h/%q/${MISSING}"
