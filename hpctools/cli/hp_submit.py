@@ -78,6 +78,7 @@ def main(
     *,
     client: Callable[[], SlurmClient] | None = None,
     limits: Callable[[str], Limits | None] | None = None,
+    from_afar: bool = False,
 ) -> int:
     """Run the command; return its exit code.
 
@@ -85,15 +86,17 @@ def main(
         argv: the arguments; those of the process when None.
         client: makes the connection to Slurm that an elastic run is submitted with.
         limits: asks what a user may have there; with a client of the caller's own, nobody when None.
+        from_afar: for a laptop, which knows a way to a job whose id sbatch does not tell.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    slurm = _Slurm(client or connect, limits or (_no_limits if client else None))
+    slurm = _Slurm(client or connect, limits or (_no_limits if client else None), from_afar)
     return run_command("hp-submit", lambda: _submit(words, slurm), debug=_debugs(words))
 
 
 class _Slurm(NamedTuple):
     connect: Callable[[], SlurmClient]
     limits: Callable[[str], Limits | None] | None
+    from_afar: bool = False
 
 
 def _no_limits(user: str) -> None:
@@ -127,7 +130,7 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
         return 1
     if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
-        return _submit_plain(intent, invocation.flags)
+        return _submit_plain(intent, invocation.flags, from_afar=slurm.from_afar)
     from hpctools.cli.elastic_submission import submit_elastic
     from hpctools.slurm.limits import read_limits
 
@@ -158,6 +161,9 @@ def _serve() -> int:
     """Answer a laptop."""
     from hpctools.remote.serving import Programs, serve
 
+    def submit(words: Sequence[str]) -> int:
+        return main(words, from_afar=True)
+
     def status(words: Sequence[str]) -> int:
         from hpctools.cli.hp_status import main as show_status
 
@@ -168,7 +174,7 @@ def _serve() -> int:
 
         return end_runs(words)
 
-    return serve(Programs(main, status, cancel))
+    return serve(Programs(submit, status, cancel))
 
 
 def _may_submit(intent: Intent, flags: frozenset[str]) -> bool:
@@ -201,21 +207,21 @@ def _warn_of_misplaced_range(intent: Intent) -> None:
         )
 
 
-def _submit_plain(intent: Intent, flags: frozenset[str]) -> int:
+def _submit_plain(intent: Intent, flags: frozenset[str], *, from_afar: bool) -> int:
     submission = plan_plain(intent)
     if "dry-run" in flags:
         from hpctools.submit.render_plain import plain_json, plain_text
 
         show(plain_json(submission) if "json" in flags else plain_text(submission))
         return 0
-    if "json" in flags and intent.effective("quiet") is not None:
+    if "json" in flags and not from_afar and intent.effective("quiet") is not None:
         raise UsageError(
             "--quiet keeps sbatch from telling the job id, which --json prints", "give one of them"
         )
     done = execute_plain(submission, parsable="json" in flags)
     if done.code == 0 and "json" in flags:
         job, _, cluster = done.stdout.strip().partition(";")
-        # With --test-only there is no job.
+        # With --test-only there is no job, and with --quiet none is told.
         show({"elastic": False, "job_id": int(job) if job.isdecimal() else None, "cluster": cluster})
     # A shell's way to say that a signal ended it.
     return done.code if done.code >= 0 else 128 - done.code

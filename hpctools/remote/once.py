@@ -21,6 +21,8 @@ from hpctools.remote.submissions import Record, Submission
 
 SETTLE_SECONDS = 15.0
 """So long a request that sbatch has sent may take to appear in the queue: more than MessageTimeout's 10 s."""
+_STOOD_SECONDS = 5.0
+"""So long after its mark sbatch is not started any more: with its own 10 s others would not wait for it."""
 _LOOK_SECONDS = 1.0
 # Words of slurm_errno.c after which a job may be there all the same: only the answer is missing.
 _UNSURE = re.compile(r"timed out|send/recv|Zero Bytes|Connection reset|Broken pipe|Communication connection")
@@ -107,7 +109,7 @@ class Once:
 
         Raises:
             Refused: hp-submit said no.
-            RemoteError: the id stands for something else, or files are in the way.
+            RemoteError: the id stands for something else, files are in the way, or another process is at it.
             UnreachableError: Slurm does not answer, and it is not known whether it took the job.
         """
         self.submission.make()
@@ -126,10 +128,25 @@ class Once:
                     return self._note(before, found), True
                 self.slurm.forget(before)
             self.receive(reception)
-            return self._submit(wanted, lock), False
+            return self._submit(self._marked(wanted, before), lock), False
 
-    def _submit(self, wanted: Record, lock: int) -> Record:
+    def _marked(self, wanted: Record, before: Record | None) -> Record:
+        """Write down that it is submitted now, unless another process is about to do the same.
+
+        The lock keeps others out. But one that holds for a node only (see decision 0142), and one that was
+        lost while this process stood still, keep out nobody: who sees then what they did not write submits
+        nothing.
+        """
+        if self.submission.record() != before:
+            raise _not_now(wanted, "another connection of yours is at work on it")
         record = self.submission.write(replace(wanted, state="submitting"))
+        if self.submission.record() != record:
+            raise _not_now(wanted, "another connection of yours is at work on it")
+        if (stood := self.submission.now() - record.marked) >= _STOOD_SECONDS:
+            raise _not_now(wanted, f"the login node or its file system stood still for {stood:.0f} s")
+        return record
+
+    def _submit(self, record: Record, lock: int) -> Record:
         answer = self.slurm.submit(record, lock)
         record = replace(record, stdout=answer.stdout, stderr=answer.stderr)
         if answer.code == 0 and answer.job:
@@ -169,6 +186,13 @@ class Once:
         except RemoteError as error:
             # The job is there: that has to be said. The record says `submitting`, and the next one finds it.
             return replace(done, stderr=f"{done.stderr}hp-submit: warning: {error.message}\n")
+
+
+def _not_now(wanted: Record, why: str) -> RemoteError:
+    return RemoteError(
+        f"{wanted.id} was not submitted now: {why}",
+        f"give the same line with --submission {wanted.id} in a minute: it is submitted once",
+    )
 
 
 def command_words(

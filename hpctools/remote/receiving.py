@@ -77,6 +77,7 @@ class Reception:
 
         Raises:
             RemoteError: another file is in the place of one.
+            OSError: what is here cannot be read.
         """
         for index, offer in enumerate(self.offers):
             target = self._target(offer)
@@ -95,7 +96,7 @@ class Reception:
 
         Raises:
             WireError: the stream ended, or is none of ours; what has come stays for the next time.
-            RemoteError: a file is not what was offered, or there is no room.
+            RemoteError: a file is not what was offered, grew, or there is no room.
         """
         positions = dict(needed)
         while not (message := wire.get()).get("end"):
@@ -110,7 +111,10 @@ class Reception:
 
     def _append(self, offer: FileOffer, offset: int, data: bytes) -> None:
         if offset + len(data) > offer.size:
-            raise WireError("more of a file than there is")
+            raise RemoteError(
+                f"{offer.path} grew while it was sent",
+                "nothing was submitted: submit again when nobody writes it",
+            )
         part = self._part(offer)
         try:
             self.parts.mkdir(mode=0o700, exist_ok=True)

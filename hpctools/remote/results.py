@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +46,13 @@ def _walk(folder: Path) -> Iterator[Result]:
         folders[:] = sorted(n for n in folders if not (here == str(folder) and n == RECORD_FOLDER))
         for name in sorted(names):
             path = Path(here) / name
-            if not path.is_symlink() and path.is_file():
-                stat = path.stat()
+            try:
+                found = path.lstat()
+            except OSError:
+                continue  # its job has removed it since
+            if stat.S_ISREG(found.st_mode):
                 inner = str(path.relative_to(folder))
-                yield Result(inner, stat.st_size, stat.st_mtime, bool(stat.st_mode & 0o100))
+                yield Result(inner, found.st_size, found.st_mtime, bool(found.st_mode & 0o100))
 
 
 def _fits(path: str, pattern: str) -> bool:

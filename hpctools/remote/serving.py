@@ -49,9 +49,8 @@ def serve(programs: Programs) -> int:
     wire = Wire(_receive, _sender(out))
     try:
         wire.greet()
-        request = wire.get()
         with _heartbeat(wire):
-            _answer(request, wire, programs)
+            _answer(wire, programs)
     except WireError:
         return 1  # there is nobody to tell
     return 0
@@ -97,8 +96,11 @@ def _heartbeat(wire: Wire) -> Iterator[None]:
         over.set()
 
 
-def _answer(request: Message, wire: Wire, programs: Programs) -> None:
+def _answer(wire: Wire, programs: Programs) -> None:
+    """Answer a request; whatever goes wrong is told: silence means to a laptop that the line broke."""
+    request = Message({})
     try:
+        request = wire.get()
         if request.get("version") != VERSION:
             raise RemoteError(
                 f"the cluster has hpctools {hpctools.__version__}, which does not know your requests",
@@ -107,8 +109,36 @@ def _answer(request: Message, wire: Wire, programs: Programs) -> None:
         wire.put({"result": _done(request, wire, programs)})
     except Refused as refusal:
         wire.put({"refused": {"code": refusal.answer.code, "stderr": refusal.answer.stderr}})
+    except WireClosed:
+        raise
+    except WireError as error:
+        _fail(wire, RemoteError(f"the cluster cannot understand what came: {error}", _SAME_RELEASE))
     except HpctoolsError as error:
-        wire.put({"error": {"message": error.message, "remedy": error.remedy, "code": error.exit_code}})
+        _fail(wire, error)
+    except OSError as error:
+        _fail(wire, RemoteError(f"on the cluster: {error}", _after_failure(request)))
+
+
+_SAME_RELEASE = "install the same release on both sides"
+
+
+def _fail(wire: Wire, error: HpctoolsError) -> None:
+    wire.put({"error": {"message": error.message, "remedy": error.remedy, "code": error.exit_code}})
+
+
+def _after_failure(request: Message) -> str:
+    """What to do once the system has failed us: in the middle of a submission there may be a job."""
+    if request.get("op") != "submit" or request.get("trial"):
+        return "see what is wrong there, and ask again"
+    found = submissions.find(str(request.get("id")), os.environ)
+    try:
+        record = found.record() if found else None
+    except RemoteError:
+        record = None
+    if record is None or record.state == "receiving":
+        return "nothing was submitted: see what is wrong there, and submit again"
+    again = f"give the same line with --submission {record.id}: it is submitted once"
+    return f"it may have been submitted; {again}"
 
 
 def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]:
@@ -122,9 +152,7 @@ def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]
     }
     operation = operations.get(str(request.get("op")))
     if operation is None:
-        raise RemoteError(
-            f"the cluster knows no {request.get('op')!r}", "install the same release on both sides"
-        )
+        raise RemoteError(f"the cluster knows no {request.get('op')!r}", _SAME_RELEASE)
     return operation()
 
 
@@ -304,7 +332,7 @@ def _id(request: Message) -> str:
 def _words(request: Message, name: str) -> list[str]:
     words = request.get(name, [])
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise UsageError(f"the request's {name} are no words", "install the same release on both sides")
+        raise UsageError(f"the request's {name} are no words", _SAME_RELEASE)
     return words
 
 

@@ -185,3 +185,45 @@ def test_a_job_that_cannot_be_written_down_is_told_all_the_same(tmp_path: Path) 
     assert (record.job_id, before, "Disk quota" in record.stderr) == (7, False, True)
     again, before = attempt(tmp_path, world)
     assert (again.job_id, before, len(world.jobs)) == (7, True, 1)
+
+
+@pytest.mark.parametrize("when", ["before the mark", "after it"])
+def test_who_sees_what_another_process_wrote_submits_nothing(tmp_path: Path, when: str) -> None:
+    """A lock that holds for one node only keeps nobody on another node out."""
+    world = World()
+    other = Submission(tmp_path / NAME)
+
+    class Crossed(Watched):
+        def write(self, record: Record) -> Record:
+            written = super().write(record)
+            if when == "after it":
+                other.write(record)
+            return written
+
+    def receive(reception: Reception) -> None:
+        if when == "before the mark":
+            other.write(Record(NAME, "r", state="submitting"))
+
+    submission = Crossed(tmp_path / NAME, world)
+    once = Once(submission, world, receive, lambda: None, world.sleep)
+    with pytest.raises(RemoteError, match=f"another connection .*--submission {NAME}"):
+        once.make(Record(NAME, "r"), Reception(submission, ()))
+    assert world.jobs == []
+
+
+def test_who_stood_still_after_the_mark_submits_nothing(tmp_path: Path) -> None:
+    """Others have waited for its job meanwhile, and may have submitted theirs."""
+    world = World()
+
+    class Frozen(Watched):
+        def write(self, record: Record) -> Record:
+            written = super().write(record)
+            world.time += 20
+            return written
+
+    once = Once(Frozen(tmp_path / NAME, world), world, lambda _: None, lambda: None, world.sleep)
+    with pytest.raises(RemoteError, match="stood still for 20 s"):
+        once.make(Record(NAME, "r"), Reception(once.submission, ()))
+    assert world.jobs == []
+    record, before = attempt(tmp_path, world)
+    assert (record.state, before, len(world.jobs)) == ("submitted", False, 1)

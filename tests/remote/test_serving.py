@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpctools.remote import once, serving
+from hpctools.remote.receiving import Reception
 from hpctools.remote.serving import Programs
 from hpctools.remote.shipping import LocalFile
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
@@ -62,7 +63,7 @@ class Cluster:
 
         wire = Wire(receive, send)
         try:
-            serving._answer(wire.get(), wire, Programs(self.submit, self.submit, self.submit))
+            serving._answer(wire, Programs(self.submit, self.submit, self.submit))
         except WireError:
             return []
         back = Wire(lambda size: b"", lambda _: None)
@@ -112,6 +113,7 @@ WHOLE = request()
 
 
 @given(st.integers(0, len(WHOLE)), st.integers(0, 700))
+@example(len(WHOLE), 100)
 @settings(deadline=None, max_examples=60)
 def test_cut_anywhere_and_sent_again_it_is_one_job(cut: int, room: int) -> None:
     """The way there ends after `cut` bytes, the way back after `room`; then both are whole."""
@@ -119,6 +121,7 @@ def test_cut_anywhere_and_sent_again_it_is_one_job(cut: int, room: int) -> None:
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
         cluster = arranged(Path(home), patch)
         cluster.answer(WHOLE[:cut], room)
+        os.dup2(kept, 0)  # the process ends, and with it the lock that sbatch got
         (last,) = cluster.answer(WHOLE)
         os.dup2(kept, 0)
         os.close(kept)
@@ -207,6 +210,59 @@ def test_a_trial_leaves_nothing(cluster: Cluster) -> None:
     (said,) = cluster.answer(request(trial=True, options=["--dry-run"]))
     assert said["result"]["code"] == 0
     assert list((cluster.home / "hp-runs").iterdir()) == []
+
+
+def test_what_the_system_does_not_let_us_do_is_told(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything was submitted, and when sbatch may have had it."""
+
+    def closed(reception: Reception) -> None:
+        raise PermissionError(13, "Permission denied", "/home/nlp1/hp-runs")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reception, "missing", closed)
+        (said,) = cluster.answer(WHOLE)
+    assert said["error"]["message"] == "on the cluster: [Errno 13] Permission denied: '/home/nlp1/hp-runs'"
+    assert said["error"]["remedy"].startswith("nothing was submitted")
+
+    def gone(words: Sequence[str]) -> int:
+        raise FileNotFoundError(2, "No such file or directory", "/gone")
+
+    monkeypatch.setattr(cluster, "submit", gone)
+    (said,) = cluster.answer(WHOLE)
+    assert said["error"]["message"] == "on the cluster: [Errno 2] No such file or directory: '/gone'"
+    assert (
+        f"it may have been submitted; give the same line with --submission {NAME}" in said["error"]["remedy"]
+    )
+
+
+def test_what_cannot_be_understood_is_told(cluster: Cluster) -> None:
+    (said,) = cluster.answer(b"nonsense\n")
+    assert "cannot understand what came: a line that is no message" in said["error"]["message"]
+
+
+def test_a_file_that_grew_while_it_was_sent_is_told(cluster: Cluster) -> None:
+    sent = bytearray()
+    wire = Wire(lambda _: b"", sent.extend)
+    wire.put({"file": 0, "offset": 0}, FILES[0].data + b"more")
+    start = WHOLE.index(b'{"file":0')
+    (said,) = cluster.answer(WHOLE[:start] + bytes(sent))
+    assert said["error"]["message"] == "job.sh grew while it was sent"
+    assert cluster.words == []
+
+
+def test_a_job_whose_id_is_not_told_is_found(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`#SBATCH --quiet`: sbatch says nothing."""
+
+    def quietly(words: Sequence[str]) -> int:
+        cluster.words.append(list(words))
+        print(json.dumps({"elastic": False, "job_id": None, "cluster": ""}))
+        return 0
+
+    monkeypatch.setattr(cluster, "submit", quietly)
+    (said,) = cluster.answer(WHOLE)
+    assert (said["result"]["job_id"], said["result"]["state"]) == (1, "submitted")
 
 
 def test_a_refusal_comes_in_hp_submits_own_words(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from tests.remote.cut import cutter
 from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
+TRAIN = ROOT / "slurm-conf/examples/university/train"
 USER = "nlp1"
 
 
@@ -145,6 +146,32 @@ def test_a_line_that_breaks_makes_one_job(laptop: Laptop, cluster: Cluster) -> N
             laptop.configure({"login-1": line.port, "login-2": laptop.ports["login-2"]})
             said = laptop.submit("--hold", "job.sh")
         assert jobs_of(cluster, said["id"]) == [said["job_id"]]
+
+
+def test_a_python_file_trains_elastically(laptop: Laptop, cluster: Cluster) -> None:
+    """`hp-submit --cluster uni train.py --nodes 2:8`, with as many nodes as there are here."""
+    for name in ("train.py", "charlm.py"):
+        (laptop.home / name).write_text((TRAIN / name).read_text())
+    before = ("-pnlp", "--exclusive", "-t5", "--upload", "charlm.py")
+    said = laptop.submit(*before, "train.py", "--nodes", "2:3", "--steps", "20")
+    assert (said["elastic"], str(said["run"]).startswith("train-")) == (True, True)
+    log = laptop.run("hp-logs", "--follow", str(said["id"]))
+    assert log.returncode == 0, f"{log.stdout}\n{log.stderr}"
+    assert "epoch 0 step 20 loss " in log.stdout
+    assert f"job {said['job_id']} COMPLETED\n" in log.stderr
+    status = laptop.run("hp-status", str(said["id"]))
+    assert (status.returncode, "finished" in status.stdout) == (0, True), status.stderr
+    done = laptop.run("hp-fetch", str(said["id"]), "--to", "results")
+    assert {f"results/{n}" for n in ("charlm.py", "train.py", f"slurm-{said['job_id']}.out")} <= set(
+        done.stdout.splitlines()
+    )
+
+
+def test_a_script_that_wants_sbatch_quiet_is_submitted(laptop: Laptop, cluster: Cluster) -> None:
+    """sbatch does not tell the job's id then: Slurm is asked for it."""
+    (laptop.home / "job.sh").write_text("#!/bin/bash\n#SBATCH -pnlp --quiet\n#SBATCH --hold\nhostname\n")
+    said = laptop.submit("job.sh")
+    assert jobs_of(cluster, said["id"]) == [said["job_id"]]
 
 
 def test_what_sbatch_refuses_is_refused_in_its_words(laptop: Laptop, cluster: Cluster) -> None:
