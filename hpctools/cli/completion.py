@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -17,10 +18,20 @@ COMMANDS = ("hp_cancel", "hp_fetch", "hp_login", "hp_login_agent", "hp_logs", "h
 _OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][a-z-]*")
 
 
+_CLUSTERS = "hpctools completion clusters 2>/dev/null"
+_BASH_CLUSTERS = f"""\
+_hpctools_clusters() {{
+  if [[ $3 == --cluster || $3 == trust ]]; then COMPREPLY=($(compgen -W "$({_CLUSTERS})" -- "$2")); fi
+}}
+"""
+_FIRST = {"hp_submit": ("trust",)}
+"""Words that are no options, in the place of a script."""
+
+
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "clusters"]))
 def completion(shell: str) -> None:
-    """Print what a shell needs to complete all our commands.
+    """Print what a shell needs to complete all our commands; `clusters`, which it asks for.
 
     \b
     Examples:
@@ -28,14 +39,22 @@ def completion(shell: str) -> None:
       hpctools completion zsh >"${fpath[1]}/_hpctools"
       hpctools completion fish >~/.config/fish/conf.d/hpctools.fish
     """
-    show(script(shell))
+    show("".join(f"{name}\n" for name in _clusters()) if shell == "clusters" else script(shell))
+
+
+def _clusters() -> list[str]:
+    from hpctools.remote.clusters import load, place
+
+    return sorted(load(place(os.environ)).known)
 
 
 def script(shell: str) -> str:
     """The whole script of a shell."""
     if shell == "zsh":
         return _zsh()
-    return "".join([*(_asking(name, shell) for name in CLICK), *(_words(name, shell) for name in COMMANDS)])
+    asking = [_asking(name, shell) for name in CLICK]
+    words = [_words(name, shell) for name in COMMANDS]
+    return "".join([*asking, *([_BASH_CLUSTERS] if shell == "bash" else []), *words])
 
 
 def _asking(program: str, shell: str) -> str:
@@ -60,8 +79,12 @@ def _zsh() -> str:
     functions = [_function(name) for name in CLICK]
     cases = [f'{name}) _{_word(name)}_completion "$@" ;;' for name in CLICK]
     for module in COMMANDS:
-        options = " ".join(sorted(words_of(module)))
-        cases.append(f"{module.replace('_', '-')}) _arguments {options} '*:file:_files' ;;")
+        options = " ".join(
+            f"'--cluster:cluster:($({_CLUSTERS}))'" if word == "--cluster" else word
+            for word in sorted(words_of(module))
+        )
+        first = "".join(f"'1:script:{{compadd {word}; _files}}' " for word in _FIRST.get(module, ()))
+        cases.append(f"{module.replace('_', '-')}) _arguments {options} {first}'*:file:_files' ;;")
     return "\n".join(
         [
             f"#compdef {' '.join(programs)}",
@@ -91,9 +114,16 @@ def _words(module: str, shell: str) -> str:
     """Options of a command that starts faster than it could be asked."""
     program = module.replace("_", "-")
     options = sorted(words_of(module))
+    first = _FIRST.get(module, ())
     if shell == "bash":
-        return f"complete -o default -W '{' '.join(options)}' {program}\n"
-    return "".join(f"complete -c {program} -l {word[2:]}\n" for word in options if word.startswith("--"))
+        return f"complete -o default -F _hpctools_clusters -W '{' '.join([*options, *first])}' {program}\n"
+    lines = [
+        f"complete -c {program} -l {word[2:]}" + (f" -xa '({_CLUSTERS})'" if word == "--cluster" else "")
+        for word in options
+        if word.startswith("--")
+    ]
+    lines += [f"complete -c {program} -n __fish_use_subcommand -a {word}" for word in first]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def words_of(module: str) -> set[str]:

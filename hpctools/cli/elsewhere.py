@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,21 +11,38 @@ from hpctools.cli.ending import run_command
 from hpctools.cli.output import show
 from hpctools.cli.remote_cluster import find_cluster, session, take_cluster
 from hpctools.errors import UsageError
-from hpctools.remote.names import shown
+from hpctools.remote.names import is_id, shown
 
 _STAYS_THERE = {"--watch": "use hp-logs --follow", "--plot": "draw it on a login node"}
 
 
 def elsewhere(program: str, argv: Sequence[str] | None) -> int | None:
-    """Do it on the cluster that `--cluster` names; None when none is named."""
+    """Do it on the cluster that `--cluster` names, or to which submissions went; None: do it here."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if not any(word == "--cluster" or word.startswith("--cluster=") for word in words):
+    named = any(word == "--cluster" or word.startswith("--cluster=") for word in words)
+    # Words from another program are a laptop's: the diary of a home that both share must not lead back there.
+    if not named and (argv is not None or not any(is_id(word) for word in words)):
         return None
-    return run_command(program, lambda: _done_there(program, words), debug="--debug" in words)
+    noted = "" if named else _noted(words)
+    if not named and not noted:
+        return None
+    return run_command(program, lambda: _done_there(program, words, noted), debug="--debug" in words)
 
 
-def _done_there(program: str, words: Sequence[str]) -> int:
-    name, rest = take_cluster(words)
+def _noted(words: Sequence[str]) -> str:
+    """The one cluster to which all submissions that are named went; empty: none, or they are here."""
+    from hpctools.elastic.folder import runs_root
+    from hpctools.remote import diary, submissions
+
+    names = [word for word in words if not word.startswith("-")]
+    if any((runs_root() / name).exists() or submissions.find(name, os.environ) for name in names):
+        return ""
+    found = {diary.cluster_of(os.environ, name) for name in names}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _done_there(program: str, words: Sequence[str], noted: str) -> int:
+    name, rest = (noted, list(words)) if noted else take_cluster(words)
     for word in rest:
         if remedy := _STAYS_THERE.get(word.partition("=")[0]):
             raise UsageError(f"{word.partition('=')[0]} does not work with --cluster", remedy)

@@ -24,6 +24,7 @@ TYPED = {
     "hpctools-api backu": "hpctools-api backup",
     "hpctools valid": "hpctools validate",
     "hp-submit --elastic-pol": "hp-submit --elastic-policy",
+    "hp-submit tru": "hp-submit trust",
 }
 
 
@@ -48,6 +49,22 @@ def test_bash_completes_with_it() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("--sessions\n", "", 0)
 
 
+def test_bash_completes_clusters_and_trust(tmp_path: Path) -> None:
+    (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1], other: [login9]}\n")
+    asked = (
+        f"{script('bash')}\n_hpctools_clusters hp-logs u --cluster; echo ${{COMPREPLY[@]}}; "
+        "_hpctools_clusters hp-logs u --to; echo ${#COMPREPLY[@]}; complete -p hp-submit"
+    )
+    environment = {**os.environ, "PATH": PATH, "HPCTOOLS_CLUSTERS": str(tmp_path / "clusters.yaml")}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"COMPREPLY=(); {asked}"],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    first, _, submit = done.stdout.splitlines()
+    assert first == "uni", done.stderr
+    assert " trust'" in submit
+
+
 def test_zsh_completes_with_it_where_it_finds_it(tmp_path: Path) -> None:
     """Each command is the first that somebody types in a new shell, which finds the file by itself."""
     functions = tmp_path / "functions"
@@ -65,6 +82,22 @@ def test_zsh_takes_it_from_a_startup_file_too(tmp_path: Path) -> None:
     (tmp_path / ".zshrc").write_text(START + script("zsh"))
     shown = typed_at("zsh", ["hp-login --ses"], ["hp-login --sessions"], ZDOTDIR=str(tmp_path))
     assert "hp-login --sessions" in shown
+
+
+def test_zsh_and_fish_complete_clusters(tmp_path: Path) -> None:
+    (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1], other: [login9]}\n")
+    (tmp_path / ".zshrc").write_text(START + script("zsh"))
+    environ = {"HPCTOOLS_CLUSTERS": str(tmp_path / "clusters.yaml"), "ZDOTDIR": str(tmp_path)}
+    awaited = "hp-logs --cluster uni"
+    assert awaited in typed_at("zsh", ["hp-logs --cluster un"], [awaited], **environ)
+    (tmp_path / "fish/conf.d").mkdir(parents=True)
+    (tmp_path / "fish/conf.d/hpctools.fish").write_text(script("fish"))
+    environ |= {"PATH": PATH, "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["fish", "-c", "complete -C 'hp-logs --cluster '"],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environ},
+    )  # fmt: skip
+    assert done.stdout.split() == ["other", "uni"], done.stderr
 
 
 def typed_at(shell: str, typed: Sequence[str], awaited: Sequence[str], **environ: str) -> str:

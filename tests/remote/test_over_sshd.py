@@ -7,16 +7,14 @@ import os
 import random
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hpctools.cli import hp_submit
 from tests.remote.cut import cutter
-from tests.remote.rig import Rig, keygen
+from tests.remote.rig import Here, Rig, keygen
 from tests.remote.token_agent import token_agent
 
 WORDS = st.lists(
@@ -26,25 +24,6 @@ WORDS = st.lists(
     ),
     max_size=6,
 )
-Here = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def here(
-    cluster: Rig, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Iterator[Here]:
-    """hp-submit on the laptop, in this process: starting Python takes longer than all the rest."""
-    for name in ("HOME", "HPCTOOLS_SSH_CONFIG", "PATH"):
-        monkeypatch.setenv(name, cluster.environment[name])
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.chdir(cluster.home)
-
-    def submit(*words: str) -> tuple[int, str, str]:
-        code = hp_submit.main(words)
-        said = capfdbinary.readouterr()
-        return code, said.out.decode(), said.err.decode()
-
-    return submit
 
 
 def test_a_submission_and_what_becomes_of_it(cluster: Rig) -> None:
@@ -321,3 +300,32 @@ def test_a_cluster_without_hp_submit_says_so(here: Here, cluster: Rig) -> None:
     code, _, err = here("--cluster", "uni", "job.sh")
     assert code == 1
     assert "login1 has no `no-such-hp-submit`" in err
+
+
+def test_a_submission_is_known_without_naming_its_cluster(here: Here, cluster: Rig) -> None:
+    """hp-status and hp-cancel read the diary, too; what is not in it is asked for here."""
+    config = cluster.home / ".config/hpctools/clusters.yaml"
+    config.write_text(config.read_text().replace("default: uni\n", ""))
+    name = json.loads(here("--cluster", "uni", "--json", "job.sh")[1])["id"]
+    status = cluster.run("hp-status", name)
+    assert (status.returncode, f"submission  {name}" in status.stdout) == (0, True), status.stderr
+    ended = cluster.run("hp-cancel", name)
+    assert (ended.returncode, ended.stdout) == (0, f"{name}: cancelled job 1\n"), ended.stderr
+    unknown = cluster.run("hp-status", "other-0123456789ab")
+    assert unknown.returncode != 0
+    assert "which cluster?" not in unknown.stderr
+
+
+@pytest.mark.parametrize("words", [["--quiet", "job.sh"], ["-Q", "job.sh"]])
+def test_who_wants_to_hear_nothing_does_not(here: Here, cluster: Rig, words: list[str]) -> None:
+    assert here("--cluster", "uni", *words) == (0, "", "")
+    assert len(cluster.jobs) == 1
+
+
+def test_hp_login_becomes_an_ssh_with_options_and_a_command(cluster: Rig) -> None:
+    """At the port and as the person of ssh's configuration, as hp-submit goes."""
+    port = cluster.logins[0].port
+    cluster.configure({"login1": port}, more="Host *\n  BatchMode yes\n")
+    done = cluster.run("hp-login", "--", "-T", "-o", "SendEnv=LANG", "echo", "$(id -un)", "-t", "a b")
+    assert (done.returncode, done.stdout.endswith("lab1 -t a b\n")) == (0, True), done
+    assert done.stderr.startswith("hp-login: login1: the first that answers, in your own order of the list")
