@@ -22,7 +22,7 @@ from torch import nn
 
 from hpctools.elastic.device_group import DeviceWork
 from hpctools.elastic.exchange import Exchanged
-from hpctools.elastic.gradients import TAIL, Buffers, Totals, views_like
+from hpctools.elastic.gradients import TAIL, Buffers, Totals, dtype_of_sums, real_shapes, reals, views_like
 from hpctools.elastic.group import Group, Work, await_all
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.scratch import CPU
@@ -139,7 +139,7 @@ class _InFlight:
         if self.error is not None:
             return
         try:
-            work = all_reduce(tensor)
+            work = all_reduce(reals(tensor))
         except RuntimeError as error:
             self.error = error
             return
@@ -169,9 +169,7 @@ class FastSum:
         self._left = 0
         self._in_flight: _InFlight | None = None
         self._is_armed = False
-        tensors = [*self._parameters, *self._buffers.tensors]
-        double = any(each.dtype == torch.float64 for each in tensors)
-        self._dtype = torch.float64 if double else torch.float32
+        self._dtype = dtype_of_sums([*real_shapes(self._parameters), *self._buffers.tensors])
         self._changing = sum(each.numel() for each in self._buffers.tensors)
         self._part = torch.zeros(self._changing, dtype=self._dtype)
         self._tail = torch.zeros(0)

@@ -3,7 +3,8 @@
 A vector is [gradients | changes of the buffers | loss | samples]. Each shard's part is weighted with its
 share of the global batch's samples, so that the sum over all shards is the mean over the samples, whatever
 the sizes of the shards. Buffers (for example the running mean of a batch norm) begin every shard as they
-were before the step and change by the weighted mean of the shards' changes.
+were before the step and change by the weighted mean of the shards' changes. A complex element is two of the
+vector, its real and its imaginary part.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ class Totals:
 
 
 class Buffers:
-    """A model's buffers, and how they were before the step; truth values are left alone."""
+    """A model's buffers, and how they were before the step; truth values are left alone.
+
+    Attributes:
+        tensors: the buffers; of complex ones their real and imaginary parts, in the same memory.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self.tensors = [each for each in model.buffers() if each.dtype != torch.bool]
+        self.tensors = [reals(each) for each in model.buffers() if each.dtype != torch.bool]
         self._before: list[torch.Tensor] = []
 
     def remember(self) -> None:
@@ -66,7 +71,7 @@ class Buffers:
 class FlatGradients:
     """A model's gradients, buffers and loss as one vector on the CPU.
 
-    The vector is float64 when a parameter is, else float32.
+    The vector is float64 when a parameter or a buffer is (or complex128), else float32.
 
     Attributes:
         length: elements of the vector.
@@ -76,8 +81,9 @@ class FlatGradients:
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._buffers = Buffers(model)
-        tensors = [*self._parameters, *self._buffers.tensors]
-        self.dtype = torch.float64 if any(each.dtype == torch.float64 for each in tensors) else torch.float32
+        self._shapes = real_shapes(self._parameters)
+        tensors = [*self._shapes, *self._buffers.tensors]
+        self.dtype = dtype_of_sums(tensors)
         self.length = sum(each.numel() for each in tensors) + TAIL
 
     def new_vector(self) -> torch.Tensor:
@@ -109,7 +115,7 @@ class FlatGradients:
             if parameter.grad is None:
                 part.zero_()
             else:
-                part.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+                part.copy_(reals(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad))
             parameter.grad = None
         self._buffers.changes(buffers, weight)
         into[-2] = loss.detach().to(self.dtype) * weight
@@ -132,14 +138,36 @@ class FlatGradients:
             vector[:-1] *= size / samples
         parameters, buffers = self._split(vector)
         for parameter, part in zip(self._parameters, parameters, strict=True):
-            parameter.grad = part.to(parameter.device, parameter.dtype)
+            parameter.grad = _like(parameter, part)
         self._buffers.change(buffers)
         return Totals(float(vector[-2]), samples)
 
     def _split(self, vector: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        parameters, start = views_like(self._parameters, vector, 0)
+        parameters, start = views_like(self._shapes, vector, 0)
         buffers, _ = views_like(self._buffers.tensors, vector, start)
         return parameters, buffers
+
+
+def reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor's real and imaginary parts, shape (..., 2), in its memory; another one as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def real_shapes(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors without memory, of the shapes and dtypes of `reals`."""
+    return [reals(torch.empty_like(each, device="meta", requires_grad=False)) for each in tensors]
+
+
+def dtype_of_sums(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """In which type real tensors are added up: float64 when one of them is, else float32."""
+    return torch.float64 if any(each.dtype == torch.float64 for each in tensors) else torch.float32
+
+
+def _like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """A part of the vector as a gradient; a complex one has memory of its own, which has to be aligned."""
+    if not parameter.is_complex():
+        return part.to(parameter.device, parameter.dtype)
+    return torch.view_as_complex(part.to(parameter.device, parameter.dtype.to_real()).clone())
 
 
 def views_like(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from lone_training import Noisy, model, train
 from test_exchange import on_ranks
+from test_gradients import Waves, energy
 from torch import nn
 
 from hpctools.elastic import fast
@@ -82,6 +83,31 @@ def test_uneven_blocks_give_the_mean_over_all_samples(
         torch.testing.assert_close(mean, whole.mean)
         assert totals.loss == pytest.approx(loss.item())
         assert (totals.samples, agreed) == (11, 10)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_complex_gradients_are_added_up_as_they_are(world: int) -> None:
+    """A bucket of their own; the buffer's changes ride with the tail."""
+    first, inputs = Waves(), torch.sin(torch.arange(44.0)).view(11, 4)
+
+    def work(group: Group) -> Any:
+        trained = copy.deepcopy(first)
+        summing, step = FastSum(trained), step_of(by_blocks(SAMPLING, 2), group)
+        summing.begin(step, group)
+        for piece in step.pieces:
+            summing.begin_piece()
+            loss = energy(trained, inputs[piece.low : piece.high])
+            summing.add(piece, loss, backward_of(loss, None), 1)
+        summing.set_back()
+        summing.apply(summing.exchange(group, 1))
+        return [each.grad.clone() for each in trained.parameters() if each.grad is not None], trained.mean
+
+    whole = copy.deepcopy(first)
+    energy(whole, inputs).backward()
+    expected = [torch.zeros_like(p) if p.grad is None else p.grad for p in whole.parameters()]
+    for gradients, mean in on_ranks(world, work):
+        torch.testing.assert_close(gradients, expected)
+        torch.testing.assert_close(mean, whole.mean)
 
 
 @pytest.mark.parametrize(("scale", "bulk", "small"), [(torch.float32, 1, 0), (torch.float64, 2, 1)])

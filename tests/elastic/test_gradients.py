@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -69,3 +70,51 @@ def test_buffers_change_by_the_mean_of_the_shards_and_infinite_ones_stay() -> No
     assert torch.equal(model.mask, nn.Transformer.generate_square_subsequent_mask(3))
     torch.testing.assert_close(model.mean, torch.tensor([0.25 * 1.0 + 0.75 * 5.0]))
     assert model.calls.item() == 1
+
+
+class Waves(nn.Module):
+    """Complex parameters and a complex buffer, after an odd number of real ones."""
+
+    def __init__(self, dtype: torch.dtype = torch.complex64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.shift = nn.Parameter(torch.randn(3, dtype=dtype.to_real()))
+        self.filter = nn.Parameter(torch.randn(4, 3, dtype=dtype))
+        self.unused = nn.Parameter(torch.randn(2, dtype=dtype))
+        self.register_buffer("mean", torch.zeros(3, dtype=dtype))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        turned = inputs.to(self.filter.dtype) @ self.filter + self.shift
+        self.mean += turned.detach().mean(0)
+        return turned
+
+
+def energy(model: Waves, inputs: torch.Tensor) -> torch.Tensor:
+    """A real loss of complex outputs; conjugated, so that gradients come back lazily conjugated, too."""
+    turned = model(inputs)
+    return (turned * (turned.conj() + 1j)).abs().mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_parameters_and_buffers_keep_their_imaginary_parts(dtype: torch.dtype) -> None:
+    model, whole = Waves(dtype), Waves(dtype)
+    batch = torch.randn(6, 4)
+    flat = FlatGradients(model)
+    assert flat.dtype == dtype.to_real()
+    total = torch.zeros(flat.length, dtype=flat.dtype)
+    flat.begin_step()
+    for shard in (batch[:2], batch[2:]):
+        flat.begin_shard()
+        loss = energy(model, shard)
+        (loss * (len(shard) / 6)).backward()
+        part = flat.new_vector()
+        flat.capture(part, loss, len(shard) / 6, len(shard))
+        total += part
+    flat.begin_shard()
+    flat.apply(total, 6)
+    energy(whole, batch).backward()
+    whole.unused.grad = torch.zeros_like(whole.unused)
+    for mine, other in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad)
+    assert bool(model.filter.grad.imag.abs().sum() > 0)  # type: ignore[union-attr]
+    torch.testing.assert_close(model.mean, whole.mean)
