@@ -235,7 +235,7 @@ class Generations:
         before, self.members = self.members, forming.members
         world_before, self._world = self._world, len(forming.members)
         self.generation, self._forming = forming.number, None
-        self._said_to_wait = None
+        self._said_to_wait = self._decided = None
         if not forming.planned:
             self._roll_back = {}
         if forming.step > self._step:

@@ -106,7 +106,7 @@ class Facts:
         first_ready, last_ready: when the first and the last of those that wait became ready.
         starting: workers that were started and are not ready yet.
         largest: workers that the run may have at most; None: unknown.
-        restarted: when the run last recovered from a loss or was restarted.
+        restarted: when the run last recovered from a loss or was restarted; its first start is none.
         pauses: seconds of the last measured resizes, oldest first.
         tenures: of replicas' workers, those that are there included.
         rates: by number of workers.

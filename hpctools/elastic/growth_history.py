@@ -27,6 +27,7 @@ class GrowthHistory:
         self._last: tuple[float, int, int] | None = None
         self._restarted = NEVER
         self._unmeasured = False
+        self._has_begun = False
 
     def arrived(self, node: str, now: float) -> None:
         """A replica's node can take part from now on."""
@@ -43,11 +44,17 @@ class GrowthHistory:
             self._tenures.append(Tenure(now - since, taken, now))
 
     def formed(self, before: int, now_members: int, now: float, *, recovered: bool) -> None:
-        """A generation of another size is in force."""
+        """A generation of another size is in force.
+
+        Args:
+            before: how many trained in the one before; 0 at the run's start, and when all were restarted.
+            recovered: somebody was lost, or there was none before.
+        """
         self._last = None
         self._unmeasured = before > 0
-        if recovered:
+        if recovered and (before > 0 or self._has_begun):
             self._restarted = now
+        self._has_begun = True
         if now_members > before > 0:
             self.grew(now)
         elif now_members < before:
@@ -91,6 +98,7 @@ class GrowthHistory:
         self._growths.extend(past.growths)
         self._rates = dict(past.rates)
         self._restarted = past.restarted
+        self._has_begun = past.has_begun
 
     def facts(self, now: float, **more: Any) -> Facts:
         """What is known; `more`: the fields of `Facts` that are not noted here."""

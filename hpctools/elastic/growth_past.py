@@ -26,6 +26,8 @@ class Past:
 
     Attributes:
         since: replicas' agents that had joined and not left, with the time of that.
+        restarted: when the run last lost somebody or began again; its first start is none.
+        has_begun: whether anybody has trained.
     """
 
     since: dict[str, float] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class Past:
     growths: list[tuple[float, float | None]] = field(default_factory=list)
     rates: dict[int, Rate] = field(default_factory=dict)
     restarted: float = NEVER
+    has_begun: bool = False
 
 
 def read_past(folder: RunFolder, now: float) -> Past:
@@ -65,6 +68,7 @@ def past_of(events: Iterable[Event], moments: Iterable[Moment], now: float, utc:
 
 
 def _joined(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
+    past.has_begun = True
     worker = str(detail.get("worker", ""))
     # r12.0.0 and r12.1.0.0 are workers; restart mode tells of agents: r12 and r12.1.
     agent = worker.rsplit(".", 2)[0] if worker.count(".") > 1 else worker
@@ -93,10 +97,23 @@ def _resize(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: fl
         past.growths[-1] = (past.growths[-1][0], at)
 
 
+def _resumed(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
+    """No worker had the state any more; that the first ones found a checkpoint is no restart."""
+    if past.has_begun:
+        past.restarted = at
+
+
+def _action(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
+    if detail.get("action") == "RestartAll":
+        past.restarted = at
+
+
 _READERS: dict[str, Callable[[Past, dict[str, str], Mapping[str, Any], float], None]] = {
     "joined": _joined,
     "left": _left,
     "resize": _resize,
+    "resumed": _resumed,
+    "action": _action,
 }
 
 

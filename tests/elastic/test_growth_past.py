@@ -14,7 +14,7 @@ from hpctools.elastic.assembly import FIRST_SECONDS
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deciding import GrowthFacts
 from hpctools.elastic.folder import Event, RunFolder
-from hpctools.elastic.growth import Facts, Rate, Tenure
+from hpctools.elastic.growth import NEVER, Facts, Rate, Tenure
 from hpctools.elastic.growth_history import GrowthHistory, Payback
 from hpctools.elastic.growth_past import Past, past_of, read_past
 from hpctools.elastic.history import Moment
@@ -64,7 +64,44 @@ def test_events_tell_who_stayed_how_long_and_what_growing_brought() -> None:
         growths=[(200.0, 211.0), (500.0, None)],
         rates={2: Rate(20.0, 1.0), 3: Rate(60.0, 2.0)},
         restarted=211.0,
+        has_begun=True,
     )
+
+
+BEGUN = event(100, "joined", worker="b0.0.0", node="n0", generation=1)
+
+
+@pytest.mark.parametrize(
+    ("events", "restarted"),
+    [
+        ([BEGUN], NEVER),
+        ([event(99, "resumed", step=40, where="/c"), BEGUN], NEVER),
+        ([BEGUN, event(300, "resumed", step=40, where="/c")], 300.0),
+        ([BEGUN, event(300, "action", action="RestartAll", reason="why")], 300.0),
+        ([BEGUN, event(300, "action", action="Depart", node="n0")], NEVER),
+    ],
+)
+def test_the_first_start_is_no_restart_and_that_of_all_workers_is(
+    events: list[Event], restarted: float
+) -> None:
+    past = past_of(events, [], NOW, UTC)
+    assert (past.restarted, past.has_begun) == (restarted, True)
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_the_snooze_is_for_restarts_with_one_coordinator_as_with_the_next(taken_over: bool) -> None:
+    """Every first generation is formed as a recovery, with nobody before it."""
+    payback = Payback(ElasticPolicy((1, 2), scale_up_snooze_s=2000.0))
+    history = payback.history
+    waits = GrowthFacts(waiting_since=0.0, last_ready=0.0)
+    if taken_over:
+        history.restore(past_of([BEGUN], [], NOW, UTC))
+    else:
+        history.formed(0, 1, 100.0, recovered=True)
+    assert payback.judge(NOW, 1, 2, waits).grow, "it has only just begun"
+    history.formed(0, 1, NOW, recovered=True)
+    verdict = payback.judge(NOW + 5, 1, 2, waits)
+    assert (verdict.grow, verdict.why) == (False, "a restart was a short time ago"), "all were restarted"
 
 
 def test_who_comes_back_counts_from_when_it_came_and_who_does_not_is_not_there() -> None:

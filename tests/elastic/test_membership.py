@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker_model import LAST_STEP, Simulation
 
-from hpctools.elastic.effects import Broken, Formed, Send
+from hpctools.elastic.effects import Broken, Decided, Formed, Send
 from hpctools.elastic.membership import RECOVERIES, STATE_IS_LOST, Membership
 
 
@@ -128,6 +128,28 @@ def test_growth_waits_for_nobody_when_all_that_the_run_may_have_are_there() -> N
     assert sent(membership) == []
     membership.ready("s", (1, 8), now=10.1)
     assert [to for to, _ in sent(membership)] == list("abrs")
+
+
+def test_each_growth_is_decided_and_told_also_the_same_one_again() -> None:
+    """A run that becomes whole grows at once: no other verdict comes between two growths."""
+    membership = started(sizes=(1, 2, 3))
+    for generation, joiner in ((2, "r"), (4, "s")):
+        membership.ready(joiner, (1, generation), now=10.0 * generation)
+        decided = [each for each in membership.effects if isinstance(each, Decided)]
+        assert [(each.world, each.possible, each.verdict.to) for each in decided] == [(2, 3, 3)]
+        switch(membership, generation, "ab" + joiner)
+        membership.leaving([joiner], now=10.0 * generation + 1)
+        switch(membership, generation + 1, "ab")
+        membership.left(joiner, now=10.0 * generation + 2)
+    assert membership.members == ("a", "b")
+
+
+def switch(membership: Membership, generation: int, workers: str) -> None:
+    link_all(membership, generation, workers)
+    for worker in workers:
+        membership.switched(worker, generation, generation, now=0)
+    assert membership.members == tuple(workers)
+    membership.effects.clear()
 
 
 def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> None:

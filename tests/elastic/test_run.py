@@ -65,6 +65,22 @@ def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]]) -> None:
     assert all((line["final"], line["lr"]) == (final["final"], final["lr"]) for line in finals)
 
 
+def assert_decisions_are_told(run: LedgerRun) -> None:
+    """Before each growth stands its decision, with numbers that bear it out."""
+    told = [(each.event, each.detail) for each in run.events("decision", "resize")]
+    grown = [detail for kind, detail in told if kind == "resize" and detail["to"] > detail["from"]]
+    decided = [detail for kind, detail in told if kind == "decision" and detail["grow"]]
+    sizes = [(each["world"], each["to"]) for each in decided]
+    assert sizes == [(each["from"], each["to"]) for each in grown], told
+    for each in decided:
+        numbers = each["numbers"]
+        assert (numbers["world"], numbers["possible"]) == (each["world"], each["possible"])
+        assert numbers["worth_s"] == pytest.approx(numbers["expected_tenure_s"] * numbers["gain"], abs=0.1)
+        assert numbers["worth_s"] > numbers["cost_s"] > 0
+        assert numbers["gain"] > 0, each
+    assert decided[0]["numbers"]["gain"] == pytest.approx(decided[0]["to"] / 2 - 1), "nothing measured yet"
+
+
 def soon(run: LedgerRun) -> float:
     """Seconds in which no process could have been started, as busy as the machine is; one step is held up."""
     return max(2.0, run.start_seconds() / 2) + run.stood_still
@@ -106,6 +122,7 @@ def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], 
     assert all(event.detail["preempted_by"] == by for event in run.events("preempted_by"))
     assert [event.detail["reason"] for event in run.events("left")] == ["preempted"] * 2
     assert all(0 < event.detail["seconds"] <= run.spec.grace_seconds for event in run.events("left"))
+    assert_decisions_are_told(run)
     resizes = run.events("resize")
     assert (resizes[0].detail["from"], resizes[-1].detail["to"]) == (2, 6)
     assert not any(event.detail["recovered"] for event in resizes)
