@@ -28,6 +28,8 @@ _MARKS = {
     "recovered": ("o", _SIZE),
     "coordinator taken over": ("*", "#c4314b"),
     "waiting": ("p", _MUTED),
+    "notice": ("h", "#b26a00"),
+    "finding": ("d", "#c4314b"),
     "action": ("D", "#8a3ffc"),
     "checkpoint": ("P", _MUTED),
     "warning": ("|", "#b26a00"),

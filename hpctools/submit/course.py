@@ -18,6 +18,8 @@ KINDS = (
     "recovered",
     "coordinator taken over",
     "waiting",
+    "notice",
+    "finding",
     "action",
     "checkpoint",
     "warning",
@@ -25,6 +27,7 @@ KINDS = (
 """What is marked, in the order in which a reader meets it from the top."""
 
 _LOSSES = ("failed", "lost")
+_AS_THEY_ARE = ("action", "finding", "notice", "waiting", "warning")
 _CHECKPOINTS = ("saved", "checkpoint", "resumed")
 
 
@@ -129,7 +132,7 @@ def kind_of(event: Event) -> str | None:
         return "checkpoint"
     if event.event == "takeover":
         return "coordinator taken over"
-    return event.event if event.event in ("action", "waiting", "warning") else None
+    return event.event if event.event in _AS_THEY_ARE else None
 
 
 def _stamp(text: str) -> float | None:

@@ -27,6 +27,8 @@ def test_history_and_events_on_one_axis():
         Event(at(17), "resize", {"from": 3, "to": 4, "recovered": False}),
         Event(at(18), "left", {"reason": "released"}),
         Event(at(19), "takeover"),
+        Event(at(21), "notice", {"what": "drain"}),
+        Event(at(22), "finding", {"cause": "lossSpike", "mode": "log"}),
         Event("soon", "warning"),
         Event(at(45), "finished"),
     ]
@@ -43,6 +45,8 @@ def test_history_and_events_on_one_axis():
         ("lost or crashed", (9.0, 10.0)),
         ("recovered", (11.0,)),
         ("coordinator taken over", (14.0,)),
+        ("notice", (16.0,)),
+        ("finding", (17.0,)),
     ]
 
 
