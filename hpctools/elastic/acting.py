@@ -138,6 +138,6 @@ class Acting:
     def _roll_back(self, action: RollBack, now: float) -> None:
         step = self._run.journal.status.step
         blamed = step if action.blamed is None else action.blamed
-        to_step = max(0, min(step - action.steps, blamed - 1 if action.skip else step))
+        to_step = max(0, blamed - max(action.steps, int(action.skip)))
         self._run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
         self._run.journal.went_back(self._run.membership.last_number, to_step)

@@ -46,9 +46,10 @@ class RestartAll:
 
 @dataclass(frozen=True)
 class RollBack:
-    """Go back to a state at least `steps` steps ago.
+    """Go back to a state at least `steps` steps before the one that is to blame.
 
     Attributes:
+        steps: before the blamed one was done, when 1; its batch can be skipped from there only.
         skip: whether the batch of the blamed step is left out when it comes again.
         blamed: number of that step, counted from 1; None: the present one.
     """

@@ -109,9 +109,8 @@ class Hearing:
 
     def _on_log(self, agent: Agent, message: Message, now: float) -> None:
         worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
-        report = Report(
-            "log", worker, agent.node, None, numbers_of(message), lines, what=str(message.get("what", ""))
-        )
+        what = str(message.get("what", ""))
+        report = Report("log", worker, agent.node, None, numbers_of(message), lines=lines, what=what)
         self._watching.heard(now, report)
 
     def _on_notice(self, agent: Agent, message: Message, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -182,16 +182,21 @@ class Loader(Held):
     def report(self, **numbers: float) -> None:
         """Tell the run numbers of your own, for its status and the recovery policy's rules.
 
-        Each is told once, from this worker; of two with one name before the next sign of life (a quarter of a
-        second), the later one. `loss`, step times and the gradients' norm are told without it.
+        Each is told once, from this worker, with the step that it is of: the one in work, or between `True`
+        and the next batch the one just completed. Of two with one name in a step the later one counts; what
+        is reported of the batch for practice is not told. `loss`, step times and the gradients' norm are told
+        without it.
 
         Raises:
             ElasticError: one of them is no number.
         """
         try:
-            self._metrics.report(**numbers)
+            told = {name: float(number) for name, number in numbers.items()}
         except (TypeError, ValueError):
             raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
+        if self._trains:
+            in_work = self._fed is not None or bool(self._todo)
+            self._metrics.report(self.step + in_work, told)
 
     @property
     def _trains(self) -> bool:
@@ -257,7 +262,8 @@ class Loader(Held):
         if not self._entered:
             self._sum.set_back()
             return False
-        self._metrics.piece(time.monotonic() - self._fed_at)
+        if piece.samples:
+            self._metrics.piece(self._own_time() - self._fed_at, piece.samples)
         self._todo.popleft()
         self._pass_unfed()
         return not self._todo and self._combine()
@@ -274,12 +280,18 @@ class Loader(Held):
         self._metrics.forget()
         super().load(state)
 
+    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """See `session.Restorable`."""
+        self._metrics.forget()
+        return super().roll_back(to_step, skip)
+
     def _progress(self) -> Mapping[str, Any]:
         total = {"total_steps": self.total_steps}
         if not self._entered or self.step == 0:
             return total
         counts = {"step": self.step, "loss": self.loss, "samples": self._samples_done}
-        return {**total, **counts, "metrics": self._metrics.take()}
+        in_steps = self._metrics.take_steps(leads=self.rank == 0)
+        return {**total, **counts, "metrics": self._metrics.take(), "in_steps": in_steps}
 
     # One step
 
@@ -294,6 +306,7 @@ class Loader(Held):
         if self._todo:
             self._sum.set_back()
             if self._session.recover():
+                self._metrics.paused()
                 self._plan_step()
         if not self._todo:
             if self._batches.cursor.epoch > epoch or self._batches.is_over:
@@ -325,7 +338,7 @@ class Loader(Held):
     def _offer(self, piece: Piece, batch: Any) -> Iterator[Any]:
         self._sum.begin_piece()
         self._batches.draw(piece.number)
-        self._fed, self._fed_at = piece, time.monotonic()
+        self._fed, self._fed_at = piece, self._own_time()
         yield batch
         if self._fed is not None:
             raise ElasticError(
@@ -345,7 +358,7 @@ class Loader(Held):
 
         exchanged = self._session.exchange(work)
         if exchanged is None:
-            self._metrics.forget()
+            self._metrics.paused()
             self._plan_step()
             return False
         totals = self._sum.apply(exchanged)
@@ -361,6 +374,10 @@ class Loader(Held):
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
         self._metrics.step(self.step, self.loss, self._norm if self._tells_norm else None)
+
+    def _own_time(self) -> float:
+        """Seconds on a clock that stands still while a piece waits for other workers."""
+        return time.monotonic()
 
     @property
     def _tells_norm(self) -> bool:

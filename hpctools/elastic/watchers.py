@@ -25,6 +25,8 @@ class Report:
         node: Slurm's name of the node.
         step: completed optimizer steps as far as the worker said; None: it said nothing.
         metrics: numbers by name, as floats (`loss`, `step_s`, ...); not finite ones are there as they are.
+        in_steps: of some numbers (the loss, told by the first worker; the loop's own, by each) which value
+            came in which step since the last report: (step, value), ascending.
         lines: of `exit`: the last lines of standard error, without line ends, oldest first; of `log`: a line
             that matched.
         code: of `exit`: the process's exit code; negative: the signal that ended it.
@@ -37,6 +39,7 @@ class Report:
     node: str
     step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    in_steps: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
     code: int | None = None
     what: str = ""

@@ -42,7 +42,7 @@ class Watching:
         node = self._run.roster.node_of(worker.name)
         numbers = numbers_of(message)
         kind = "metric" if numbers else "beat"
-        self.heard(now, Report(kind, worker.name, node, worker.step, numbers))
+        self.heard(now, Report(kind, worker.name, node, worker.step, numbers, in_steps_of(message)))
 
     def tick(self, now: float, *, slept: bool = False) -> None:
         """Let the watchers look at the run.
@@ -102,6 +102,13 @@ def numbers_of(message: Mapping[str, Any]) -> dict[str, float]:
     if message.get("loss") is not None:
         numbers["loss"] = _float(message["loss"])
     return numbers
+
+
+def in_steps_of(message: Mapping[str, Any]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Of a beat: which values some of the numbers had in which steps."""
+    given = message.get("in_steps")
+    named = given.items() if isinstance(given, dict) else ()
+    return {str(name): tuple((int(step), _float(value)) for step, value in steps) for name, steps in named}
 
 
 def _float(value: object) -> float:

@@ -492,6 +492,18 @@ def test_all_go_back_and_leave_the_blamed_step_out(act: Act) -> None:
     act(RollBack(steps=5, skip=True, reason="why", blamed=3), check)
 
 
+@pytest.mark.parametrize(("steps", "skip", "back"), [(1, True, 39), (6, True, 34), (1, False, 39)])
+def test_it_goes_back_from_the_blamed_step_however_late_that_is_known(
+    tmp_path: Path, steps: int, skip: bool, back: int
+) -> None:
+    async def act() -> None:
+        scene = scene_at(RunFolder.create(tmp_path / "run", SPEC), 50)
+        scene.acting.act(RollBack(steps=steps, skip=skip, reason="why", blamed=40))
+        assert scene.run.journal.status.step == back
+
+    asyncio.run(act())
+
+
 def beats(scene: Scene, generation: int, step: int) -> int:
     """What the run's status says after a sign of life of the first worker."""
     worker = scene.run.roster.workers["b0.0.0"]

@@ -22,8 +22,8 @@ class Finding:
         why: in words, one line.
         name: of the rule, where rules have names.
         worker, node: who is to blame; empty when that is not known.
-        step: the step that is to blame, or completed steps when it was seen; None: unknown.
-        late: steps that were completed since the one that is to blame.
+        step: the step that is to blame (of several in a row the first), or completed steps when it was seen;
+            None: unknown.
         numbers: what it was found by.
     """
 
@@ -34,7 +34,6 @@ class Finding:
     worker: str = ""
     node: str = ""
     step: int | None = None
-    late: int = 0
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 

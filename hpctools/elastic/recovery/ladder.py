@@ -123,9 +123,7 @@ class Ladder:
             "restartProcess": RestartWorker(finding.worker, reason, code),
             "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker, code),
             "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker, code),
-            "rollBack": RollBack(
-                self._settings.back + finding.late, self._settings.skip, reason, finding.step
-            ),
+            "rollBack": RollBack(self._settings.back, self._settings.skip, reason, finding.step),
             "restartAll": RestartAll(reason),
             "fail": Fail(code, reason),
         }

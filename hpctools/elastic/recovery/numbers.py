@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Iterator, Sequence
 
+from hpctools.elastic.metrics import LOSS
 from hpctools.elastic.recovery.findings import Finding
 from hpctools.elastic.recovery.settings import MetricRule, NonFinite, Spike
 from hpctools.elastic.watchers import Report, View
@@ -13,7 +15,48 @@ from hpctools.elastic.watchers import Report, View
 NORMAL_MAD = 1.4826  # the standard deviation of a normal distribution is so many median absolute deviations
 ENOUGH = 5
 FIRST_BAD = "first_nonfinite_step"
-"""Number, from 1, of the first step whose loss was not finite; reports come less often than steps."""
+"""Number, from 1, of the first step whose loss was not finite; told again until the state is another one."""
+
+
+class InSteps:
+    """A number step by step, each step once, though reports come less often than steps.
+
+    What a report tells of single steps is taken; a number of which it tells none is that of its last step.
+    The loss is one for all workers, and told by one of them.
+    """
+
+    def __init__(self) -> None:
+        self._judged: dict[str, int] = {}
+        self._reached = 0
+
+    def new(self, report: Report, name: str, whose: str = "") -> Iterator[tuple[int, float]]:
+        """Steps that come for the first time, and the number's value in each; ascending.
+
+        Args:
+            name: of the number, always the same.
+            whose: it is; with one name for all, whoever tells a step first is heard.
+        """
+        for step, value in _told(report, name):
+            if step > self._judged.get(whose, -1):
+                self._judged[whose] = step
+                yield step, value
+
+    def tick(self, view: View) -> None:
+        """After a step back, steps come again."""
+        if view.step < self._reached:
+            self._judged = {whose: min(step, view.step) for whose, step in self._judged.items()}
+        self._reached = view.step
+
+
+def _whose(report: Report, name: str) -> str:
+    return "" if name == LOSS else report.worker
+
+
+def _told(report: Report, name: str) -> Sequence[tuple[int, float]]:
+    value = report.metrics.get(name)
+    if name in report.in_steps or name == LOSS or value is None or report.step is None:
+        return report.in_steps.get(name, ())
+    return ((report.step, value),)
 
 
 class Finite:
@@ -26,8 +69,11 @@ class Finite:
         """Look at the numbers."""
         for name in self._settings.metrics:
             value = report.metrics.get(name, 0.0)
+            for step, each in report.in_steps.get(name, ()):
+                if not math.isfinite(each):
+                    return [self._finding(report, name, each, step)]
             if not math.isfinite(value):
-                return [self._finding(report, name, value)]
+                return [self._finding(report, name, value, _first_bad(report))]
         return []
 
     def tick(self, now: float, view: View) -> list[Finding]:
@@ -37,11 +83,7 @@ class Finite:
     def reset(self) -> None:
         """Nothing is remembered."""
 
-    def _finding(self, report: Report, name: str, value: float) -> Finding:
-        first, step = report.metrics.get(FIRST_BAD), report.step
-        late = 0
-        if first is not None and math.isfinite(first) and step is not None and 0 < first <= step:
-            step, late = int(first), step - int(first)
+    def _finding(self, report: Report, name: str, value: float, step: int | None) -> Finding:
         return Finding(
             "nonFinite",
             self._settings.do,
@@ -50,9 +92,16 @@ class Finite:
             worker=report.worker,
             node=report.node,
             step=step,
-            late=late,
             numbers={name: value},
         )
+
+
+def _first_bad(report: Report) -> int | None:
+    """The step that is to blame: whatever else is not finite, with or after the loss, came of that."""
+    first, step = report.metrics.get(FIRST_BAD), report.step
+    if first is not None and math.isfinite(first) and step is not None and 0 < first <= step:
+        return int(first)
+    return step
 
 
 class Course:
@@ -61,34 +110,36 @@ class Course:
     def __init__(self, settings: Spike) -> None:
         self._settings = settings
         self._recent: deque[float] = deque(maxlen=settings.window)
-        self._step = -1
-        self._streak = 0
+        self._steps = InSteps()
+        self._streak: list[int] = []
 
     def heard(self, now: float, report: Report) -> list[Finding]:
-        """The loss of a further step has come."""
-        value = report.metrics.get(self._settings.metric)
-        if value is None or report.step is None or report.step <= self._step or not math.isfinite(value):
-            return []
-        self._step = report.step
-        numbers = self._compared(value)
-        if numbers is None:
-            self._recent.append(value)
-            self._streak = 0
-            return []
-        self._streak += 1
-        if self._streak < self._settings.points:
-            return []
-        self._streak = 0
-        return [self._finding(report, numbers)]
+        """Look at each step that has come."""
+        steps = self._steps.new(report, self._settings.metric)
+        return [found for step, value in steps if (found := self._look(step, value)) is not None]
 
     def tick(self, now: float, view: View) -> list[Finding]:
         """After a step back, steps come again."""
-        self._step = min(self._step, view.step)
+        self._steps.tick(view)
         return []
 
     def reset(self) -> None:
         """The course stays what it was."""
-        self._streak = 0
+        self._streak.clear()
+
+    def _look(self, step: int, value: float) -> Finding | None:
+        if not math.isfinite(value):
+            return None
+        numbers = self._compared(value)
+        if numbers is None:
+            self._recent.append(value)
+            self._streak.clear()
+            return None
+        self._streak.append(step)
+        if len(self._streak) < self._settings.points:
+            return None
+        first, self._streak = self._streak[0], []
+        return self._finding(first, numbers)
 
     def _compared(self, value: float) -> dict[str, float] | None:
         """What is wrong with the value, in numbers; None: nothing."""
@@ -103,56 +154,60 @@ class Course:
             return None
         return {"value": value, "median": median, "deviation": spread}
 
-    def _finding(self, report: Report, numbers: dict[str, float]) -> Finding:
+    def _finding(self, step: int, numbers: dict[str, float]) -> Finding:
         return Finding(
             "lossSpike",
             self._settings.do,
             f"{self._settings.metric} is {numbers['value']:.4g} after {numbers['median']:.4g}",
-            step=report.step,
+            step=step,
             numbers=numbers,
         )
 
 
 class Metrics:
-    """Thresholds on reported numbers, for each worker by itself."""
+    """Thresholds on reported numbers, for each worker by itself; on the loss for all of them together."""
 
     def __init__(self, rules: tuple[MetricRule, ...]) -> None:
-        self._rules = rules
-        self._steps: dict[tuple[str, str], int] = {}
-        self._streaks: dict[tuple[str, str], int] = {}
+        self._rules = tuple((rule, InSteps()) for rule in rules)
+        self._streaks: dict[tuple[str, str], list[int]] = {}
 
     def heard(self, now: float, report: Report) -> list[Finding]:
-        """Numbers have come."""
-        return [finding for rule in self._rules for finding in self._look(rule, report)]
+        """Look at each step that has come."""
+        return [
+            found
+            for rule, steps in self._rules
+            for step, value in steps.new(report, rule.metric, _whose(report, rule.metric))
+            if (found := self._look(rule, report, step, value)) is not None
+        ]
 
     def tick(self, now: float, view: View) -> list[Finding]:
         """After a step back, steps come again."""
-        self._steps = {key: min(step, view.step) for key, step in self._steps.items()}
+        for _, steps in self._rules:
+            steps.tick(view)
         return []
 
     def reset(self) -> None:
         """Count anew."""
         self._streaks.clear()
 
-    def _look(self, rule: MetricRule, report: Report) -> list[Finding]:
-        value, key = report.metrics.get(rule.metric), (rule.name, report.worker)
-        if value is None or report.step is None or report.step <= self._steps.get(key, -1):
-            return []
-        self._steps[key] = report.step
-        self._streaks[key] = self._streaks.get(key, 0) + 1 if rule.threshold.is_bad(value) else 0
-        if self._streaks[key] < rule.threshold.points:
-            return []
-        self._streaks[key] = 0
+    def _look(self, rule: MetricRule, report: Report, step: int, value: float) -> Finding | None:
+        streak = self._streaks.setdefault((rule.name, _whose(report, rule.metric)), [])
+        if not rule.threshold.is_bad(value):
+            streak.clear()
+            return None
+        streak.append(step)
+        if len(streak) < rule.threshold.points:
+            return None
+        first = streak[0]
+        streak.clear()
         limit = f"{rule.threshold.operator} {rule.threshold.value:g}"
-        return [
-            Finding(
-                "metric",
-                rule.do,
-                f"{rule.metric} is {value:.4g} ({limit} {rule.threshold.points} times in a row)",
-                name=rule.name,
-                worker=report.worker,
-                node=report.node,
-                step=report.step,
-                numbers={rule.metric: value, "threshold": rule.threshold.value},
-            )
-        ]
+        return Finding(
+            "metric",
+            rule.do,
+            f"{rule.metric} is {value:.4g} ({limit} {rule.threshold.points} times in a row)",
+            name=rule.name,
+            worker=report.worker,
+            node=report.node,
+            step=first,
+            numbers={rule.metric: value, "threshold": rule.threshold.value},
+        )

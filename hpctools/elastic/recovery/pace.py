@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Sequence
 
 from hpctools.elastic.recovery.findings import ActiveTime, Finding
-from hpctools.elastic.recovery.settings import Hang, SlowRank, Stall
+from hpctools.elastic.recovery.settings import OWN_TIME, OWN_TIMES, Hang, SlowRank, Stall
 from hpctools.elastic.watchers import Report, View
 
 REMEMBERED = 50
@@ -78,29 +79,36 @@ class Pace:
 
 
 class Slow:
-    """A worker whose own time for a shard is far above the others', again and again."""
+    """A worker whose own time is far above the others', again and again.
+
+    Workers have shards of different sizes, and a shard takes some time whatever its size. So both have to be
+    too long, the time for a shard and the time for a sample: the first alone would blame who has a large one,
+    the second alone who has a small one.
+    """
 
     def __init__(self, slow: SlowRank) -> None:
         self._slow = slow
-        self._latest: dict[str, tuple[int, float]] = {}
+        self._names = OWN_TIMES if slow.metric == OWN_TIME else (slow.metric,)
+        self._latest: dict[str, tuple[int, tuple[float, ...]]] = {}
         self._streaks: dict[str, int] = {}
 
     def heard(self, now: float, report: Report) -> list[Finding]:
-        """A worker's time for its last step has come."""
-        value, worker = report.metrics.get(self._slow.metric), report.worker
-        if value is None or report.step is None or self._is_old(worker, report.step):
+        """A worker's time for its last steps has come."""
+        worker = report.worker
+        values = tuple(report.metrics[name] for name in self._names if name in report.metrics)
+        if len(values) < len(self._names) or report.step is None or self._is_old(worker, report.step):
             return []
-        self._latest[worker] = (report.step, value)
-        others = [seconds for name, (_, seconds) in self._latest.items() if name != worker]
+        self._latest[worker] = (report.step, values)
+        others = [times for name, (_, times) in self._latest.items() if name != worker]
         if not others:
             return []
-        median = statistics.median(others)
-        is_slow = value > self._slow.ratio * median
+        medians = [statistics.median(times) for times in zip(*others, strict=True)]
+        is_slow = all(value > self._slow.ratio * each for value, each in zip(values, medians, strict=True))
         self._streaks[worker] = self._streaks.get(worker, 0) + 1 if is_slow else 0
         if self._streaks[worker] < self._slow.points:
             return []
         self._streaks[worker] = 0
-        return [self._finding(report, value, median)]
+        return [self._finding(report, values, medians)]
 
     def tick(self, now: float, view: View) -> list[Finding]:
         """Who is gone is no measure any more."""
@@ -116,15 +124,20 @@ class Slow:
     def _is_old(self, worker: str, step: int) -> bool:
         return worker in self._latest and step <= self._latest[worker][0]
 
-    def _finding(self, report: Report, value: float, median: float) -> Finding:
+    def _finding(self, report: Report, values: Sequence[float], medians: Sequence[float]) -> Finding:
+        numbers = {"points": float(self._slow.points)}
+        for name, value, median in zip(self._names, values, medians, strict=True):
+            numbers |= {name: value, f"median_{name}": median}
+        compared = zip(self._names, values, medians, strict=True)
+        said = ", ".join(f"{name} {value:.3g} ({median:.3g})" for name, value, median in compared)
         return Finding(
             "slowRank",
             self._slow.do,
-            f"{report.worker} needs {value:.3g} s where the others need {median:.3g} s",
+            f"{report.worker} is slower than the others (their median): {said}",
             worker=report.worker,
             node=report.node,
             step=report.step,
-            numbers={"seconds": value, "median_s": median, "points": float(self._slow.points)},
+            numbers=numbers,
         )
 
 

@@ -27,6 +27,10 @@ EXIT_FULL_RESTARTS = 49
 EXIT_GOES_ON = 50
 """With which a baseline job ends whose run goes on in another one: no end of the run, and not a good one."""
 
+OWN_TIME = "shard_seconds"
+OWN_TIMES = (OWN_TIME, "sample_seconds")
+"""A worker's own mean time for a shard, and for a sample of it."""
+
 OPERATORS = ("gt", "lt", "eq", "gteq", "lteq")
 MODES = ("log", "enforce")
 
@@ -151,11 +155,15 @@ class Spike:
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A worker's own time for a shard is `ratio` times the median of all, in `points` steps in a row."""
+    """A worker's own time is `ratio` times the median of the others', `points` times in a row.
+
+    Attributes:
+        metric: the number that is compared; OWN_TIME stands for both of `OWN_TIMES`.
+    """
 
     ratio: float = 1.5
     points: int = 20
-    metric: str = "shard_seconds"
+    metric: str = OWN_TIME
     do: tuple[str, ...] = ("replaceNode", "excludeNode")
 
 

@@ -173,6 +173,8 @@ class ShardedLoader(Loader):
         if old is None and self._shard_keeper is not None:
             self._shard_keeper.hurry()
         moved = self._shards.move(old, new, run)
+        if old is None:
+            self._metrics.forget()
         if moved and new is not None:
             self._renew()
             self._has_completed = False
@@ -186,6 +188,7 @@ class ShardedLoader(Loader):
 
     def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
         """Give up what is after `to_step` steps; `move` finds the state to go on from."""
+        self._metrics.forget()
         self._skipped |= frozenset(skip)
         if self._shard_keeper is not None:
             self._shard_keeper.limit = to_step
@@ -256,6 +259,10 @@ class ShardedLoader(Loader):
         self._has_completed = True
         if self._shard_keeper is not None:
             self._shard_keeper.agreed = self._sharded_sum.agreed
+
+    def _own_time(self) -> float:
+        """FSDP's collectives are awaited in the passes: without their time a slow rank looks like all."""
+        return super()._own_time() - self._shards.group.waited
 
     @property
     def _tells_norm(self) -> bool:

@@ -9,6 +9,7 @@ again (torchft does the same). Nothing of such a step reaches the weights.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -73,6 +74,7 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
             (gradients are complete): NaN, so that nobody takes them for a result. AFTER the
             training: they raise.
         reduce: how gradients are added up.
+        waited: seconds in which collectives were done, or waited for other ranks.
     """
 
     def __init__(self, rank: int, world: int, run: Run | None) -> None:
@@ -83,6 +85,7 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         self.pretended = self.void = run is None
         self.error: RuntimeError | None = None
         self.phase = IN_STEP
+        self.waited = 0.0
         self.reduce: Reduce = collectives.reduce_scatter
 
     def size(self) -> int:
@@ -189,10 +192,12 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _attempt(self, work: Callable[[Group], None]) -> None:
         assert self._run is not None  # noqa: S101
+        begun = time.monotonic()
         try:
             self.void = not self._run(work)
         except RuntimeError as error:
             self.void, self.error = True, error
+        self.waited += time.monotonic() - begun
 
     def retire(self) -> None:
         """A later generation is in force: whoever still uses this one is told so."""

@@ -22,6 +22,7 @@ parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--samples", type=int, default=1000)
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
+parser.add_argument("--slow", default="", help="the worker that takes four times as long")
 parser.add_argument("--hurry", type=Path, help="no delay any more once this file exists")
 parser.add_argument("--hold", type=float, default=0.5, help="seconds of a late step until the file exists")
 parser.add_argument("--await-world", type=int, default=0, help="late steps wait for so many workers")
@@ -88,6 +89,7 @@ def pause(samples: int) -> None:
     """As long as the samples would take; in the second half long steps, until the scenario is through."""
     if loader.world_size == args.await_world:
         reached.touch()  # also for a worker that is started again
+    samples *= 4 if worker == args.slow else 1
     late = args.hurry is not None and loader.step >= loader.total_steps // 2
     is_first = loader.step not in begun
     begun.add(loader.step)

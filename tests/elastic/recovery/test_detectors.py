@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpctools.elastic.pieces import by_blocks
 from hpctools.elastic.recovery.findings import Finding
 from hpctools.elastic.recovery.log_rules import Logs
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
@@ -22,13 +23,25 @@ from hpctools.elastic.recovery.settings import (
     Stall,
     Threshold,
 )
+from hpctools.elastic.sampling import Cursor, Sampling
 from hpctools.elastic.watchers import ASLEEP, MemberView, Report, View
 
 TICK = 0.1
 
 
 def beat(step: int, worker: str = "b0.0.0", **metrics: float) -> Report:
-    return Report("beat", worker, f"node-of-{worker}", step=step, metrics=metrics)
+    in_steps = {"loss": ((step, metrics["loss"]),)} if "loss" in metrics else {}
+    return Report("beat", worker, f"node-of-{worker}", step=step, metrics=metrics, in_steps=in_steps)
+
+
+def beat_of(*losses: float, last: int, worker: str = "b0.0.0") -> Report:
+    """A sign of life that tells of several steps; its own loss is that of the last one."""
+    steps = tuple((last - len(losses) + 1 + place, loss) for place, loss in enumerate(losses))
+    return Report("beat", worker, "n0", last, {"loss": losses[-1]}, {"loss": steps})
+
+
+def times(shard_s: float, samples: float) -> dict[str, float]:
+    return {"shard_seconds": shard_s, "sample_seconds": shard_s / samples}
 
 
 def members(step: int, waits: tuple[bool, ...]) -> tuple[MemberView, ...]:
@@ -134,11 +147,23 @@ def test_slow_rank_needs_its_row_of_points() -> None:
     found: list[Finding] = []
     for step in range(1, 6):
         for worker, seconds in (("b0.0.0", 0.1), ("b1.0.0", 0.11), ("r7.0.0", 0.17 if step != 2 else 0.1)):
-            found += slow.heard(0.0, beat(step, worker, shard_seconds=seconds))
-            found += slow.heard(0.0, beat(step, worker, shard_seconds=seconds))  # told again in the next beat
+            found += slow.heard(0.0, beat(step, worker, **times(seconds, 2)))
+            found += slow.heard(0.0, beat(step, worker, **times(seconds, 2)))  # told again in the next beat
     (one,) = found
     assert (one.cause, one.worker, one.step) == ("slowRank", "r7.0.0", 5)
-    assert one.numbers == pytest.approx({"seconds": 0.17, "median_s": 0.105, "points": 3.0})
+    assert one.numbers == pytest.approx(
+        {
+            "points": 3.0,
+            "shard_seconds": 0.17,
+            "median_shard_seconds": 0.105,
+            "sample_seconds": 0.085,
+            "median_sample_seconds": 0.0525,
+        }
+    )
+    assert one.why == (
+        "r7.0.0 is slower than the others (their median): shard_seconds 0.17 (0.105), "
+        "sample_seconds 0.085 (0.0525)"
+    )
 
 
 @given(st.floats(0.001, 100.0), st.integers(2, 8))
@@ -146,14 +171,45 @@ def test_equal_workers_are_never_slow(seconds: float, workers: int) -> None:
     slow = Slow(SlowRank(ratio=1.01, points=1))
     for step in range(1, 5):
         for worker in range(workers):
-            assert slow.heard(0.0, beat(step, f"w{worker}", shard_seconds=seconds)) == []
+            assert slow.heard(0.0, beat(step, f"w{worker}", **times(seconds, 3))) == []
+
+
+BLOCKS = by_blocks(Sampling(samples=12, batch_size=12, shards=12, epochs=1, seed=0), None)
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(2, 11))
+def test_workers_with_more_samples_than_others_are_not_slow(fixed: float, each: float, world: int) -> None:
+    """Fast mode, a batch of 12 on 8 workers: blocks of 2 and of 1; a pass takes time, and each sample."""
+    slow = Slow(SlowRank(ratio=1.5, points=1))
+    for step in range(1, 4):
+        for rank in range(world):
+            (piece,) = BLOCKS(Cursor(), rank, world)
+            told = times(fixed + each * piece.samples, piece.samples)
+            assert slow.heard(0.0, beat(step, f"w{rank}", **told)) == []
+
+
+def test_a_slow_worker_is_found_among_blocks_of_different_sizes() -> None:
+    slow, found = Slow(SlowRank(ratio=1.5, points=2)), set[str]()
+    for step in range(1, 5):
+        for rank in range(8):
+            (piece,) = BLOCKS(Cursor(), rank, 8)
+            seconds = (0.1 + 0.1 * piece.samples) * (4 if rank == 3 else 1)
+            for each in slow.heard(0.0, beat(step, f"w{rank}", **times(seconds, piece.samples))):
+                found.add(each.worker)
+    assert found == {"w3"}
+
+
+def test_a_policy_may_compare_another_number() -> None:
+    slow = Slow(SlowRank(points=1, metric="io_s"))
+    assert slow.heard(0.0, beat(1, "w0", io_s=1.0)) == []
+    assert [each.worker for each in slow.heard(0.0, beat(1, "w1", io_s=2.0))] == ["w1"]
 
 
 def test_workers_that_are_gone_are_no_measure() -> None:
     slow = Slow(SlowRank(ratio=1.5, points=1))
-    slow.heard(0.0, beat(1, "w9", shard_seconds=0.01))
+    slow.heard(0.0, beat(1, "w9", **times(0.01, 1)))
     slow.tick(0.0, View(1, 1, 1, "running", members(1, (False,))))
-    assert slow.heard(0.0, beat(1, "w0", shard_seconds=1.0)) == []
+    assert slow.heard(0.0, beat(1, "w0", **times(1.0, 1))) == []
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -161,9 +217,10 @@ def test_numbers_that_are_not_finite(value: float) -> None:
     finite = Finite(NonFinite(("loss", "grad_norm")))
     assert finite.heard(0.0, beat(4, loss=1.0, grad_norm=2.0, other=math.nan)) == []
     (found,) = finite.heard(0.0, beat(5, loss=1.0, grad_norm=value))
-    assert (found.cause, found.name, found.step, found.late) == ("nonFinite", "grad_norm", 5, 0)
-    (late,) = finite.heard(0.0, beat(9, loss=value, first_nonfinite_step=6.0))
-    assert (late.step, late.late) == (6, 3)
+    assert (found.cause, found.name, found.step) == ("nonFinite", "grad_norm", 5)
+    late = Report("beat", "w1", "n1", 9, {"loss": value, "first_nonfinite_step": 6.0})
+    assert [each.step for each in finite.heard(0.0, late)] == [6]
+    assert [each.step for each in finite.heard(0.0, beat_of(1.0, value, 1.0, last=9))] == [8]
 
 
 def test_a_spike_against_the_recent_course() -> None:
@@ -171,9 +228,37 @@ def test_a_spike_against_the_recent_course() -> None:
     losses = [2.0, 2.1, 1.9, 2.0, 2.05, 9.0, 2.0, 9.0, 9.5, 2.0]
     found = [each for step, loss in enumerate(losses, 1) for each in course.heard(0.0, beat(step, loss=loss))]
     (one,) = found
-    assert (one.cause, one.step) == ("lossSpike", 9)
+    assert (one.cause, one.step) == ("lossSpike", 8), "the first of two in a row"
     assert one.numbers["value"] == 9.5
     assert one.numbers["median"] == pytest.approx(2.0)
+
+
+def test_a_spike_between_two_signs_of_life_is_found_and_its_own_step_blamed() -> None:
+    """Twenty steps a second, four signs of life: each tells of five steps, and the last loss is sound."""
+    course = Course(Spike(ratio=3.0, deviations=None))
+    assert course.heard(0.0, beat_of(2.0, 2.1, 1.9, 2.0, 2.0, last=5)) == []
+    (found,) = course.heard(0.0, beat_of(2.0, 90.0, 2.0, 2.1, 2.0, last=10))
+    assert (found.step, found.numbers["value"]) == (7, 90.0)
+    assert course.heard(0.0, beat_of(90.0, 2.0, 2.1, 2.0, last=10, worker="b1.0.0")) == [], "told again"
+    rule = Metrics((MetricRule("high", "loss", Threshold(50.0, "gt", 2)),))
+    (found,) = rule.heard(0.0, beat_of(2.0, 90.0, 95.0, 2.0, last=10))
+    assert (found.cause, found.step, found.worker) == ("metric", 8, "b0.0.0")
+    assert rule.heard(0.0, beat_of(90.0, 95.0, 2.0, last=10, worker="b1.0.0")) == []
+
+
+def test_a_number_that_is_not_told_step_by_step_is_that_of_the_last_one() -> None:
+    """And the loss, which only the first worker tells so, is nothing of the others'."""
+    sampled = Metrics((MetricRule("gradients", "grad_norm", Threshold(2.5, "gt")),))
+    assert [each.step for each in sampled.heard(0.0, beat(7, grad_norm=3.0))] == [7]
+    assert sampled.heard(0.0, beat(7, grad_norm=3.0)) == []
+    rule = Metrics((MetricRule("high", "loss", Threshold(1.0, "gt")),))
+    assert rule.heard(0.0, Report("beat", "w1", "n1", 7, {"loss": 3.0})) == []
+    assert [each.step for each in rule.heard(0.0, beat_of(0.5, 3.0, last=7))] == [7]
+
+
+def test_two_rules_on_one_number_both_see_it() -> None:
+    both = Metrics(tuple(MetricRule(name, "loss", Threshold(1.0, "gt")) for name in ("a", "b")))
+    assert [each.name for each in both.heard(0.0, beat(3, loss=2.0))] == ["a", "b"]
 
 
 def test_deviations_are_robust_and_both_conditions_must_hold() -> None:
@@ -201,7 +286,9 @@ def test_steps_that_come_again_after_a_step_back_are_looked_at_again() -> None:
     course = Course(Spike(ratio=3.0, deviations=None))
     for step in range(1, 11):
         course.heard(0.0, beat(step, loss=1.0))
+    course.tick(0.0, View(10, 1, 1, "running"))
     assert len(course.heard(0.0, beat(11, loss=9.0))) == 1
+    course.tick(0.0, View(10, 1, 1, "running"))
     assert course.heard(0.0, beat(11, loss=9.0)) == [], "the same step, told again"
     course.tick(0.0, View(8, 1, 2, "running"))
     assert len(course.heard(0.0, beat(11, loss=9.0))) == 1

@@ -25,7 +25,7 @@ from hpctools.elastic.recovery.settings import (
 from hpctools.elastic.recovery.wiring import entries_of
 
 CRASH = Finding("crash", ("restartProcess", "replaceNode", "restartAll", "fail"), "ended", "", "w1", "n1", 7)
-NAN = Finding("nonFinite", ("rollBack", "restartAll", "fail"), "loss is nan", "loss", step=7, late=2)
+NAN = Finding("nonFinite", ("rollBack", "restartAll", "fail"), "loss is nan", "loss", step=7)
 
 
 def rungs(ladder: Ladder, *findings: Finding, every: float = 60.0, begin: float = 0.0) -> list[str]:
@@ -48,7 +48,7 @@ def test_roll_back_goes_before_the_step_that_is_to_blame_and_skips_it() -> None:
     decision = Ladder(Recovery(back=5, skip=True)).decide(0.0, NAN)
     assert decision is not None
     assert decision.action == RollBack(
-        7, True, "nonFinite at step 7: loss is nan (time 1 in 3600 s)", blamed=7
+        5, True, "nonFinite at step 7: loss is nan (time 1 in 3600 s)", blamed=7
     )
 
 

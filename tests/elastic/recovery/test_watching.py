@@ -49,7 +49,7 @@ def view(step: int, generation: int = 1, phase: str = "running") -> View:
 
 
 def loss(step: int, value: float) -> Report:
-    return Report("beat", "w0", "n0", step=step, metrics={"loss": value})
+    return Report("beat", "w0", "n0", step, {"loss": value}, {"loss": ((step, value),)})
 
 
 def test_without_a_policy_nobody_watches(tmp_path: Path) -> None:

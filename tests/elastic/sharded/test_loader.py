@@ -165,6 +165,23 @@ def test_called_away_is_no_error() -> None:
     assert torch.equal(tensor, torch.zeros(3))
 
 
+def test_time_in_collectives_is_not_the_workers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all workers of a sharded model are as slow as the slowest one."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def wait(work: Callable[[Group], None]) -> bool:
+        now[0] += 5.0
+        return True
+
+    loader = loader_for()
+    loader._shards._group = group = ShardGroup(0, 2, wait)
+    begun = loader._own_time()
+    now[0] += 0.5
+    group.allreduce([torch.ones(3)])
+    assert (loader._own_time() - begun, group.waited) == (0.5, 5.0)
+
+
 def test_results_between_two_steps_are_no_numbers_and_after_the_last_there_are_none() -> None:
     group = void_group()
     process_group.install(group, "cpu")

@@ -75,6 +75,19 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     assert not run.events("resumed"), "so no checkpoint was read"
 
 
+def test_a_slow_worker_is_told_from_those_that_wait_for_it(make_run: MakeRun, hurry: Path) -> None:
+    """FSDP's collectives block within the passes: from start to end those take all workers the same time."""
+    slow = {"ratio": 2, "metricEvaluationDataPoints": 3}
+    with make_run((2, 2), "--slow", "b1.0.0", recovery={"metrics": {"slowRank": slow}}) as run:
+        run.wait(lambda: run.events("finding"))
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    found = [each.detail for each in run.events("finding")]
+    assert {(each["cause"], each["worker"], each["rung"]) for each in found} == {
+        ("slowRank", "b1.0.0", "replaceNode")
+    }, run.story()
+
+
 def test_below_the_least_size_it_waits_and_goes_on(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:

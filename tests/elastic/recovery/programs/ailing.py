@@ -22,6 +22,7 @@ parser.add_argument("--nan-at", type=int, help="the loss of this step is not a n
 parser.add_argument(
     "--spike-at", type=int, help="after this step all weights are a hundred times larger, once"
 )
+parser.add_argument("--bad-batch", type=int, help="the loss of this step, and so its gradient, is too large")
 parser.add_argument("--bad-at", type=int, help="in this step the first worker reports a low accuracy, once")
 parser.add_argument("--ill", default="b1.", help="who falls ill, by the beginning of its name")
 parser.add_argument("--hang-at", type=int, help="who is ill stops in this step, in its first process")
@@ -84,6 +85,8 @@ for _, inputs in loader:
     loss = (model(inputs) - 1.0).square().mean()
     if rehearsed and args.nan_at == loader.step + 1:
         loss = loss * math.nan
+    if rehearsed and args.bad_batch == loader.step + 1:
+        loss = loss * 1e4
     rehearsed = True
     if not loader.backward(loss):
         continue
