@@ -10,6 +10,7 @@ from typing import Any
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.training import Stateful
+from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.errors import ElasticError
 
 
@@ -88,7 +89,8 @@ class Held:
 
     def _become(self, state: Mapping[str, Any]) -> None:
         for name, part in self._stateful.items():
-            part.load_state_dict(state[name])
+            if name in state or name != UNSAVED:  # checkpoints of earlier releases are without them
+                part.load_state_dict(state[name])
         self._batches.load(state)
         self.loss = state["loss"]
         self._samples_done = state["samples"]

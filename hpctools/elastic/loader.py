@@ -26,6 +26,8 @@ from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.session import LONE, session_from
 from hpctools.elastic.summing import backward_of
 from hpctools.elastic.training import MapDataset, Stateful, StreamDataset
+from hpctools.elastic.unsaved import NAME as UNSAVED
+from hpctools.elastic.unsaved import UnsavedBuffers
 from hpctools.errors import ElasticError
 
 
@@ -113,6 +115,7 @@ class Loader(Held):
         self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch)
         source = source_for(dataset, collate, self._sampling)
         stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
+        stateful |= {UNSAVED: unsaved} if (unsaved := UnsavedBuffers(model)) else {}
         stateful |= {"scheduler": scheduler} if scheduler is not None else {}
         stateful |= {f"state {name}": value for name, value in (state or {}).items()}
         super().__init__(

@@ -17,6 +17,7 @@ from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.gradients import TAIL
 from hpctools.elastic.group import Group
+from hpctools.elastic.session import LoneSession
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -245,6 +246,81 @@ def test_what_is_no_number_is_not_reported() -> None:
     loader.report(accuracy=0.5)
     with pytest.raises(ElasticError, match="not all are numbers; give floats"):
         loader.report(name="resnet")  # type: ignore[arg-type]
+
+
+def test_numbers_are_of_the_step_in_work_or_of_the_one_just_completed() -> None:
+    """Of the batch for practice nothing is told: it is of no step."""
+    model = linear()
+    loader = loader_for(model)
+    loader._session = Alone()
+    for _, inputs in loader:
+        loader.report(within=loader.step)
+        if loader.backward(model(inputs).square().mean()):
+            loader.report(after=loader.step)
+        else:
+            loader.report(between=loader.step)
+    told = loader._metrics.take_steps(leads=True)
+    assert told["within"] == told["between"] == [(1, 0.0), (2, 1.0), (3, 2.0)]
+    assert told["after"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert [step for step, _ in told["loss"]] == [1, 2, 3]
+
+
+class Alone(LoneSession):
+    """The only worker of a run, which practises before it begins."""
+
+    is_lone = False
+
+
+class Drifting(nn.Module):
+    """Buffers that are saved nowhere, and that the forward pass changes, grows or leaves alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 1, dtype=torch.float64)
+        self.register_buffer("drift", torch.zeros(6, dtype=torch.float64), persistent=False)
+        self.register_buffer("angles", torch.zeros(1), persistent=False)
+        self.register_buffer("none", None, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.drift += 0.1 * inputs.detach().mean(0)
+        return self.layer(inputs + self.drift.clone())
+
+
+def train_drifting(model: Drifting, until: int = 6, **options: Any) -> list[float]:
+    losses: list[float] = []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, Points(), batch_size=8, epochs=2, shards=3, **options)
+    for _ in range(2):
+        for _, inputs in loader:
+            if loader.step >= until:
+                break
+            if loader.backward(model(inputs).square().mean()):
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loader.loss)
+    if loader._keeper is not None:
+        loader._keeper.close(finished=True)  # what is being written is completed
+    return losses
+
+
+def test_buffers_that_are_not_saved_with_the_model_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    expected = train_drifting(Drifting())
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=3)
+    assert train_drifting(Drifting(), until=4, checkpoint=settings) == expected[:4]
+    assert train_drifting(Drifting(), checkpoint=settings) == expected[3:]
+
+
+def test_a_buffer_that_has_grown_elsewhere_is_taken_over_and_old_checkpoints_are_read() -> None:
+    model, other = Drifting(), Drifting()
+    other.angles = torch.arange(5.0)
+    first, second = loader_for(model), loader_for(other)
+    first.load(second.capture())
+    assert torch.equal(model.angles, torch.arange(5.0))
+    assert model.angles.data_ptr() != other.angles.data_ptr()
+    older = {name: value for name, value in second.capture().items() if name != "unsaved buffers"}
+    first.load(older)
+    assert "unsaved buffers" not in loader_for(linear()).capture()
 
 
 def test_gradient_scaler_scales_gradients_and_not_the_loss() -> None:
