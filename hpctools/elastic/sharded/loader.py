@@ -241,9 +241,9 @@ class ShardedLoader(Loader):
         folder = RunFolder(os.environ[RUN_DIR]) if RUN_DIR in os.environ else None
         desk: Desk = LoneDesk()
         if folder is not None:
-            settings = settings_of(folder.spec(), checkpoint)
+            settings = _without_snapshots(settings_of(folder.spec(), checkpoint))
             place, desk = place_of(folder, settings), RunDesk(folder, cast("RunLine", self._session))
-        elif checkpoint is None or not (checkpoint.folder or checkpoint.resume_from):
+        elif checkpoint is None or not (_without_snapshots(checkpoint).folder or checkpoint.resume_from):
             return None
         else:
             settings, place = checkpoint, checkpoint.folder
@@ -274,6 +274,16 @@ class ShardedLoader(Loader):
         gradients = [each.grad for each in self.model.parameters() if isinstance(each.grad, DTensor)]
         norms = [local(gradient).norm().float().cpu() for gradient in gradients]
         return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0
+
+
+def _without_snapshots(settings: Checkpoint) -> Checkpoint:
+    if settings.snapshots:
+        raise ElasticError(
+            f"elastic.ShardedLoader makes no snapshots, and checkpoint asks for {settings.snapshots}",
+            "leave snapshots out of checkpoint, and give elastic.ShardedLoader copy_steps=: copies of each "
+            "worker's shards, in its own memory and a neighbour's",
+        )
+    return settings
 
 
 def _check(mode: str, dataset: object) -> None:

@@ -182,6 +182,13 @@ def test_time_in_collectives_is_not_the_workers_own(monkeypatch: pytest.MonkeyPa
     assert (loader._own_time() - begun, group.waited) == (0.5, 5.0)
 
 
+def test_snapshots_are_refused_with_what_there_is_instead(tmp_path: Path) -> None:
+    with pytest.raises(ElasticError, match=r"asks for 3; leave snapshots out .* copy_steps=:"):
+        loader_for(checkpoint=elastic.Checkpoint(folder=str(tmp_path), snapshots=3))
+    with pytest.raises(ElasticError, match="makes no snapshots"):
+        loader_for(checkpoint=elastic.Checkpoint(snapshots=3))
+
+
 def test_results_between_two_steps_are_no_numbers_and_after_the_last_there_are_none() -> None:
     group = void_group()
     process_group.install(group, "cpu")
