@@ -3,8 +3,9 @@
 Every rank owns a segment of the vector. It gets the other ranks' subtree sums of that segment, finishes the
 tree (`reduction`), and sends the sum to everyone: about twice the vector's size a rank, as in a ring.
 
-Each rank sends with its gradients the highest generation that it is ready to switch to. As all ranks see the
-headers of all, all take the same decision, without another round.
+Before its gradients each rank sends to each other a header: the highest generation that it is ready to switch
+to, and its step. As all ranks see the headers of all, all take the same decision; and as headers are awaited
+first, a rank that is in another step is known before its gradients are mixed with ours.
 """
 
 from __future__ import annotations
