@@ -23,9 +23,10 @@ from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.job_fate import Fate, fate_of, known_better
+from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
-from hpctools.elastic.processes import Post, Workers
+from hpctools.elastic.processes import INCARNATION, Post, Workers
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
@@ -320,10 +321,21 @@ def main(argv: Sequence[str] | None = None, client: RunClient | None = None) -> 
     try:
         folder = RunFolder(arguments.run_dir)
         place = placed(Place.from_environ(arguments.role, os.environ), folder)
+        _succeed(Mark.of(folder.path.resolve(), place.name, place.job_id))
         return asyncio.run(serve(folder, place, client or _commands()))
     except HpctoolsError as error:
         print(f"elastic: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _succeed(mark: Mark) -> None:
+    """Take the place of an agent that was killed, if there was one, and mark what we shall start."""
+    if int(os.environ.get(INCARNATION, "0")) and (found := end_left_behind(mark)):
+        print(
+            f"elastic: ended {len(found)} process(es) that the agent before this one had left behind",
+            file=sys.stderr,
+        )
+    os.environ[STARTED_BY] = mark.text
 
 
 def _commands() -> RunClient:

@@ -14,7 +14,15 @@ from typing import Any
 
 from hpctools.elastic.folder import FINAL_STATES, RunFolder
 from hpctools.elastic.patience import Lines
-from hpctools.elastic.protocol import BEAT_SECONDS, SILENCE_SECONDS, Message, connect, decode, encode
+from hpctools.elastic.protocol import (
+    BEAT_SECONDS,
+    EXPELLED,
+    SILENCE_SECONDS,
+    Message,
+    connect,
+    decode,
+    encode,
+)
 from hpctools.errors import ElasticError, UnreachableError
 
 CONNECT_TIMEOUT = 2.0
@@ -38,7 +46,7 @@ class Channel:
 
     Raises:
         UnreachableError: no coordinator answers for FIRST_SECONDS.
-        ElasticError: the run has ended.
+        ElasticError: the run has ended, or goes on without us.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Channel:
         self._beat = beat
         self._sending = threading.Lock()
         self._closed = threading.Event()
+        self._expelled = False
         self._lines: Lines | None = None
         self._connection: socket.socket | None = None
         self._connect_first()
@@ -89,6 +98,8 @@ class Channel:
         deadline = time.monotonic() + FIRST_SECONDS
         while not self._connect():
             check_not_over(self._folder)
+            if self._expelled:
+                raise ElasticError(EXPELLED)
             if time.monotonic() > deadline:
                 raise UnreachableError(
                     f"no coordinator of {self._folder.path} answers",
@@ -110,7 +121,9 @@ class Channel:
         # What is sent from now on comes after the hello, and what was before is in it.
         with self._sending, contextlib.suppress(OSError, ElasticError, KeyError):
             connection.sendall(encode("hello", token=address.token, role="worker", **self._hello()))
-            if decode(lines.read(WELCOME_SECONDS))["kind"] == "welcome":
+            answer = decode(lines.read(WELCOME_SECONDS))["kind"]
+            self._expelled = answer == "expelled"
+            if answer == "welcome":
                 self._on_welcome(address.term)
                 self._connection, self._lines = connection, lines
                 return True
@@ -128,6 +141,9 @@ class Channel:
             if lines is not None:
                 lines.close()
             while not self._closed.is_set() and not self._connect():
+                if self._expelled:
+                    self._on_message({"kind": "expelled"})
+                    return
                 self._closed.wait(LOOK_SECONDS)
 
     def _hear(self, lines: Lines | None) -> None:
@@ -168,8 +184,16 @@ class Termination:
         self.requested = True
 
 
-def die_with_parent() -> None:
-    """Have the kernel end us when the agent that started us is killed (Linux, prctl(2))."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end us when the process that started us is killed (Linux, prctl(2)).
+
+    Args:
+        parent: its id, known before this. It may be 1: that of a container's init, or of a training that is
+            all there is in its container.
+
+    Raises:
+        SystemExit: it has ended already.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        raise SystemExit("the agent of this worker has ended")
+    if os.getppid() != parent:
+        raise SystemExit(f"the process that started this one ({parent}) has ended")

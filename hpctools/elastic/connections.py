@@ -82,7 +82,10 @@ class Connections:
     def _admit_worker(self, hello: Message, writer: asyncio.StreamWriter) -> Worker | None:
         run, name = self._run, str(hello["worker"])
         agent, now = worker_place(name)[0], time.monotonic()
-        if agent not in run.roster.agents or name in run.roster.expelled:
+        if name in run.roster.expelled:
+            write(writer, "expelled")  # it ends itself, in case its agent cannot any more
+            return None
+        if agent not in run.roster.agents:
             return None  # it tries again, and its agent comes, or ends it
         if (former := run.roster.workers.get(name)) is not None:
             self._drop(former)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
@@ -139,7 +140,9 @@ class LoadingProcesses:
         for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, source, self._turn, number), name=f"elastic-load-{number}"
+                target=_serve,
+                args=(os.getpid(), theirs, source, self._turn, number),
+                name=f"elastic-load-{number}",
             )
             process.start()
             theirs.close()
@@ -210,9 +213,9 @@ class LoadingProcesses:
         )
 
 
-def _serve(connection: Connection, source: Source, turn: Any, number: int) -> None:
+def _serve(training: int, connection: Connection, source: Source, turn: Any, number: int) -> None:
     """A loading process: until its training ends it."""
-    die_with_parent()
+    die_with_parent(training)
     # Slurm's SIGTERM reaches us, too; the training still finishes its step, with our batches.
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpctools.elastic.group import Task
-from hpctools.elastic.protocol import Message
+from hpctools.elastic.protocol import EXPELLED, Message
 
 REST_SECONDS = 5.0
 
@@ -79,6 +79,8 @@ class Orders:
             self._commit(fields)
         elif kind in ("release", "stop"):
             self.end = self.end or ""
+        elif kind == "expelled":
+            self.end, self.save = self.end or EXPELLED, None  # what it has is of no use to anybody
         elif kind == "finish":
             self.finished = True
         elif kind == "save":

@@ -1,8 +1,9 @@
 """How agents, workers and the coordinator talk: one JSON object a line, the first one says who speaks.
 
 Connection opens with {"kind": "hello", "role": "agent" | "worker", "token": ...}; a wrong token closes it, a
-right one is answered with {"kind": "welcome", "term": ...}. Both sides send a beat now and then; who is
-silent for SILENCE_SECONDS is taken to be gone.
+right one is answered with {"kind": "welcome", "term": ...}, or, to a worker that was given up and may not
+come back, {"kind": "expelled"}. Both sides send a beat now and then; who is silent for SILENCE_SECONDS is
+taken to be gone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hpctools.errors import ElasticError, UnreachableError
 
 Message = dict[str, Any]
 
+EXPELLED = "this worker was given up, and the run goes on without it"
 LINE_LIMIT = 1 << 20
 BEAT_SECONDS = 0.5
 SILENCE_SECONDS = 2.7  # so that silence is noticed within 3 s, looking included

@@ -67,7 +67,7 @@ class RunSession:
         self._exchanging = False
         self._clock = StepClock()
         self._termination = Termination()
-        die_with_parent()
+        die_with_parent(os.getppid())
         self._links = Links(*own_address(), self._changed, self.tell, device_of(state))
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
         # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.elastic.folder import RunFolder, utc_now
+from hpctools.elastic.processes import INCARNATION
 from hpctools.elastic.spec import RunSpec
 from hpctools.slurm import run
 from hpctools.testing.folder_slurm import FIRST_JOB, FolderSlurm
@@ -71,6 +72,8 @@ class LocalRun:
         self.replicas: dict[int, run.Process] = {}
         self._agents: dict[int, list[run.Process]] = {}
         self._nodes = 0
+        self._places: dict[int, tuple[str, int, int, str]] = {}
+        self._changing = threading.Lock()
         self._slurm = FolderSlurm(self.queue)
         self._stop = threading.Event()
         self._controller = threading.Thread(target=self._control, daemon=True)
@@ -133,6 +136,18 @@ class LocalRun:
             return self._agents[FIRST_BASELINE][int(job)]
         return self._agents[int(job)][int(index or 0)]
 
+    def start_again(self, name: str) -> None:
+        """Kill an agent; its job starts it again, as the batch script does."""
+        former = self.agent_of(name)
+        place = self._places[former.pid]
+        with self._changing:
+            former.kill()
+            former.wait(CONTROLLER_SECONDS)
+            agent = self._agent(*place, started=1)
+            self._agents[place[1]][place[2]] = agent
+            if self.replicas.get(place[1]) is former:
+                self.replicas[place[1]] = agent
+
     def end(self, limit: float = 60.0) -> int:
         """Wait for all agents to end; returns the exit code of the last baseline job's first one.
 
@@ -171,31 +186,38 @@ class LocalRun:
             },
         )
 
-    def _agent(self, role: str, job_id: int, index: int, node: str) -> run.Process:
+    def _agent(self, role: str, job_id: int, index: int, node: str, started: int = 0) -> run.Process:
         environ = {
             **os.environ,
             "SLURM_JOB_ID": str(job_id),
             "SLURM_NODEID": str(index),
             "SLURMD_NODENAME": node,
+            INCARNATION: str(started),
         }
         program = [sys.executable, "-m", "hpctools.testing.folder_slurm", str(self.queue)]
         with self.log.open("ab") as log:
-            return run.start(
+            agent = run.start(
                 [*program, "--run-dir", str(self.folder.path), "--role", role],
                 stdout=log,
                 stderr=log,
                 env=environ,
             )
+        self._places[agent.pid] = (role, job_id, index, node)
+        return agent
 
     def _control(self) -> None:
         while not self._stop.wait(POLL_SECONDS):
-            self._complete_first_baseline()
-            for path in sorted(self.queue.glob(f"{FIRST_JOB // 1000}???.json")):
-                job_id, job = int(path.stem), json.loads(path.read_text())
-                if job["state"] == "PENDING":
-                    self._start_or_cancel(job_id, job)
-                elif job["state"] == "RUNNING":
-                    self._end_or_cancel(job_id)
+            with self._changing:
+                self._control_jobs()
+
+    def _control_jobs(self) -> None:
+        self._complete_first_baseline()
+        for path in sorted(self.queue.glob(f"{FIRST_JOB // 1000}???.json")):
+            job_id, job = int(path.stem), json.loads(path.read_text())
+            if job["state"] == "PENDING":
+                self._start_or_cancel(job_id, job)
+            elif job["state"] == "RUNNING":
+                self._end_or_cancel(job_id)
 
     def _complete_first_baseline(self) -> None:
         """When its agents have ended though the run has not."""

@@ -109,7 +109,7 @@ class Two:
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     monkeypatch.setattr(run_session, "Channel", Line)
     monkeypatch.setattr(run_session, "Termination", lambda: None)
-    monkeypatch.setattr(run_session, "die_with_parent", lambda: None)
+    monkeypatch.setattr(run_session, "die_with_parent", lambda parent: None)
     made = Two(tmp_path)
     yield made
     made.close()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from lone_training import File, Noisy, train
+from pid_namespace import in_a_pid_namespace
 
-from hpctools.elastic.loading import AHEAD, Loaded, LoadingProcesses, Mark
+from hpctools.elastic.loading import AHEAD, Loaded, LoadingProcesses, Mark, _serve
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.sampling import Cursor
 from hpctools.errors import ElasticError
@@ -91,3 +94,23 @@ def test_the_processes_end_with_the_training() -> None:
 def test_a_killed_process_is_said(loading: LoadingProcesses) -> None:
     with pytest.raises(ElasticError, match=r"loading process [01] has ended \(exit code -9\)"):
         loading.load(piece(99))
+
+
+ALONE = """
+from lone_training import Noisy, train
+assert len(train(Noisy(9), epochs=1, num_workers=2)[1]) == 2
+print("trained")
+"""
+
+
+def test_a_training_that_is_process_1_of_its_container_has_loading_processes_too() -> None:
+    """As `docker run IMAGE python train.py` without an init."""
+    done = in_a_pid_namespace([sys.executable, "-c", ALONE])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+
+
+def test_a_loading_process_whose_training_has_ended_ends() -> None:
+    ended = subprocess.Popen(["true"])
+    assert ended.wait(10) == 0
+    with pytest.raises(SystemExit, match=rf"started this one \({ended.pid}\) has ended"):
+        _serve(ended.pid, None, Telling(), None, 0)  # type: ignore[arg-type]

@@ -139,6 +139,20 @@ def test_a_worker_of_which_its_agent_says_that_it_is_stopped_is_given_up_at_once
     asyncio.run(scene())
 
 
+def test_a_worker_that_was_given_up_is_told_when_it_comes_again(tmp_path: Path) -> None:
+    """Its agent may not live any more. One whose agent has not come yet is only asked to try again."""
+
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        made.connections.expel(made.run.roster.workers["r7.0.0"])
+        told = [Wire(), Wire()]
+        for worker, wire in zip(("r7.0.0", "r66.0.0"), told, strict=True):
+            assert made.connections._admit_worker({"worker": worker}, wire) is None  # type: ignore[arg-type]
+        assert [wire.messages for wire in told] == [[{"kind": "expelled"}], []]
+
+    asyncio.run(scene())
+
+
 def test_an_agent_sees_who_is_stopped_and_not_who_sleeps() -> None:
     """And blames nobody for one look, or for looks between which it went on."""
     heard: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -26,10 +27,14 @@ QUICK: dict[str, Any] = {"sizes": [], "scaling_timeout_s": 0.2, "graceful_shutdo
 class RanksRun(LedgerRun):
     """A run of `programs/ranks.py`."""
 
-    def __init__(self, base: Path, nodes: tuple[int, int], *options: str, **more: Any) -> None:
+    def __init__(
+        self, base: Path, nodes: tuple[int, int], *options: str, wrapped: bool = False, **more: Any
+    ) -> None:
         out, self.hurry = base / "out", base / "hurry"
         slowly = ("--delay", "0.02", "--hurry", str(self.hurry))
         command = [sys.executable, str(PROGRAM), "--out", str(out), *slowly, *options]
+        if wrapped:
+            command = ["sh", "-c", f"{shlex.join(command)}; exit $?"]
         super().__init__(base, command, nodes, **{"mode": "restart", "policy": QUICK, **more})
 
     def diary(self) -> list[dict[str, Any]]:
@@ -204,6 +209,24 @@ def test_a_drained_node_and_one_that_the_cloud_takes_back_leave_without_a_lost_s
     assert status.last_resize == {**resize.detail, "time": status.last_resize["time"]}
     measured = datetime.fromisoformat(status.last_resize["time"]) - datetime.fromisoformat(resize.time)
     assert abs(measured.total_seconds()) < 1
+
+
+def test_a_script_behind_a_wrapper_does_not_write_beside_the_next_generation(tmp_path: Path) -> None:
+    """The kernel ends the wrapper with its agent, and the agent that is started again what it waited for."""
+    with RanksRun(tmp_path, (1, 2), "--steps", str(STEPS), "--every", "20", wrapped=True) as run:
+        run.capacity = 1
+        run.wait_for_ranks(2)
+        begun = len(run.diary())
+        lost = [run.pid(rank, 2) for rank in (0, 1)]
+        # Frozen, so that nothing but the agent's successor ends it.
+        os.kill(lost[1], signal.SIGSTOP)
+        run.start_again("r1000")
+        run.wait(lambda: not Path(f"/proc/{lost[1]}").exists() or None)
+        run.wait(lambda: len(run.diary()) > begun and run.pid(1, 2) != lost[1])
+        run.hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_whole(run, STEPS)
+    assert "had left behind" in run.log.read_text()
 
 
 def test_a_script_that_never_asks_is_ended_and_begins_again_from_what_it_saved(make_run: MakeRun) -> None:

@@ -1,0 +1,125 @@
+"""A worker's line to the coordinator, and to whoever started it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pid_namespace import in_a_pid_namespace
+
+from hpctools.elastic.channel import Channel
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.orders import Orders
+from hpctools.elastic.protocol import EXPELLED, Message, encode
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+LIMIT = 20.0
+BOUND = """
+import os
+from hpctools.elastic.channel import die_with_parent
+die_with_parent({parent})
+print("lives, its parent is", os.getppid(), flush=True)
+"""
+
+
+def test_a_worker_may_be_the_child_of_a_container_s_init() -> None:
+    """As in `podman run --init` and `apptainer exec --pid`: its parent is process 1."""
+    program = BOUND.format(parent="os.getppid()")
+    done = in_a_pid_namespace(["sh", "-c", '"$@"; exit $?', "init", sys.executable, "-c", program])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "lives, its parent is 1\n", "")
+
+
+def test_who_is_bound_is_ended_with_its_parent() -> None:
+    child = f"{BOUND.format(parent='os.getppid()')}import time; time.sleep(60)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("lives")
+        process.kill()
+        assert process.stdout.read() == "", "the child has the pipe open as long as it lives"
+
+
+def test_a_parent_that_is_another_one_by_now_has_ended() -> None:
+    program = BOUND.format(parent=4194305)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "the process that started this one (4194305) has ended\n"
+
+
+# Who was given up
+
+
+class Answers:
+    """A coordinator that answers one hello after the other, and then hangs up."""
+
+    def __init__(self, folder: RunFolder, *kinds: str) -> None:
+        self._kinds = kinds
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(LIMIT)
+        folder.write_coordinator(
+            CoordinatorAddress("127.0.0.1", self._listening.getsockname()[1], "secret", 1, 1)
+        )
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.join(LIMIT)
+        self._listening.close()
+
+    def _serve(self) -> None:
+        for kind in self._kinds:
+            line, _ = self._listening.accept()
+            with line, line.makefile("rb") as reading:
+                reading.readline()
+                line.sendall(encode(kind, term=1))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", SPEC)
+
+
+@pytest.fixture
+def answering(folder: RunFolder) -> Iterator[list[Answers]]:
+    made: list[Answers] = []
+    yield made
+    for each in made:
+        each.close()
+
+
+def test_a_worker_that_was_given_up_hears_so_and_comes_no_more(
+    folder: RunFolder, answering: list[Answers]
+) -> None:
+    answering.append(Answers(folder, "welcome", "expelled"))
+    heard: list[Message] = []
+    told = threading.Event()
+
+    def hear(message: Message) -> None:
+        heard.append(message)
+        told.set()
+
+    Channel(folder, dict, hear, lambda term: None, dict)
+    assert told.wait(LIMIT)
+    assert heard == [{"kind": "expelled"}]
+
+
+def test_one_that_was_given_up_before_it_came_does_not_begin(
+    folder: RunFolder, answering: list[Answers]
+) -> None:
+    answering.append(Answers(folder, "expelled"))
+    with pytest.raises(ElasticError, match=EXPELLED):
+        Channel(folder, dict, lambda message: None, lambda term: None, dict)
+
+
+def test_it_ends_with_that_reason_and_saves_nothing_any_more() -> None:
+    orders = Orders()
+    orders.note({"kind": "save", "why": "cancelled", "urgent": True, "seconds": 6.5})
+    orders.note({"kind": "expelled"})
+    assert (orders.end, orders.save) == (EXPELLED, None)
