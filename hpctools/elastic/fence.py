@@ -33,17 +33,21 @@ class Fence:
         self._asked = -FRESH_SECONDS
         self.lost = False
 
-    def holds(self) -> bool:
-        """Whether we are in office; a folder that cannot be read has not heard of anybody else.
+    def holds(self, *, unseen: bool = True) -> bool:
+        """Whether we are in office.
 
         May read the folder, which takes as long as its storage does; from any thread.
+
+        Args:
+            unseen: what to take for true of a folder that cannot be read. What is written there reaches
+                nobody then; Slurm, which is reached without it, may obey another one by now.
         """
         now = self._clock()
         if not self.lost and now - self._asked >= FRESH_SECONDS:
             try:
                 current = self._folder.current_term()
             except ElasticError:
-                return True
+                return unseen
             if current > self.term:
                 self.lost = True  # and nothing else is ever set, so that threads may look at once
             self._asked = now
@@ -104,5 +108,10 @@ class FencedClient:
         return self._client.partitions()
 
     def _check(self) -> None:
-        if not self._fence.holds():
+        if not self._fence.holds(unseen=False) and not self._fence.lost:
+            raise ElasticError(
+                "the run's folder cannot be read, and another coordinator may be in office",
+                "Slurm is told nothing until it can; see what became of the file system on this node",
+            )
+        if self._fence.lost:
             raise ElasticError("another coordinator has taken this run over", "it goes on by itself")

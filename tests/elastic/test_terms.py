@@ -88,11 +88,28 @@ def test_who_slept_asks_again_before_anything_is_written_or_submitted(
 
 
 def test_a_folder_that_cannot_be_read_names_nobody_else(folder: RunFolder) -> None:
-    fence = Fence(folder, 1)
+    """But Slurm, which can be reached without it, may have heard of another one: it is told nothing then."""
+    folder.claim_term(1, agent="b0")
+    now = [0.0]
+    fence, slurm = Fence(folder, 1, clock=lambda: now[0]), FakeSlurm()
     terms = folder.path / "terms"
-    terms.rmdir()
+    terms.rename(folder.path / "away")
     terms.touch()
     assert fence.holds()
+    client = FencedClient(slurm, fence)
+    for act in (
+        lambda: client.submit([], Path("/b.sh")),
+        lambda: client.cancel([1]),
+        lambda: client.shorten(1, 5),
+        lambda: client.exclude(1, ["n1"]),
+    ):
+        with pytest.raises(ElasticError, match="cannot be read, and another coordinator may be in office"):
+            act()
+    assert (slurm.submitted, slurm.cancelled) == ([], [])
+    terms.unlink()
+    (folder.path / "away").rename(terms)
+    now[0] += FRESH_SECONDS
+    client.cancel([])
 
 
 class Waits:

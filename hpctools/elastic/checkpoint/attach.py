@@ -33,8 +33,9 @@ def keeper_of(
     """
     if folder is not None:
         settings = settings_of(folder.spec(), script)
-        desk = RunDesk(folder, cast("RunLine", session))
-        return Keeper(settings, place_of(folder, settings), desk, capture, describe)
+        place = place_of(folder, settings)
+        desk = RunDesk(folder, cast("RunLine", session), place)
+        return Keeper(settings, place, desk, capture, describe)
     if script is None or not (script.folder or script.resume_from or script.snapshots):
         return None
     return Keeper(script, script.folder, LoneDesk(), capture, describe)

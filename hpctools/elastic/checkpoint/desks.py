@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
 from hpctools.errors import ElasticError
@@ -57,10 +59,15 @@ class LoneDesk:
 
 
 class RunDesk:
-    """The coordinator orders and is told; the first worker of each generation saves."""
+    """The coordinator orders and is told; the first worker of each generation saves.
 
-    def __init__(self, folder: RunFolder, line: RunLine) -> None:
+    Args:
+        place: folder or address that the checkpoints are written to.
+    """
+
+    def __init__(self, folder: RunFolder, line: RunLine, place: str) -> None:
         self._folder = folder
+        self._shares_storage = _share_storage(folder, place)
         self._line = line
         spec = folder.spec()
         self._run = spec.id
@@ -79,15 +86,25 @@ class RunDesk:
     def fence(self, origin: Origin) -> str | None:
         """A coordinator of a later term than ours may have replaced us.
 
-        When its folder cannot be read, nobody can have taken over either, and the checkpoint counts more.
+        When the run's folder cannot be read, and the checkpoints lie on the same storage, nobody can have
+        taken over either, and the checkpoint counts more. Others may be reached from a node that is cut off
+        from the run's folder alone.
+
+        Raises:
+            ElasticError: it cannot be known.
         """
+        ours = self._line.term
         try:
             current = self._folder.current_term()
+            gone = current < ours  # an empty folder in the place of what was mounted
         except ElasticError:
-            return None
-        if current > self._line.term:
-            return f"term {current} has begun, and we are of term {self._line.term}"
-        return None
+            current, gone = 0, True
+        if gone and not self._shares_storage:
+            raise ElasticError(
+                f"the run's folder {self._folder.path} cannot be read: others may have gone on without us",
+                "nothing is committed until it can; see what became of the file system on this node",
+            )
+        return f"term {current} has begun, and we are of term {ours}" if current > ours else None
 
     def take_order(self) -> Order | None:
         """As the coordinator's message says."""
@@ -102,3 +119,12 @@ class RunDesk:
     def tell(self, kind: str, **fields: Any) -> None:
         """To the coordinator, who writes it down."""
         self._line.tell(kind, **fields)
+
+
+def _share_storage(folder: RunFolder, place: str) -> bool:
+    """Whether a place is on the run folder's own file system."""
+    if place.startswith(S3):
+        return False
+    path = Path(place).absolute()
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    return existing.stat().st_dev == folder.path.stat().st_dev

@@ -58,7 +58,11 @@ class Desk(Protocol):
         ...
 
     def fence(self, origin: Origin) -> str | None:
-        """Why what was begun as `origin` must not be committed; None: it may. Called from any thread."""
+        """Why what was begun as `origin` must not be committed; None: it may. Called from any thread.
+
+        Raises:
+            ElasticError: whether it may cannot be known at present; it is to be tried again later.
+        """
         ...
 
     def take_order(self) -> Order | None:

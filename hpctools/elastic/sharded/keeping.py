@@ -13,9 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +31,7 @@ from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import part_files
 from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
+from hpctools.elastic.sharded.fetching import fetched
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
@@ -205,15 +204,15 @@ class ShardKeeper:
 
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
-        with _fetched(self._checkpoint(step), part_files.is_index) as folder:
+        with fetched(self._checkpoint(step), part_files.is_index) as folder:
             return part_files.examples_in(folder)
 
     def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
         """Fill our parts; returns the unsharded state."""
         found = self._checkpoint(step)
-        with _fetched(found, part_files.is_index) as folder:
+        with fetched(found, part_files.is_index) as folder:
             needed = part_files.needed(folder, wanted)
-        with _fetched(found, needed.__contains__) as folder:
+        with fetched(found, needed.__contains__) as folder:
             part_files.read_parts(folder, wanted)
             plain: Mapping[str, Any] = part_files.read_plain(folder)
         if self._looked:
@@ -317,9 +316,7 @@ class ShardKeeper:
         )
         deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
         while True:
-            if (reason := self._desk.fence(moment.origin)) is not None:
-                self._store.discard(stage)
-                raise ElasticError(reason)
+            self._check_in_office(stage, moment.origin)
             try:
                 name = self._store.commit(stage, manifest, moment.world)
             except ElasticError:
@@ -330,6 +327,15 @@ class ShardKeeper:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
                 continue
             return f"{self._store.where}/{name}", sum(self._store.sizes(name).values())
+
+    def _check_in_office(self, stage: Stage, origin: Origin) -> None:
+        try:
+            reason = self._desk.fence(origin)
+        except ElasticError as error:
+            reason = str(error)
+        if reason is not None:
+            self._store.discard(stage)
+            raise ElasticError(reason)
 
     # Reading
 
@@ -392,9 +398,3 @@ class ShardKeeper:
         if self._store_ is None:
             self._store_ = open_store(self._place)
         return self._store_
-
-
-def _fetched(found: Found, wants: Callable[[str], bool]) -> AbstractContextManager[Path]:
-    """Some of a checkpoint's files in a folder."""
-    files = {name: record for name, record in found.manifest.files.items() if wants(name)}
-    return found.store.fetched(found.name, replace(found.manifest, files=files))

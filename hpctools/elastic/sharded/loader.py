@@ -242,7 +242,8 @@ class ShardedLoader(Loader):
         desk: Desk = LoneDesk()
         if folder is not None:
             settings = _without_snapshots(settings_of(folder.spec(), checkpoint))
-            place, desk = place_of(folder, settings), RunDesk(folder, cast("RunLine", self._session))
+            place = place_of(folder, settings)
+            desk = RunDesk(folder, cast("RunLine", self._session), place)
         elif checkpoint is None or not (_without_snapshots(checkpoint).folder or checkpoint.resume_from):
             return None
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,12 @@ from s3_rig import Server, bucket_of, serving
 from shard_parts import RankOfOne
 
 from hpctools.elastic.checkpoint import s3_store
+from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.store import step_of
+from hpctools.elastic.sharded.fetching import ATTEMPTS
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import Wanted
+from hpctools.errors import ElasticError
 
 ROOT = "s3://training/runs/one"
 
@@ -55,6 +59,53 @@ def test_any_number_of_ranks_reads_what_two_wrote(server: Server, tmp_path: Path
     fetched = {path.rpartition("/")[2] for method, path in server.asked if method == "GET"}
     assert {"shards-00001.bin", "plain.pt"} <= fetched
     assert "shards-00000.bin" not in fetched
+    assert list(tmp_path.iterdir()) == []
+
+
+def wanted() -> tuple[torch.Tensor, Wanted]:
+    """Half of what two ranks have saved, to be filled."""
+    half = torch.zeros(4)
+    return half, Wanted({"weight": Part((8,), "float32", (4,), (4,))}, {"weight": half})
+
+
+def damaging(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
+    """A download of the second rank's shards arrives damaged so many times; the names of what was fetched."""
+    fetched, fetch = [], s3_store.S3Store.fetched
+
+    @contextlib.contextmanager
+    def damaged(store: s3_store.S3Store, name: str, manifest: Manifest) -> Iterator[Path]:
+        with fetch(store, name, manifest) as folder:
+            fetched.append(sorted(manifest.files))
+            shards = folder / "shards-00001.bin"
+            if shards.exists() and sum("shards-00001.bin" in each for each in fetched) <= times:
+                shards.write_bytes(bytes(255 - each for each in shards.read_bytes()))
+            yield folder
+
+    monkeypatch.setattr(s3_store.S3Store, "fetched", damaged)
+    return fetched
+
+
+def test_a_damaged_download_of_a_rank_is_not_used_but_made_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 has compared a download of its own."""
+    save(*(RankOfOne(ROOT, rank=rank, world=2) for rank in (0, 1)), step=4)
+    damaging(monkeypatch, times=ATTEMPTS - 1)
+    half, parts = wanted()
+    RankOfOne(ROOT, rank=1, world=2).keeper.read(4, parts)
+    assert torch.equal(half, torch.full((4,), 4.0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_on_which_every_download_is_damaged_says_so(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(*(RankOfOne(ROOT, rank=rank, world=2) for rank in (0, 1)), step=4)
+    damaging(monkeypatch, times=ATTEMPTS)
+    half, parts = wanted()
+    with pytest.raises(ElasticError, match=r"arrives damaged here, .*shards-00001.bin has another checksum"):
+        RankOfOne(ROOT, rank=1, world=2).keeper.read(4, parts)
+    assert torch.equal(half, torch.zeros(4))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,89 @@
+"""Who may commit a checkpoint: nobody of an older term, and nobody who cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hpctools.elastic.checkpoint.desks import RunDesk
+from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+OURS = Origin("t-1", 2, 7)
+BUCKET = "s3://training/runs/one"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """Of a run in its second term."""
+    made = RunFolder.create(tmp_path / "run", SPEC)
+    for term in (1, 2):
+        made.claim_term(term, agent="b0")
+    return made
+
+
+def desk_of(folder: RunFolder, place: str) -> RunDesk:
+    line: Any = SimpleNamespace(term=2)
+    return RunDesk(folder, line, place)
+
+
+def broken(folder: RunFolder) -> None:
+    """Its server answers with an error."""
+    (folder.path / "terms").rename(folder.path / "away")
+    (folder.path / "terms").touch()
+
+
+def unmounted(folder: RunFolder) -> None:
+    """There is only the empty folder that it was mounted on."""
+    (folder.path / "terms").rename(folder.path / "away")
+
+
+@pytest.mark.parametrize("place", [BUCKET, "checkpoints"])
+def test_who_is_in_office_may_commit_and_who_was_replaced_may_not(folder: RunFolder, place: str) -> None:
+    desk = desk_of(folder, place if place == BUCKET else str(folder.path / place))
+    assert desk.fence(OURS) is None
+    folder.claim_term(3, agent="r7")
+    assert desk.fence(OURS) == "term 3 has begun, and we are of term 2"
+
+
+@pytest.mark.parametrize("lose", [broken, unmounted])
+def test_who_has_lost_the_run_s_folder_commits_nothing_to_s3(
+    folder: RunFolder, lose: Callable[[RunFolder], None]
+) -> None:
+    """A node that is cut off from shared storage alone reaches it; the others have another coordinator."""
+    desk = desk_of(folder, BUCKET)
+    lose(folder)
+    with pytest.raises(ElasticError, match="cannot be read: others may have gone on without us"):
+        desk.fence(OURS)
+    (folder.path / "terms").unlink(missing_ok=True)
+    (folder.path / "away").rename(folder.path / "terms")
+    assert desk.fence(OURS) is None, "it is there again"
+
+
+@pytest.mark.parametrize("lose", [broken, unmounted])
+@pytest.mark.parametrize("place", ["run/checkpoints", "scratch/not/there/yet"])
+def test_beside_the_run_s_folder_the_checkpoint_counts_more(
+    folder: RunFolder, lose: Callable[[RunFolder], None], place: str
+) -> None:
+    """On its own file system nobody else has taken over when nobody can read it."""
+    desk = desk_of(folder, str(folder.path.parent / place))
+    lose(folder)
+    assert desk.fence(OURS) is None
+
+
+@pytest.mark.skipif(
+    not Path("/dev/shm").exists() or Path("/dev/shm").stat().st_dev == Path("/tmp").stat().st_dev,
+    reason="there is no other file system here",
+)
+def test_another_file_system_is_reached_without_the_run_s_folder(folder: RunFolder) -> None:
+    desk = desk_of(folder, "/dev/shm/checkpoints")
+    broken(folder)
+    with pytest.raises(ElasticError, match="cannot be read"):
+        desk.fence(OURS)
