@@ -22,7 +22,7 @@ from typing import Any
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
-from hpctools.elastic.job_fate import Fate, fate_of, known_better
+from hpctools.elastic.job_fate import UNSAID, Fate, fate_of, known_better
 from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
@@ -122,6 +122,8 @@ class Agent:
         )
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._leaving = ""
+        self._is_open = False
+        self._until = 0.0  # when we have to be gone, once we leave
         self._departs: float | None = None  # when our node is gone, as the coordinator has told
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -212,8 +214,17 @@ class Agent:
             return None
         goes_on = self._leaving or not self._shutdown.done()
         if goes_on and not self._has_failed(office):
+            await self._learn_fate(office)
             self._succession.resign()
         return await office
+
+    async def _learn_fate(self, office: asyncio.Task[int | None]) -> None:
+        """When nobody is left who could ask Slurm what became of the baseline job, we do, while we can."""
+        coordinator = self._succession.coordinator
+        while coordinator is not None and coordinator.asks_alone and _now() < self._until:
+            await asyncio.wait([office], timeout=LOOK_SECONDS)
+            if office.done():
+                return
 
     def _appointed(self, term: int) -> Coordinator:
         return Coordinator(self._folder, self._client, self._place.job_id, term)
@@ -224,14 +235,17 @@ class Agent:
         await Lookout(self._line.say, os.environ).keep()
 
     async def _learn_why(self) -> None:
-        """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost."""
+        """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost.
+
+        When Slurm does not say which, its nodes are given up all the same, and who coordinates asks on.
+        """
         job_id = self._place.job_id
         try:
             fate = await asyncio.wait_for(asyncio.to_thread(self._ask_fate, job_id), ASK_SECONDS)
         except (HpctoolsError, asyncio.TimeoutError):
-            fate = Fate("was ended (SIGTERM), and Slurm does not say why")
+            fate = UNSAID
         if not fate.wanted:
-            self._leave("departed")
+            self._leave("departed", is_open=fate.open)
             return
         message = f"baseline job {job_id} {fate.words}"
         with contextlib.suppress(ElasticError):
@@ -243,12 +257,17 @@ class Agent:
         fate = fate_of(job_id, self._client.jobs(ids=[job_id]))
         return known_better(job_id, fate, self._client.ended_as)
 
-    def _leave(self, reason: str) -> None:
-        """The workers leave at the end of a step, within the grace time."""
-        self._leaving = reason
+    def _leave(self, reason: str, *, is_open: bool = False) -> None:
+        """The workers leave at the end of a step, within the grace time.
+
+        Args:
+            is_open: whether it is not known what becomes of our baseline job.
+        """
+        self._leaving, self._is_open = reason, is_open
         self._succession.leave()
-        self._line.say("leaving", reason=reason)
+        self._line.say("leaving", reason=reason, open=is_open)
         grace = self._spec.departure_seconds(self._spec.grace_seconds)
+        self._until = _now() + grace
         code = EXIT_GOES_ON if self._place.is_baseline else 0
         asyncio.get_running_loop().call_later(grace, self.end, code)
         self._workers.expect_no_restart()
@@ -263,6 +282,7 @@ class Agent:
             "node": place.node,
             "job_id": place.job_id,
             "leaving": self._leaving,
+            "open": self._is_open,
             "departs": None if self._departs is None else max(0.0, self._departs - _now()),
             "running": self._workers.running,
             "ended": self._workers.ended,

@@ -60,11 +60,18 @@ class Baseline:
             self._run.baseline_lost.clear()
             if self._is_failing():
                 await self._submit("loses a node")
-            elif not self._is_there():
+            elif self.is_open or not self._is_there():
                 await self._look()
             await self._dependents.follow(self._awaited())
             self._give_back_former()
             await _wait_at_most(self._run.baseline_lost, LOOK_SECONDS)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether Slurm ends the job, and has not said yet why."""
+        run = self._run
+        may_ask = not (self._ends_without() or run.is_hearing) and time.monotonic() >= self._not_before
+        return self._job_id in run.open_baselines and may_ask
 
     def unused(self) -> int | None:
         """The job, where it waits or no agent of it has come; asked before the run's end, when agents go."""
@@ -147,7 +154,7 @@ class Baseline:
         return run.restart is not None or min(able) >= run.spec.workers_per_node
 
     async def _look(self) -> None:
-        """No agent of the job is there: find out what Slurm knows of it."""
+        """No agent of the job is there, or it is being ended: find out what Slurm knows of it."""
         try:
             jobs = await asyncio.to_thread(self._client.jobs, user=self._run.spec.user)
         except HpctoolsError as error:
@@ -160,9 +167,9 @@ class Baseline:
         job = next((each for each in jobs if each.id == job_id), None)
         self._is_silent = job is not None and _should_be_there(job)
         if fate.lost:
-            if not self._is_there():
+            if self.is_open or not self._is_there():
                 await self._submit(fate.words)
-        elif fate.wanted and not fate.ending:  # of one that is being ended more is known soon
+        elif fate.wanted:
             self._run.end(Outcome("cancelled", f"baseline job {self._job_id} {fate.words}"))
         else:
             await self._keep_off_excluded(job)

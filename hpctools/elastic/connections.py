@@ -128,7 +128,8 @@ class Connections:
     def _catch_up(self, agent: Agent, hello: Message) -> None:
         """What happened on its node while it had no connection, and what it does not know yet."""
         if hello.get("leaving"):
-            self._hearing.leaves(agent, str(hello["leaving"]), time.monotonic())
+            reason, is_open = str(hello["leaving"]), bool(hello.get("open"))
+            self._hearing.leaves(agent, reason, time.monotonic(), is_open=is_open)
         for ended in hello.get("ended", ()):
             self._hearing.hear(agent, {"kind": "exited", **ended})
         for worker in agent.running:

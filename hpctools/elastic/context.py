@@ -77,6 +77,7 @@ class RunContext:
         baseline_lost: set when a node of a baseline job has gone, or will.
         failing_baselines: baseline jobs that lose a node; another one is submitted before that.
         relieved: set for a baseline job when another one has its place, and jobs that wait for the run know.
+        open_baselines: those that Slurm ends without having said why.
         restart: takes the agents' news in restart mode; None in live mode.
     """
 
@@ -111,6 +112,7 @@ class RunContext:
         self.baseline_lost = asyncio.Event()
         self.failing_baselines: set[int] = set()
         self.relieved: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self.open_baselines: set[int] = set()
         self.restart: RestartMode | None = None
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pace: tuple[float, int, int] | None = None
@@ -141,10 +143,15 @@ class RunContext:
         """End the run because it cannot go on."""
         self.end(Outcome("failed", reason, code))
 
-    def loses_baseline(self, job_id: int) -> None:
-        """A baseline job loses a node, or all: another one is to be submitted before that."""
-        if job_id not in self.failing_baselines:
-            self.failing_baselines.add(job_id)
+    def loses_baseline(self, job_id: int, *, is_open: bool = False) -> None:
+        """A baseline job loses a node, or all: another one is to be submitted before that.
+
+        Args:
+            is_open: whether it may be that somebody wanted so; then Slurm is asked first.
+        """
+        known = self.open_baselines if is_open else self.failing_baselines
+        if job_id not in known:
+            known.add(job_id)
             self.baseline_lost.set()
 
     def send_away(self, agent: Agent) -> None:

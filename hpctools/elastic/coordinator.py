@@ -140,6 +140,11 @@ class Coordinator:
         """Whether the last step is done: what is left is to hear of the programs' ends."""
         return self._run.completed or self._run.finishing
 
+    @property
+    def asks_alone(self) -> bool:
+        """Whether it is open what became of the baseline job, and no agent is left that could find out."""
+        return self._baseline.is_open and all(each.leaving for each in self._run.roster.agents.values())
+
     def act(self, action: Action, now: float | None = None) -> None:
         """Carry out what somebody that watches the run asks for."""
         self._acting.act(action, now)

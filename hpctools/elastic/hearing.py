@@ -69,7 +69,8 @@ class Hearing:
         if kind == "spawned":
             agent.running.add(str(message["worker"]))
         elif kind == "leaving":
-            self.leaves(agent, str(message.get("reason", "preempted")), now)
+            reason, is_open = str(message.get("reason", "preempted")), bool(message.get("open"))
+            self.leaves(agent, reason, now, is_open=is_open)
         elif kind == "exited":
             self._on_exited(agent, message, now)
         elif kind == "stopped":
@@ -120,18 +121,21 @@ class Hearing:
         left = None if seconds is None else float(seconds)
         self._watching.heard(now, Report("notice", "", agent.node, what=what, seconds=left))
 
-    def leaves(self, agent: Agent, reason: str, now: float, seconds: float | None = None) -> None:
+    def leaves(
+        self, agent: Agent, reason: str, now: float, seconds: float | None = None, *, is_open: bool = False
+    ) -> None:
         """A node is given up: its workers go at a step boundary, or at once if they do not train.
 
         Args:
             seconds: until it is gone; None: as long as Slurm's grace time.
+            is_open: whether Slurm ends its baseline job and has not said why.
         """
         if agent.leaving:
             return
         agent.leaving, agent.reason, agent.told = True, reason, now
         run = self._run
         if agent.is_baseline and reason == "departed":
-            run.loses_baseline(agent.job_id)
+            run.loses_baseline(agent.job_id, is_open=is_open)
         elif not agent.is_baseline and reason == "preempted":
             run.replicas.yields(agent.job_id, agent.name)
         if run.restart is not None:

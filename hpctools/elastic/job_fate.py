@@ -2,7 +2,8 @@
 
 A job that is cancelled, or that runs out of time, ends the run with it: somebody wanted so. One that Slurm
 lost is replaced. While the processes of a job are being ended slurmctld says `COMPLETING` of either, without
-a reason (22.05.8, measured); slurmdbd knows at once.
+a reason (22.05.8, measured); slurmdbd knows at once, when it can be reached. When neither says why, nothing
+is decided: both are asked again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hpctools.errors import HpctoolsError
@@ -21,7 +22,6 @@ _WANTED = {
     "CANCELLED": "was cancelled (scancel)",
     "TIMEOUT": "ran out of time (--time)",
     "DEADLINE": "came to its deadline (--deadline)",
-    "COMPLETING": "was ended (cancelled, or out of time)",
 }
 
 
@@ -41,49 +41,61 @@ class Fate:
     Attributes:
         words: how it ended, for a person, after "baseline job 12".
         alive: it waits or runs.
-        ending: its processes are being ended.
         lost: it has ended, or ends, and nobody wanted so.
+        open: it has ended, or ends, and why is not known yet.
     """
 
     words: str
     alive: bool = False
-    ending: bool = False
     lost: bool = False
+    open: bool = False
 
     @property
     def wanted(self) -> bool:
         """Whether somebody wanted it to end."""
-        return not (self.alive or self.lost)
+        return not (self.alive or self.lost or self.open)
+
+
+UNSAID = Fate("was ended, and Slurm does not say why", open=True)
+FORGOTTEN = Fate("is lost (unknown to Slurm)", lost=True)
 
 
 def fate_of(job_id: int, jobs: Iterable[Told]) -> Fate:
-    """The fate of a job among those that Slurm knows; one that it has forgotten is lost.
+    """The fate of a job among those that slurmctld knows; one that it has forgotten is lost.
 
-    One that is being ended is taken for one that somebody ended; `known_better` asks slurmdbd.
+    Of one that is being ended it is open; `known_better` asks slurmdbd.
     """
-    state = next((each.state.split()[0] for each in jobs if each.id == job_id), "unknown to Slurm")
+    state = next((each.state.split()[0] for each in jobs if each.id == job_id), None)
+    if state is None:
+        return FORGOTTEN
     if state in ALIVE:
         return Fate(f"is {state.lower()}", alive=True)
-    if state in _WANTED:
-        return Fate(_WANTED[state], ending=state == "COMPLETING")
-    return Fate(f"is lost ({state})", lost=True)
+    return UNSAID if state == "COMPLETING" else _ended(state)
 
 
 def known_better(
     job_id: int, fate: Fate, ended_as: Callable[[int], str], sleep: Callable[[float], None] = time.sleep
 ) -> Fate:
-    """The same fate, or of a job that is being ended what slurmdbd says within three seconds.
+    """The same fate, or where it is open what slurmdbd says within three seconds.
+
+    Of a job that slurmctld has forgotten, because it was away for long, slurmdbd is asked once.
 
     Args:
         ended_as: asks for a job's state there; "" or one of a living job: not known yet.
         sleep: waits that many seconds.
     """
-    for attempt in range(ATTEMPTS if fate.ending else 0):
+    attempts = ATTEMPTS if fate.open else int(fate is FORGOTTEN)
+    for attempt in range(attempts):
         sleep(PAUSE_SECONDS if attempt else 0)
         with suppress(HpctoolsError):
             state = ended_as(job_id)
-            if state in _WANTED:
-                return replace(fate, words=_WANTED[state])
-            if state and state not in ALIVE:
-                return replace(fate, words=f"is lost ({state})", lost=True)
+            if state and state not in (*ALIVE, "COMPLETING"):
+                return _ended(state)
     return fate
+
+
+def _ended(state: str) -> Fate:
+    """Of a job that has ended so."""
+    if state in _WANTED:
+        return Fate(_WANTED[state])
+    return Fate(f"is lost ({state})", lost=True)

@@ -103,7 +103,8 @@ def cancel_replicas(
 
     A run whose coordinator could not say how it ended is recorded as cancelled or failed. It goes on, and
     nothing is done, when another baseline job is there, or a replica's agent takes it over: that is when all
-    agents of a baseline job ended and Slurm has not ended it, or when Slurm lost one of its nodes.
+    agents of a baseline job ended and Slurm has not ended it, when Slurm lost one of its nodes, or when it
+    does not say what became of the job: who coordinates then asks on.
 
     Args:
         own: the baseline job that ends; when it is none of the run's, the last one is taken for it.
@@ -117,7 +118,7 @@ def cancel_replicas(
     if _goes_on(run, jobs, own, fate):
         return run.done
     _cancel_jobs([run], client, sleep, ("replica",))
-    if fate.wanted:
+    if fate.wanted or fate.open:
         settle(folder, run.spec, "cancelled", f"baseline job {own} {fate.words}")
     else:
         why = "its agents ended before the training did" if fate.alive else f"baseline job {own} {fate.words}"

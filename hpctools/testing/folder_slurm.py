@@ -62,7 +62,8 @@ class FolderSlurm:
     def ended_as(self, job_id: int) -> str:
         """What the job's file says of it."""
         self._answer()
-        return str(json.loads((self.folder / f"{job_id}.json").read_text()).get("ended", ""))
+        path = self.folder / f"{job_id}.json"
+        return str(json.loads(path.read_text()).get("ended", "")) if path.exists() else ""
 
     def jobs(
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()

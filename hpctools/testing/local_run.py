@@ -112,16 +112,20 @@ class LocalRun:
             agent.kill()
         self._write(self._baseline_job, state, "baseline")
 
-    def lose_node(self) -> None:
-        """The last node of the present baseline job dies, and Slurm ends the rest of the job for that."""
+    def lose_node(self, *, said: bool = True) -> None:
+        """The last node of the present baseline job dies, and Slurm ends the rest of the job for that.
+
+        Args:
+            said: whether Slurm says why.
+        """
         self.baseline[-1].kill()
-        self.fail_baseline()
+        self.fail_baseline("NODE_FAIL" if said else "")
         for agent in self.baseline[:-1]:
             agent.send_signal(signal.SIGTERM)
 
-    def fail_baseline(self) -> None:
-        """Slurm says of the present baseline job that it is ended because one of its nodes has failed."""
-        self._write(self._baseline_job, "COMPLETING", "baseline", ended="NODE_FAIL")
+    def fail_baseline(self, ended: str = "NODE_FAIL") -> None:
+        """Slurm says of the present baseline job that it is ended, and in accounting why ("": not yet)."""
+        self._write(self._baseline_job, "COMPLETING", "baseline", ended=ended)
 
     def cancel_baseline(self) -> None:
         """What scancel does to the present baseline job."""

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,13 +17,14 @@ import pytest
 from ledger_run import LedgerRun, training
 from metadata_service import Service, serving, spot_at
 
-from hpctools.elastic import agent, agent_line
+from hpctools.elastic import agent, agent_line, job_fate
 from hpctools.elastic.agent import Agent, Place
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
+from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder, RunStatus
 from hpctools.elastic.notices import SPOT_PATH
 from hpctools.elastic.protocol import connect, encode
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError, UnreachableError
+from hpctools.slurm.types import Job
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
@@ -241,3 +243,60 @@ def test_a_notice_that_stands_already_is_told_as_soon_as_somebody_listens(
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
         asyncio.run(asyncio.wait_for(scene(service), 10))
     assert said == ["spot"]
+
+
+class Silent(FakeSlurm):
+    """A slurmctld that answers when it is too late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def jobs(self, **_: object) -> list[Job]:  # type: ignore[override]
+        self.asked.set()
+        assert self.answer.wait(LIMIT)
+        return []
+
+
+@pytest.mark.parametrize("silent", ["slurmctld", "slurmdbd"])
+def test_a_baseline_s_agent_that_cannot_learn_why_its_job_ends_decides_nothing(
+    silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node of its job may have failed: it leaves, and the run is not over for that."""
+    monkeypatch.setattr(agent, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(job_fate, "PAUSE_SECONDS", 0.0)
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    slurm = Silent() if silent == "slurmctld" else FakeSlurm()
+    if isinstance(slurm, Silent):
+        slurm.answer.clear()
+    else:
+        slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
+
+    async def told() -> dict[str, object]:
+        made = Agent(folder, Place("baseline", 12, 0, "n4"), slurm)
+        made.on_terminate()
+        try:
+            await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        finally:
+            if isinstance(slurm, Silent):
+                slurm.answer.set()
+        return made._introduction()
+
+    hello = asyncio.run(told())
+    assert (hello["leaving"], hello["open"]) == ("departed", True)
+    assert folder.ending() is None
+
+
+def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:
+    folder, slurm = RunFolder.create(tmp_path / "run", SPEC), FakeSlurm()
+    slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
+    slurm.accounted[12] = "CANCELLED"
+
+    async def told() -> str:
+        made = Agent(folder, Place("baseline", 12, 0, "n4"), slurm)
+        made.on_terminate()
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        return made._leaving
+
+    assert asyncio.run(told()) == ""
+    assert folder.ending() == Ending("cancelled", "baseline job 12 was cancelled (scancel)")

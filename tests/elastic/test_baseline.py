@@ -14,6 +14,7 @@ import pytest
 from test_acting import SPEC, Scene, Wire
 
 from hpctools.elastic import baseline as module
+from hpctools.elastic import job_fate
 from hpctools.elastic.assembly import FIRST_SECONDS, Returned
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.folder import RunFolder
@@ -140,6 +141,60 @@ def test_a_job_whose_agents_leave_is_replaced_before_they_are_gone(keep: Callabl
         await asyncio.sleep(0.1)
         assert len(rig.slurm.submitted) == 2
         assert rig.warnings() == ["baseline job 101 loses a node; 102 takes its place"]
+
+    keep(check)
+
+
+@pytest.mark.parametrize(
+    ("accounted", "submitted", "message"),
+    [
+        ("NODE_FAIL", 2, None),
+        ("CANCELLED", 1, "baseline job 101 was cancelled (scancel)"),
+        ("TIMEOUT", 1, "baseline job 101 ran out of time (--time)"),
+    ],
+)
+def test_a_job_that_ends_for_an_unknown_reason_is_asked_for_until_slurm_says_it(
+    keep: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    accounted: str,
+    submitted: int,
+    message: str | None,
+) -> None:
+    """Its agents are still there, and leave; until then nothing is decided, neither way."""
+    monkeypatch.setattr(job_fate, "PAUSE_SECONDS", 0.0)
+
+    async def check(rig: Rig) -> None:
+        rig.slurm.change(rig.job, state="COMPLETING")
+        rig.scene.hearing.leaves(rig.run.roster.agents["b0"], "departed", 0.0, is_open=True)
+        await asyncio.sleep(0.3)
+        assert rig.keeper.is_open
+        assert (len(rig.slurm.submitted), rig.run.ended.done()) == (1, False)
+        rig.slurm.accounted[rig.job] = accounted
+        await until(lambda: len(rig.slurm.submitted) == 2 or rig.run.ended.done())
+        await asyncio.sleep(0.1)
+        assert len(rig.slurm.submitted) == submitted
+        assert not rig.keeper.is_open
+        assert (rig.run.ended.result().message if rig.run.ended.done() else None) == message
+
+    keep(check)
+
+
+def test_a_slurm_that_is_away_is_asked_on_about_a_job_that_ends(
+    keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(rig: Rig) -> None:
+        answer = rig.slurm.jobs
+
+        def away(**_: Any) -> Any:
+            raise UnreachableError("slurmctld does not answer")
+
+        rig.slurm.jobs = away  # type: ignore[method-assign]
+        rig.scene.hearing.leaves(rig.run.roster.agents["b0"], "departed", 0.0, is_open=True)
+        await until(rig.warnings)
+        assert (len(rig.slurm.submitted), rig.run.ended.done()) == (1, False)
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        rig.slurm.jobs = answer  # type: ignore[method-assign]
+        await until(lambda: len(rig.slurm.submitted) == 2)
 
     keep(check)
 

@@ -119,6 +119,42 @@ def test_one_of_the_baseline_s_nodes_fails(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("replicas", [0, 1])
+@pytest.mark.parametrize("ended", ["NODE_FAIL", "CANCELLED"])
+def test_one_of_the_baseline_s_nodes_fails_and_slurm_says_so_late(
+    ended: str, replicas: int, make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """slurmdbd is behind: nothing is decided until it is known whether somebody has cancelled the job."""
+    with make_run((2, 3)) as run:
+        run.capacity = replicas
+        run.wait_for_world(2 + replicas)
+        run.wait_for_steps(3)
+        run.lose_node(said=False)
+        # Of two nodes alone the one that is left saves, and asks on; a replica has the state and takes over.
+        run.wait(lambda: run.events("saved") and (not replicas or run.baseline[0].poll() is not None))
+        assert run.folder.ending() is None
+        assert run.events("cancelled") == []
+        assert len([job for job in run.folder.jobs() if job.role == "baseline"]) == 1
+        run.fail_baseline(ended)
+        if ended == "CANCELLED":
+            run.wait(lambda: run.events("cancelled"))
+        else:
+            run.wait(lambda: len([job for job in run.folder.jobs() if job.role == "baseline"]) == 2)
+            run.wait(lambda: run.committed()[-1]["world"] >= 2)
+            hurry.touch()
+        run.end()
+    baselines = [job for job in run.folder.jobs() if job.role == "baseline"]
+    if ended == "CANCELLED":
+        (event,) = run.events("cancelled")
+        assert event.detail["message"] == "baseline job 1 was cancelled (scancel)"
+        assert len(baselines) == 1
+    else:
+        assert_same_result(run, lone)
+        assert len(baselines) == 2
+        assert [event.event for event in run.events("finished", "failed", "cancelled")] == ["finished"]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("dead", [0, 1])
 @pytest.mark.parametrize("first", ["the end", "the death"])
 def test_one_of_two_nodes_fails_as_the_other_one_is_ended(

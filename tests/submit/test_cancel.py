@@ -161,6 +161,24 @@ def test_a_run_that_lost_a_node_of_its_baseline_goes_on(run, another):
     assert (slurm.cancelled, folder.status().state, folder.ending()) == ([], "running", None)
 
 
+@pytest.mark.parametrize("replica", ["RUNNING", "PENDING"])
+def test_a_run_of_whose_baseline_slurm_does_not_say_why_it_ends_goes_on_where_somebody_can_ask(run, replica):
+    """A replica's agent takes over, and asks on; where there is none the run cannot go on."""
+    folder, slurm = run
+    slurm.change(101, state="COMPLETING")
+    slurm.change(102, state=replica)
+    slurm.change(103, state="PENDING")
+    folder.write_status(RunStatus("running"))
+    cancel_replicas(folder, slurm, FakeClock().sleep, 101, lambda job_id: "")
+    assert folder.ending() is None
+    status = folder.status()
+    if replica == "RUNNING":
+        assert (slurm.cancelled, status.state) == ([], "running")
+    else:
+        assert (sorted(slurm.cancelled), status.state) == ([102, 103], "cancelled")
+        assert status.message == "baseline job 101 was ended, and Slurm does not say why"
+
+
 def test_a_run_that_lost_its_baseline_and_has_nothing_else_has_failed(run):
     folder, slurm = run
     slurm.change(101, state="COMPLETING")
