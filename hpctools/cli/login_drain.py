@@ -39,12 +39,14 @@ def ask_agent(path: Path, question: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         UnreachableError: none answers.
-        HpctoolsError: it refuses.
+        HpctoolsError: it refuses, or its socket is not for this account.
     """
     from hpctools.login.agent.listening import ask_door
 
     try:
         found = dict(ask_door(path, question))
+    except PermissionError:
+        raise HpctoolsError(f"{path} is root's", "ask as root") from None
     except (OSError, ValueError) as error:
         raise UnreachableError(
             f"no agent answers at {path}: {error}",
@@ -100,7 +102,7 @@ def drain(
             {"node": name, "draining": True, "why": message} if as_json else f"{name} takes no new sessions\n"
         )
         return
-    report = follow(words, course, _to_people if not as_json else lambda _: None, time.monotonic, time.sleep)
+    report = follow(words, course, _to_people if not as_json else _in_words, time.monotonic, time.sleep)
     show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
     if report.left:
         raise SystemExit(1)
@@ -172,6 +174,8 @@ class _Words:
         """Have a session ended; one that is over already is fine."""
         try:
             self._service.ask("DELETE", f"/v1/login/sessions/{number}")
+        except UnreachableError:
+            raise
         except HpctoolsError:
             if number in self._listed():
                 raise
@@ -190,7 +194,16 @@ def _named(node: str | None) -> str:
     return node
 
 
-def _to_people(shown: Shown) -> None:
+def _in_words(shown: Shown | str) -> None:
+    """Only what is no figure: the figures come as JSON."""
+    if isinstance(shown, str):
+        _to_people(shown)
+
+
+def _to_people(shown: Shown | str) -> None:
+    if isinstance(shown, str):
+        click.echo(shown, err=True)
+        return
     people = ", ".join(
         f"{user} ({count})" if count > 1 else user for user, count in sorted(shown.people.items())
     )

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hpctools.errors import UnreachableError
+
 _REMIND = (86_400, 4 * 3600, 3600, 1800, 900, 300, 60)
 """People are reminded so many seconds before the deadline."""
 _LOOK_SECONDS = 5.0
+SILENCE_SECONDS = 1800.0
+"""A service that has not answered for so long is given up."""
 _AFTER_DEADLINE = 120.0
 """A node that does not end sessions within this time is given up."""
 
@@ -96,44 +100,100 @@ class Report:
 def follow(
     node: Drainee,
     course: Course,
-    tell: Callable[[Shown], object],
+    tell: Callable[[Shown | str], object],
     monotonic: Callable[[], float],
     sleep: Callable[[float], object],
 ) -> Report:
     """Wait until nobody is left, remind people, and end what is left at the deadline.
 
+    A service that does not answer is asked again, for SILENCE_SECONDS at most: reminders and the deadline
+    come then, late rather than never.
+
     Args:
-        tell: is shown who is left, whenever that changes.
+        tell: is shown who is left, whenever that changes, and told when the service falls silent or answers
+            again.
 
     Raises:
-        HpctoolsError: the service refuses or does not answer.
+        UnreachableError: the service has not answered for too long.
+        HpctoolsError: it refuses.
     """
-    begin, said = monotonic(), course.words(None)
-    seen: set[int] = set()
-    asked: set[int] = set()
-    last: Mapping[int, str] | None = None
+    wait = _Wait(node, course, tell, monotonic())
     while True:
-        told, passed = node.sessions(), monotonic() - begin
-        present = told if told is not None else last or {}
-        seen |= set(present)
-        if told is not None and present != last:
-            tell(Shown(len(present), Counter(present.values())))
-            last = present
-        if (told is not None and not present) or _is_over(course, passed):
-            return _report(seen, asked, set(present), passed)
-        if course.deadline is not None and passed >= course.deadline:
-            for number in sorted(set(present) - asked):
-                node.end(number)
-            asked |= set(present)
-        elif course.words(passed) != said:
-            said = course.words(passed)
-            node.drain(said)
+        try:
+            found = wait.look(monotonic())
+        except UnreachableError as error:
+            found = wait.unanswered(monotonic(), error)
+        if found is not None:
+            return found
         sleep(_LOOK_SECONDS)
 
 
-def _is_over(course: Course, passed: float) -> bool:
-    given_up = course.deadline is not None and passed >= course.deadline + _AFTER_DEADLINE
-    return given_up or (course.timeout is not None and passed >= course.timeout)
+class _Wait:
+    """What is known of a node that is waited for; times are seconds since the beginning."""
+
+    def __init__(
+        self, node: Drainee, course: Course, tell: Callable[[Shown | str], object], begin: float
+    ) -> None:
+        self._node, self._course, self._tell, self._begin = node, course, tell, begin
+        self._said = course.words(None)
+        self._seen: set[int] = set()
+        self._asked: set[int] = set()
+        self._last: Mapping[int, str] | None = None
+        self._ending_since: float | None = None
+        self._answered = 0.0
+        self._is_silent = False
+
+    def look(self, now: float) -> Report | None:
+        """Look once, and do what is due; the report when it is over."""
+        passed, told = now - self._begin, self._node.sessions()
+        self._hear(passed)
+        present = told if told is not None else self._last or {}
+        self._seen |= set(present)
+        if told is not None and present != self._last:
+            self._tell(Shown(len(present), Counter(present.values())))
+            self._last = present
+        if (told is not None and not present) or self._is_over(passed):
+            return _report(self._seen, self._asked, set(present), passed)
+        if self._course.deadline is not None and passed >= self._course.deadline:
+            self._end(present, passed)
+        elif (words := self._course.words(passed)) != self._said:
+            self._node.drain(words)
+            self._said = words
+        return None
+
+    def _end(self, present: Mapping[int, str], passed: float) -> None:
+        if self._ending_since is None:
+            self._ending_since = passed
+        for number in sorted(set(present) - self._asked):
+            self._node.end(number)
+            self._asked.add(number)
+
+    def unanswered(self, now: float, error: UnreachableError) -> Report | None:
+        """The service did not answer; the report when the time to wait is over all the same."""
+        passed = now - self._begin
+        if passed - self._answered >= SILENCE_SECONDS:
+            raise error
+        if not self._is_silent:
+            self._is_silent = True
+            minutes = round(SILENCE_SECONDS / 60)
+            self._tell(
+                f"{error.message}: it is asked again, and given up after {minutes} minutes without an "
+                "answer; until it answers nobody is reminded or ended"
+            )
+        if self._course.timeout is not None and passed >= self._course.timeout:
+            return _report(self._seen, self._asked, set(self._last or {}), passed)
+        return None
+
+    def _hear(self, passed: float) -> None:
+        self._answered = passed
+        if self._is_silent:
+            self._is_silent = False
+            self._tell("the service answers again")
+
+    def _is_over(self, passed: float) -> bool:
+        """People have time from when they were ended, not from a deadline that nobody could keep."""
+        given_up = self._ending_since is not None and passed >= self._ending_since + _AFTER_DEADLINE
+        return given_up or (self._course.timeout is not None and passed >= self._course.timeout)
 
 
 def _report(seen: set[int], asked: set[int], present: set[int], passed: float) -> Report:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from hpctools.login.draining import Course, Report, Shown, follow
+import pytest
+
+from hpctools.errors import UnreachableError
+from hpctools.login.draining import SILENCE_SECONDS, Course, Report, Shown, follow
 
 
 @dataclass
@@ -33,8 +37,8 @@ class MadeNode:
         self.now += seconds
 
 
-def wait(node: MadeNode, course: Course) -> tuple[Report, list[Shown]]:
-    shown: list[Shown] = []
+def wait(node: MadeNode, course: Course) -> tuple[Report, list[Any]]:
+    shown: list[Shown | str] = []
     return follow(node, course, shown.append, lambda: node.now, node.sleep), shown
 
 
@@ -80,6 +84,63 @@ def test_a_node_that_says_nothing_is_not_empty() -> None:
     assert [each.count for each in shown] == [1, 0]
     report, _ = wait(Silent({1: 1e9}), Course("", timeout=30.0))
     assert report == Report(1, 0, 0, 1, 30.0)
+
+
+class Restarting(MadeNode):
+    """One whose service does not answer for a while, whatever it is asked."""
+
+    away: tuple[float, float] = (0.0, 0.0)
+
+    def _ask(self) -> None:
+        if self.away[0] <= self.now < self.away[1]:
+            raise UnreachableError("api does not answer: connection refused", "try again")
+
+    def drain(self, why: str) -> None:
+        self._ask()
+        super().drain(why)
+
+    def sessions(self) -> Mapping[int, str]:
+        self._ask()
+        return super().sessions()
+
+    def end(self, number: int) -> None:
+        self._ask()
+        super().end(number)
+
+
+def restarting(leaving: dict[int, float], *away: float) -> Restarting:
+    node = Restarting(leaving)
+    node.away = (away[0], away[1])
+    return node
+
+
+def test_a_service_that_is_begun_again_ends_neither_reminders_nor_the_deadline() -> None:
+    node = restarting({1: 1e9}, 3000.0, 3900.0)
+    report, shown = wait(node, Course("new kernel", deadline=7200.0))
+    assert (report.ended, report.left, report.seconds) == (1, 0, 7205.0)
+    assert node.told[0] == (3900.0, "new kernel (sessions that are left are ended in 60 minutes)")
+    assert [each for each in shown if isinstance(each, str)] == [
+        "api does not answer: connection refused: it is asked again, and given up after 30 minutes without "
+        "an answer; until it answers nobody is reminded or ended",
+        "the service answers again",
+    ]
+
+
+def test_who_should_have_been_ended_meanwhile_is_ended_when_it_answers() -> None:
+    """And their time to go begins then: a deadline that nobody could keep is not held against them."""
+    node = restarting({1: 1e9}, 50.0, 500.0)
+    report, _ = wait(node, Course("", deadline=100.0))
+    assert node.ended == [(500.0, 1)]
+    assert (report.ended, report.left) == (1, 0)
+
+
+def test_a_service_that_stays_away_is_given_up() -> None:
+    node = restarting({1: 1e9}, 10.0, 1e9)
+    with pytest.raises(UnreachableError, match="connection refused"):
+        wait(node, Course("", deadline=100.0))
+    assert node.now == 5.0 + SILENCE_SECONDS
+    report, _ = wait(restarting({1: 1e9}, 10.0, 1e9), Course("", timeout=60.0))
+    assert (report.left, report.seconds) == (1, 60.0)
 
 
 def test_nobody_waits_beyond_the_timeout() -> None:
