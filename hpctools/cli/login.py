@@ -150,13 +150,15 @@ def render(site: Path, out: Path | None) -> None:
 @click.option("--socket", default="/run/hpctools-login/agent.sock", show_default=True)
 @_AS_JSON
 def here(socket: str, as_json: bool) -> None:
-    """What the agent of this very node says; needs no service.
+    """What the agent of this very node says; needs no service. Root sees where others came from.
 
     \b
     Example:
       hpctools login here
     """
     from hpctools.cli.login_drain import ask_agent
+    from hpctools.login.agent.listening import people_socket
 
-    found = ask_agent(Path(socket), {"ask": "status"})
+    people = people_socket(Path(socket))
+    found = ask_agent(people if people.exists() else Path(socket), {"ask": "status"})
     show(found if as_json else login_text.status(found, time.time()))

@@ -114,19 +114,48 @@ def message(
         return None
     if not after.level:
         return "This login node's limit on your programs is over. Thank you for leaving room for others."
-    limit = limits(after, care)
-    left = f"{limit.cpus:g} processors and {(limit.memory_high or 0) / GIB:.1f} GiB"
-    minutes = max(1, round((after.until - now) / 60))
+    left, minutes = _left(after, now, care)
     if after.level < before.level:
         return (
             f"The limit on your programs on this login node is eased: {left} for the next {minutes} minutes."
         )
+    return (
+        f"You have used {_used(used)}. {_part_of_one(care)} Your programs go on with {left}; the limit eases "
+        f"by itself in {minutes} minutes. {_WAY_OUT}"
+    )
+
+
+def reminder(standing: Standing, now: float, care: Care, used: tuple[float, int, str]) -> str:
+    """What somebody under a penalty is told who was not there when it began.
+
+    Args:
+        used: what it began with, as of `message`.
+    """
+    left, minutes = _left(standing, now, care)
+    return (
+        f"Your programs on this login node are limited to {left} for the next {minutes} minutes: you had "
+        f"used {_used(used)}. {_part_of_one(care)} The limit eases by itself. {_WAY_OUT}"
+    )
+
+
+_WAY_OUT = "Long or large work belongs into a job: hp-submit --help."
+
+
+def _left(standing: Standing, now: float, care: Care) -> tuple[str, int]:
+    """What is left under a penalty, and for how many minutes."""
+    limit = limits(standing, care)
+    left = f"{limit.cpus:g} processors and {(limit.memory_high or 0) / GIB:.1f} GiB"
+    return left, max(1, round((standing.until - now) / 60))
+
+
+def _used(used: tuple[float, int, str]) -> str:
     cpus, memory, most = used
     by = f", most of it by {most}" if most else ""
+    return f"{cpus:.1f} processors and {memory / GIB:.1f} GiB of this login node{by}"
+
+
+def _part_of_one(care: Care) -> str:
     return (
-        f"You have used {cpus:.1f} processors and {memory / GIB:.1f} GiB of this login node{by}. "
         f"At length {care.cpus:g} processors and {care.memory_gib:g} GiB are one person's part, so that it "
-        f"stays quick for everybody. Your programs go on with {left}; the limit eases by itself in {minutes} "
-        "minutes. "
-        "Long or large work belongs into a job: hp-submit --help."
+        "stays quick for everybody."
     )

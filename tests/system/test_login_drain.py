@@ -17,6 +17,7 @@ from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
 from tests.system.login_rig import ROOT, EntranceRig, Service
+from tests.system.pam_rig import ADMIN
 
 pytestmark = pytest.mark.timeout(300)
 NODES = ("front-1", "front-2")
@@ -92,6 +93,21 @@ def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: DrainRig)
     back = rig.login("undrain", "front-1")
     assert back.communicate(timeout=60)[0] == "front-1 takes sessions again\n"
     until(lambda: rig.reached() == set(NODES) or None, 60)
+
+
+def test_who_comes_to_a_drained_node_itself_is_refused_there(rig: DrainRig) -> None:
+    """Told why and where to go; not who has a session there, nor an administrator."""
+    rig.stay("sshd-front-1", "nlp1")
+    rig.until_known("nlp1", 1)
+    assert rig.login("drain", "front-1", "--message", "new kernel").wait(60) == 0
+    until(lambda: rig.ssh("sshd-front-1", "nlp2", "id").returncode == 255 or None, 60)
+    refused = rig.ssh("sshd-front-1", "nlp2", "id")
+    assert "front-1 takes no new sessions: new kernel." in " ".join(refused.stderr.split())
+    assert "hp-login finds one" in " ".join(refused.stderr.split())
+    for user in ("nlp1", ADMIN):
+        assert rig.ssh("sshd-front-1", user, "id -un").stdout == f"{user}\n"
+    assert rig.login("undrain", "front-1").wait(60) == 0
+    until(lambda: rig.ssh("sshd-front-1", "nlp2", "id -un").stdout == "nlp2\n" or None, 60)
 
 
 def test_who_is_where_is_listed(rig: DrainRig) -> None:

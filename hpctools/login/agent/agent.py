@@ -14,13 +14,18 @@ from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.idle import Act, Watched, warning, watch
 from hpctools.login.agent.own_sshd import OwnSshd, Standing
+from hpctools.login.agent.processes import Process
+from hpctools.login.agent.reminding import Reminders
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
-from hpctools.login.agent.sessions import OpenSession
+from hpctools.login.agent.sessions import OpenSession, detached
 from hpctools.login.placement import Node, Policy
 from hpctools.site.login_care import IdleSessions
 
 _log = logging.getLogger("hpctools.login")
+
+
+Ended = OpenSession | Process
 
 
 class Hands(Protocol):
@@ -32,8 +37,8 @@ class Hands(Protocol):
     def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
         """When something was last typed, Unix seconds, by terminal."""
 
-    def end(self, session: OpenSession) -> bool:
-        """End a session; whether it was there."""
+    def end(self, what: Ended) -> bool:
+        """End a session, or a tmux or screen with all that runs in it; whether it was there."""
 
     def lifts_limits(self) -> bool:
         """Whether somebody has lifted all limits on this node."""
@@ -69,6 +74,7 @@ class Agent:
     _watched: Mapping[str, Watched] = field(default_factory=dict)
     _told: frozenset[str] = frozenset()
     _farewells: frozenset[str] = frozenset()
+    _reminders: Reminders = field(default_factory=Reminders)
 
     def look(self) -> None:
         """Look at the node once, tell the service, and do what follows from both."""
@@ -87,6 +93,10 @@ class Agent:
         self._announce(self.sample)
         if self.carer is not None and before is not None:
             self.carer.look(before, self.sample)
+            for terminals, words in self._reminders.due(
+                self.carer.notices(self.sample.at), self.sample.sessions
+            ):
+                self.hands.tell(terminals, words)
         if self.idle is not None:
             self._close_idle(self.idle, self.sample)
 
@@ -99,21 +109,23 @@ class Agent:
         # A node that is drained by a word of its own hears that back: nothing is known of the service's then.
         if not (heard.draining and not heard.why and self.drain_file.now.here.draining):
             self._hear(service=Word(heard.draining, heard.why))
-        ending = [session for session in sample.sessions if session.key in heard.end]
-        for session in ending:
-            self._end(session, heard.tell.get(session.key, ""))
-        self._farewells = frozenset(session.key for session in ending)
+        here: list[tuple[Ended, str]] = [(each, each.user) for each in sample.sessions]
+        ending = [each for each in [*here, *detached(sample.processes)] if each[0].key in heard.end]
+        for what, user in ending:
+            self._end(what, user, heard.tell.get(what.key, ""))
+        self._farewells = frozenset(what.key for what, _ in ending)
 
-    def _end(self, session: OpenSession, why: str) -> None:
+    def _end(self, what: Ended, user: str, why: str) -> None:
         """End a session as the service asks; who is to be told why is told now, and ended at the next look.
 
         What is written on a terminal goes through the process that is ended then.
         """
-        if why and session.ttys and session.key not in self._farewells:
-            self.hands.tell(session.ttys, why)
-        elif self.hands.end(session):
+        terminals = what.ttys if isinstance(what, OpenSession) else ()
+        if why and terminals and what.key not in self._farewells:
+            self.hands.tell(terminals, why)
+        elif self.hands.end(what):
             self.ended += 1
-            _log.info("ended %s of %s, as the service asked", session.key, session.user)
+            _log.info("ended %s of %s, as the service asked", what.key, user)
 
     def drain(self, *, draining: bool, why: str) -> None:
         """Drain this node by a word on the node itself, or take that back; the service hears of it next."""
@@ -172,12 +184,24 @@ class Agent:
         load, count = sample.load, len(sample.sessions)
         return Node(self.name, count, load.cpus, load.cpu, load.memory, draining, closed=closed)
 
+    def has(self, user: str) -> bool:
+        """Whether somebody has a session here, also one that begins, or a tmux or screen."""
+        sample = self.sample
+        sessions = sample.sessions if sample else ()
+        waiting = (owner for _, owner in detached(sample.processes)) if sample else ()
+        begun = (claim.user for claim, _ in self.claims.beginning(()))
+        return user in {*(each.user for each in sessions), *waiting, *begun}
+
     def check(self) -> str:
         """What HAProxy is answered."""
         return check_answer(self.node, self.policy, self.standing)
 
-    def status(self) -> dict[str, Any]:
-        """What the node's own people may know: how it stands, and who is on it."""
+    def status(self, uid: int = 0) -> dict[str, Any]:
+        """What the node's own people may know: how it stands, and who is on it.
+
+        Args:
+            uid: who asks: where others came from is for root only (docs/decisions/0144).
+        """
         drained, node = self.drain_file.now, self.node
         sessions = self.sample.sessions if self.sample else ()
         silent = self.reporter.silent_since
@@ -193,10 +217,16 @@ class Agent:
             "service_answers": silent is None,
             "sessions": [
                 {"claim": each.key, "user": each.user, "kind": each.kind, "since": each.since,
-                 "origin": each.source, "ttys": list(each.ttys)}
+                 "origin": each.source if uid in (0, each.uid) else "", "ttys": list(each.ttys)}
                 for each in sessions
             ],
         }  # fmt: skip
+
+
+def refusal(node: str, drained: Drained) -> str:
+    """What somebody is told who comes to a drained node and has nothing there."""
+    why = f": {drained.why}" if drained.why else ""
+    return f"{node} takes no new sessions{why}. Please log in on another login node: hp-login finds one."
 
 
 def announcement(node: str, drained: Drained) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from hpctools.errors import HpctoolsError
 from hpctools.login.agent.processes import Process
+from hpctools.login.agent.reminding import Notice
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.sessions import user_name
 from hpctools.login.agent.slices import Slices
 from hpctools.login.agent.usage import Usage, usage
-from hpctools.login.care import Limits, Standing, excess, limits, message, step
+from hpctools.login.care import Limits, Standing, excess, limits, message, reminder, step
 from hpctools.site.login_care import Care
 
 _log = logging.getLogger("hpctools.login")
@@ -43,6 +44,7 @@ class Carer:
         self._memory = memory
         self._standings: dict[int, Standing] = {}
         self._told: dict[int, Limits] = {}
+        self._reasons: dict[int, tuple[float, int, str]] = {}
         self.penalties = 0
 
     def look(self, before: Sample, after: Sample) -> None:
@@ -63,11 +65,16 @@ class Carer:
         if not self._limit(uid, limits(after, self._care), sample.processes):
             return
         self._standings[uid] = after
-        words = message(before, after, sample.at, self._care, (used.cpus, used.memory, used.most))
+        reason = (used.cpus, used.memory, used.most)
+        words = message(before, after, sample.at, self._care, reason)
         if words is not None:
-            self.penalties += after.level > before.level
+            if after.level > before.level:
+                self.penalties += 1
+                self._reasons[uid] = reason
             _log.info("%s: penalty level %d (%s)", user_name(uid), after.level, used)
             self._tell(user_name(uid), words)
+        if not after.level:
+            self._reasons.pop(uid, None)
         if after.is_clean:
             del self._standings[uid]
 
@@ -118,6 +125,21 @@ class Carer:
             del self._told[uid]
         if gone:
             self._remember()
+
+    def notices(self, now: float) -> Mapping[str, Notice]:
+        """What people under a penalty are to know, by their names.
+
+        Args:
+            now: the time of the last sample.
+        """
+        return {
+            user_name(uid): Notice(
+                f"{standing.level} until {standing.until}",
+                reminder(standing, now, self._care, self._reasons[uid]),
+            )
+            for uid, standing in self._standings.items()
+            if standing.level and uid in self._reasons
+        }
 
     @property
     def standings(self) -> Mapping[str, Standing]:

@@ -13,15 +13,14 @@ from pathlib import Path
 
 from hpctools.errors import UnreachableError
 from hpctools.login.agent.administrators import administrator_check
-from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile
-from hpctools.login.agent.listening import serve_checks, serve_door
+from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.reporting import Reporter, Self, Service
 from hpctools.login.agent.sample import Sampler
-from hpctools.login.agent.sessions import OpenSession
 from hpctools.login.agent.settings import Settings
 from hpctools.login.agent.slices import find_slices
 from hpctools.login.agent.sources import read_sources
@@ -46,9 +45,9 @@ class NodeHands:
         """When something was last typed."""
         return typed_at(terminals)
 
-    def end(self, session: OpenSession) -> bool:
-        """End a session."""
-        return end(session.pid, session.started)
+    def end(self, what: Ended) -> bool:
+        """End what a process holds."""
+        return end(what.pid, what.started)
 
     def lifts_limits(self) -> bool:
         """Whether the break-glass file is there."""
@@ -142,8 +141,11 @@ def _listening(settings: Settings, agent: Agent, service: Service | None) -> Ite
         try:
             checks = serve_checks((settings.check_address, settings.check_port), agent.check)
             stack.callback(checks.shutdown)
-            ask = serve_door(Path(settings.socket), door.answer)
-            stack.callback(ask.shutdown)
+            for serve_at, path in (
+                (serve_door, Path(settings.socket)),
+                (serve_people, people_socket(Path(settings.socket))),
+            ):
+                stack.callback(serve_at(path, door.answer).shutdown)
             metrics = serve_metrics(settings.metrics_address, settings.metrics_port, Figures(agent))
         except OSError as error:
             raise UnreachableError(

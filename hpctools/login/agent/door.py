@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from hpctools.errors import HpctoolsError, UnreachableError
-from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.agent import Agent, refusal
 from hpctools.login.agent.claims import MOST, lives
 from hpctools.login.agent.reporting import Service, printable
 from hpctools.login.names import user_of
@@ -50,7 +50,7 @@ class Door:
         }
         asked = str(question.get("ask"))
         if asked == "status":
-            return self._agent.status()
+            return self._agent.status(uid)
         if asked not in answers:
             return {"error": f"there is no question {asked!r}"}
         if uid != _ROOT:
@@ -67,9 +67,16 @@ class Door:
         return {}
 
     def _lease(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Whether a session may begin, by `user` and `claim` (PID-START), for PAM."""
+        """Whether a session may begin, by `user` and `claim` (PID-START), for PAM.
+
+        A drained node takes those only who have something here to come back to.
+        """
         user, claim = str(question["user"]), str(question["claim"])
-        if self._service is None or self._agent.hands.lifts_limits() or self._agent.exempt(user):
+        if self._agent.hands.lifts_limits() or self._agent.exempt(user):
+            return {"granted": True, "message": ""}
+        if self._agent.drain_file.now.draining and not self._agent.has(user):
+            return {"granted": False, "message": refusal(self._agent.name, self._agent.drain_file.now)}
+        if self._service is None:
             return {"granted": True, "message": ""}
         origin = printable(str(question.get("origin", "")))
         self._agent.claims.ask(claim, user, origin)

@@ -1,4 +1,9 @@
-"""The ways into the agent: HAProxy's question over TCP, those of this node over a Unix socket."""
+"""The ways into the agent: HAProxy's question over TCP, those of this node over Unix sockets.
+
+Everybody on the node may connect to the socket of people, and any address that the firewall lets through to
+the TCP ports: they are served with a limit (`hpctools.login.agent.capped`). PAM's questions come by a socket
+of their own that only root opens, so that nobody else is in their way.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,29 @@ import logging
 import os
 import socket
 import socketserver
-import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import Any
+
+from hpctools.login.agent.capped import Cap, CappedServer, peer, started
 
 _log = logging.getLogger("hpctools.login")
 _LONGEST = 65_536
 _SECONDS = 5.0
-_PEER = struct.Struct("3i")
+
+CHECKS = Cap(seconds=_SECONDS, most=64)
+PEOPLE = Cap(seconds=_SECONDS, most=64, most_of_one=8)
+ROOT = Cap(seconds=_SECONDS)
 
 Answer = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 """What a question from this node is answered, given who asks: their uid."""
 
 
-class _CheckServer(socketserver.ThreadingTCPServer):
+class _CheckServer(CappedServer, socketserver.TCPServer):
     allow_reuse_address = True
-    daemon_threads = True
     request_queue_size = 128
+    cap = CHECKS
 
 
 def serve_checks(listen: tuple[str, int], answer: Callable[[], str]) -> socketserver.TCPServer:
@@ -46,59 +54,72 @@ def serve_checks(listen: tuple[str, int], answer: Callable[[], str]) -> socketse
                 self.request.sendall(answer().encode())
                 self.request.shutdown(socket.SHUT_WR)
 
-    server = _CheckServer(listen, Handler)
-    _start(server)
-    return server
+    return started(_CheckServer(listen, Handler))
 
 
-class _DoorServer(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
+class _DoorServer(CappedServer, socketserver.UnixStreamServer):
     request_queue_size = 256
+    cap = ROOT
+    refusal = b'{"error": "too many connections to the agent are open: close yours, or try again"}\n'
+
+
+class _PeopleServer(_DoorServer):
+    cap = PEOPLE
 
 
 def serve_door(path: Path, answer: Answer) -> socketserver.BaseServer:
-    """Answer programs of this node: a line of JSON in, a line of JSON out.
-
-    Everybody may connect; the kernel tells who it is.
+    """Answer root's programs, PAM's among them: a line of JSON in, a line of JSON out.
 
     Raises:
         OSError: the socket cannot be made.
     """
+    return _served(_DoorServer, path, answer, 0o600)
 
+
+def serve_people(path: Path, answer: Answer) -> socketserver.BaseServer:
+    """The same for everybody; the kernel tells who it is. Nobody has more than a few connections.
+
+    Raises:
+        OSError: the socket cannot be made.
+    """
+    return _served(_PeopleServer, path, answer, 0o666)
+
+
+def _served(kind: type[_DoorServer], path: Path, answer: Answer, mode: int) -> socketserver.BaseServer:
     class Handler(socketserver.StreamRequestHandler):
-        timeout = _SECONDS
-
         def handle(self) -> None:
             with suppress(OSError):
-                self.wfile.write(json.dumps(_answered(self.rfile.readline(_LONGEST), self._asker())).encode())
+                line = self.rfile.readline(_LONGEST)
+                self.wfile.write(json.dumps(_answered(line, peer(self.request), answer)).encode())
                 self.wfile.write(b"\n")
-
-        def _asker(self) -> int:
-            packed = self.request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            return int(_PEER.unpack(packed)[1])
-
-    def _answered(line: bytes, uid: int) -> Mapping[str, Any]:
-        try:
-            question = json.loads(line)
-            if not isinstance(question, dict):
-                raise ValueError("no object")
-            return answer(question, uid)
-        except (ValueError, KeyError, TypeError) as error:
-            return {"error": f"not understood: {error}"}
-        except Exception:  # noqa: BLE001
-            _log.exception("a question could not be answered")
-            return {"error": "the agent failed; its log says why"}
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    server = _DoorServer(os.fspath(path), Handler)
-    path.chmod(0o666)
-    _start(server)
-    return server
+    before = os.umask(0o177)  # nobody gets in between the socket's making and its mode
+    try:
+        server = kind(os.fspath(path), Handler)
+    finally:
+        os.umask(before)
+    path.chmod(mode)
+    return started(server)
 
 
-def _start(server: socketserver.BaseServer) -> None:
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+def _answered(line: bytes, uid: int, answer: Answer) -> Mapping[str, Any]:
+    try:
+        question = json.loads(line)
+        if not isinstance(question, dict):
+            raise ValueError("no object")
+        return answer(question, uid)
+    except (ValueError, KeyError, TypeError) as error:
+        return {"error": f"not understood: {error}"}
+    except Exception:  # noqa: BLE001
+        _log.exception("a question could not be answered")
+        return {"error": "the agent failed; its log says why"}
+
+
+def people_socket(path: Path) -> Path:
+    """The socket of people beside that of root."""
+    return path.with_name("people.sock")
 
 
 def ask_door(path: Path, question: Mapping[str, Any], seconds: float = _SECONDS) -> Mapping[str, Any]:
@@ -111,7 +132,8 @@ def ask_door(path: Path, question: Mapping[str, Any], seconds: float = _SECONDS)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(seconds)
         connection.connect(os.fspath(path))
-        connection.sendall(json.dumps(dict(question)).encode() + b"\n")
+        with suppress(BrokenPipeError):  # it has said why, and hung up
+            connection.sendall(json.dumps(dict(question)).encode() + b"\n")
         with connection.makefile("rb") as answers:
             found = json.loads(answers.readline(_LONGEST))
     if not isinstance(found, dict):

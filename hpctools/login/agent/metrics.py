@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hpctools.login.agent.capped import Cap, CappedServer, started
 from hpctools.login.agent.figures import Figures
 
 
@@ -27,6 +30,19 @@ class _Agent(Collector):
         yield sessions
 
 
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Prometheus asks four times a minute."""
+
+
+class _Server(CappedServer, WSGIServer):
+    cap = Cap(seconds=5.0, most=16)
+
+
+class _ServerSix(_Server):
+    address_family = socket.AF_INET6
+
+
 def serve_metrics(address: str, port: int, figures: Figures) -> int:
     """Answer Prometheus; the port that it is answered on.
 
@@ -35,5 +51,6 @@ def serve_metrics(address: str, port: int, figures: Figures) -> int:
     """
     registry = CollectorRegistry()
     registry.register(_Agent(figures))
-    server, _ = start_http_server(port, address, registry)
+    kind = _ServerSix if ":" in address else _Server
+    server = started(make_server(address, port, make_wsgi_app(registry), kind, _Quiet))
     return int(server.server_address[1])

@@ -46,7 +46,7 @@ class Settings(Model):
     """Where Prometheus is answered."""
     metrics_port: Port = 9124
     socket: str = "/run/hpctools-login/agent.sock"
-    """Where programs of the node ask."""
+    """Where root's programs ask, PAM's among them; `people.sock` beside it is for everybody."""
     state: str = "/var/lib/hpctools-login"
     """What is kept over a restart."""
     unlimited_file: str = "/etc/hpctools/login-unlimited"

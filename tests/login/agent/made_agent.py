@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.drained import DrainFile
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reporting import Reporter, Self
 from hpctools.login.agent.sample import Sample
-from hpctools.login.agent.sessions import OpenSession
 from hpctools.login.placement import Policy
 from tests.login.node_processes import sample
 
@@ -48,8 +47,8 @@ class FakeHands:
     def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
         return {each: self.typed[each] for each in terminals if each in self.typed}
 
-    def end(self, session: OpenSession) -> bool:
-        self.ended.append(session.key)
+    def end(self, what: Ended) -> bool:
+        self.ended.append(what.key)
         return True
 
     def lifts_limits(self) -> bool:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from hpctools.errors import UnreachableError
 from hpctools.login.agent.agent import announcement
+from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.figures import Figures
-from hpctools.site.login_care import IdleSessions
+from hpctools.login.agent.processes import TICKS
+from hpctools.site.login_care import Care, IdleSessions
 from tests.login.agent.made_agent import FakeHands, FakeSampler, FakeService, made_agent
+from tests.login.agent.test_caring import FakeSlices
 from tests.login.node_processes import BOOT, LISTENER, connection, process, sample
 
 FINE = {"taken": True, "lease_seconds": 30, "draining": False, "why": "", "end": []}
@@ -125,6 +128,39 @@ def test_a_drain_is_announced_in_session_manager_too(tmp_path: Path) -> None:
     agent = made_agent(tmp_path, worker, shell, service=FakeService(DRAIN))
     agent.tell_user("bin", "your part is 80 %")
     assert [terminals for terminals, _ in hands(agent).told] == [("pts/5",)] * 2
+
+
+def test_a_waiting_tmux_is_ended_as_well(tmp_path: Path) -> None:
+    server = process(400, 1, 1, "tmux new", name="tmux: server")
+    service = FakeService({**FINE, "end": ["400-40000"]})
+    agent = made_agent(tmp_path, server, *connection(100, "nlp1", 1001), service=service)
+    assert (hands(agent).ended, agent.ended) == (["400-40000"], 1)
+
+
+def test_a_penalty_is_told_to_those_who_come_while_it_lasts(tmp_path: Path) -> None:
+    """Those who were there hear when it begins, those who come later what is left of it, each once."""
+    care = Care.model_validate(
+        {"cpus": 1.0, "memory_gib": 4.0, "patience": "00:05:00", "penalty": "00:10:00"}
+    )
+    first, second = (connection(pid, "54321", 54321, f"pts/{pid}") for pid in (100, 200))
+    agent = made_agent(tmp_path, *first)
+    agent.carer = Carer(care, FakeSlices(), agent.tell_user, lambda user: False)
+    minutes = [
+        sample(*first, *(second if minute >= 3 else ()), process(7, uid=54321, ticks=minute * 60 * 4 * TICKS),
+               at=60.0 * minute)
+        for minute in range(6)
+    ]  # fmt: skip
+    agent.sampler = FakeSampler(*minutes)  # type: ignore[assignment]
+    for _ in minutes:
+        agent.look()
+    (begun, reminded) = hands(agent).told
+    assert begun[0] == ("pts/100",)
+    assert begun[1].startswith("You have used 4.0 processors")
+    assert reminded[0] == ("pts/200",)
+    assert reminded[1].startswith(
+        "Your programs on this login node are limited to 0.8 processors and 3.2 GiB for the next 9 minutes: "
+        "you had used 4.0 processors and 0.0 GiB of this login node, most of it by python3 (process 7)."
+    )
 
 
 def test_idle_sessions_are_warned_and_closed_but_not_administrators(tmp_path: Path) -> None:

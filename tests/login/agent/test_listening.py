@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpctools.errors import BudgetError, UnreachableError
+from hpctools.login.agent import listening
 from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.capped import Cap
 from hpctools.login.agent.claims import lives
 from hpctools.login.agent.door import Door
-from hpctools.login.agent.listening import ask_door, serve_checks, serve_door
+from hpctools.login.agent.figures import Figures
+from hpctools.login.agent.listening import PEOPLE, ask_door, serve_checks, serve_door, serve_people
+from hpctools.login.agent.metrics import serve_metrics
 from hpctools.login.agent.processes import read_processes
 from tests.login.agent.made_agent import FakeService, made_agent
 from tests.login.node_processes import connection, process
@@ -63,12 +75,119 @@ def test_who_asks_is_known_and_nonsense_is_answered(door: Path) -> None:
         assert json.loads(raw.makefile().read()) == {"error": "not understood: no object"}
 
 
-def test_connections_that_say_nothing_hold_nobody_up(door: Path) -> None:
-    """Everybody on the node may connect, and half-open lines stay for some seconds, beside the others."""
+def test_roots_connections_that_say_nothing_hold_nobody_up(door: Path) -> None:
+    """Half-open lines stay for some seconds, beside the others."""
     with ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(socket.socket(socket.AF_UNIX)).connect(os.fspath(door))
         assert ask_door(door, {"ask": "status"}, seconds=60)["uid"] == os.getuid()
+
+
+HOLDER = """\
+import socket, sys
+held = []
+for _ in range(600):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect(sys.argv[1])
+    held[-1].settimeout(20)
+    try:
+        held[-1].sendall(b" ")
+    except OSError:
+        pass
+print("held", flush=True)
+sys.stdin.read()
+"""
+ASKER = """\
+import socket, sys
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.settimeout(20)
+    asked.connect(sys.argv[1])
+    asked.sendall(b'{"ask": "status"}\\n')
+    print(asked.makefile().read())
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every account may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="agent-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def as_user(uid: int, program: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A Python program of an account."""
+    argv = ["/usr/bin/python3", "-c", program, os.fspath(path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True, user=uid) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has other accounts' programs")
+def test_who_holds_hundreds_of_connections_is_in_nobodys_way(open_folder: Path) -> None:
+    """Dribbling ones, of one person; PAM, that person's neighbours and root are answered all the same."""
+
+    def answer(question: Mapping[str, Any], uid: int) -> Mapping[str, Any]:
+        return {"uid": uid, "threads": threading.active_count()}
+
+    root, people = open_folder / "agent.sock", open_folder / "people.sock"
+    servers = [serve_door(root, answer), serve_people(people, answer)]
+    before = threading.active_count()
+    try:
+        assert (stat.S_IMODE(root.stat().st_mode), stat.S_IMODE(people.stat().st_mode)) == (0o600, 0o666)
+        with as_user(1001, HOLDER, people) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            asked = ask_door(root, {"ask": "lease"}, seconds=10)
+            assert asked["uid"] == 0
+            assert asked["threads"] <= before + 1 + PEOPLE.most_of_one  # type: ignore[operator]
+            with as_user(1002, ASKER, people) as neighbour:
+                told, failed = neighbour.communicate(timeout=30)
+            assert json.loads(told)["uid"] == 1002, failed
+            assert ask_door(people, {"ask": "status"}, seconds=10)["uid"] == 0
+            with as_user(1001, ASKER, root) as other:
+                assert "PermissionError" in other.communicate(timeout=30)[1]
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+def test_a_connection_has_its_time_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it says a byte: the whole of it is timed."""
+    monkeypatch.setattr(listening._DoorServer, "cap", Cap(seconds=0.5))
+    server = serve_door(tmp_path / "agent.sock", lambda question, uid: {"uid": uid})
+    try:
+        with socket.socket(socket.AF_UNIX) as dribbling:
+            dribbling.settimeout(20)
+            dribbling.connect(os.fspath(tmp_path / "agent.sock"))
+            begin, ended = time.monotonic(), False
+            while not ended and time.monotonic() < begin + 20:
+                try:
+                    dribbling.sendall(b" ")
+                    time.sleep(0.05)
+                except OSError:
+                    ended = True
+            assert ended
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_prometheus_is_answered_and_its_port_has_few_places(tmp_path: Path) -> None:
+    port = serve_metrics("127.0.0.1", 0, Figures(made_agent(tmp_path)))
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        assert threading.active_count() <= before + 16
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        assert "hpctools_login_draining 0.0" in answer.read().decode()
 
 
 def lease(agent: Agent, service: FakeService | None, user: str = "nlp1", **words: Any) -> Mapping[str, Any]:
@@ -161,6 +280,59 @@ def test_administrators_and_lifted_limits_are_not_asked_about(tmp_path: Path) ->
     lifted = made_agent(tmp_path, lifted=True)
     assert lease(lifted, service, when_unreachable="refuse")["granted"]
     assert service.asked == []
+
+
+def test_a_drained_node_takes_nobody_who_has_nothing_there(tmp_path: Path) -> None:
+    """Drained on the node itself, without a service: who has a session or a tmux there comes back to it."""
+    tmux = process(400, 1, 1, "tmux new", name="tmux: server")
+    agent = made_agent(tmp_path, *connection(100, "nlp1", 1001), tmux)
+    assert lease(agent, None, "nlp2")["granted"]
+    agent.drain(draining=True, why="the disk fails")
+    assert lease(agent, None, "nlp2") == {
+        "granted": False,
+        "message": "login-1 takes no new sessions: the disk fails. Please log in on another login node: "
+        "hp-login finds one.",
+    }
+    assert [lease(agent, None, user)["granted"] for user in ("nlp1", "daemon", "hpcadmin", "root")] == [
+        True
+    ] * 4
+    agent.drain(draining=False, why="")
+    assert lease(agent, None, "nlp2")["granted"]
+
+
+def test_the_services_word_counts_at_the_door_and_nobody_is_asked(tmp_path: Path) -> None:
+    drain = {"taken": True, "draining": True, "why": "new kernel", "end": []}
+    service = FakeService(drain, UnreachableError("gone"))
+    agent = made_agent(tmp_path, service=service)
+    assert "new kernel" in lease(agent, service)["message"]
+    assert len(service.asked) == 1, "no lease was asked for"
+    lifted = made_agent(tmp_path, service=FakeService(drain), lifted=True)
+    assert lease(lifted, service)["granted"]
+
+
+def test_who_has_just_been_let_in_is_not_refused_their_next_session(tmp_path: Path) -> None:
+    """No look has seen the first one yet."""
+    (own,) = [each for each in read_processes() if each.pid == os.getpid()]
+    service = FakeService({"granted": True, "message": ""})
+    agent = made_agent(tmp_path)
+    Door(agent, service).answer({"ask": "lease", "user": "nlp1", "claim": own.key}, 0)
+    agent.drain(draining=True, why="")
+    assert lease(agent, service)["granted"]
+
+
+def test_where_others_came_from_is_for_root(tmp_path: Path) -> None:
+    agent = made_agent(tmp_path, *connection(100, "nlp1", 1001), *connection(200, "nlp2", 1002))
+    assert agent.sample is not None
+    from_somewhere = tuple(replace(each, source="192.0.2.7") for each in agent.sample.sessions)
+    agent.sample = replace(agent.sample, sessions=from_somewhere)
+    door = Door(agent, None)
+
+    def origins(uid: int) -> dict[str, str]:
+        return {each["user"]: each["origin"] for each in door.answer({"ask": "status"}, uid)["sessions"]}
+
+    assert origins(0) == {"nlp1": "192.0.2.7", "nlp2": "192.0.2.7"}
+    assert origins(1001) == {"nlp1": "192.0.2.7", "nlp2": ""}
+    assert origins(1003) == {"nlp1": "", "nlp2": ""}
 
 
 def test_only_root_may_change_anything(tmp_path: Path) -> None:
