@@ -29,6 +29,7 @@ class LoginDesk:
         """Start the agent; it cares for nobody here, since one machine plays all nodes."""
         settings = {
             "node": self.node,
+            "address": self.node,
             "sshd_port": self.sandbox.running().ports[f"sshd-{self.node}"],
             "check_port": 0,
             "metrics_port": 0,

@@ -1,6 +1,6 @@
 """Tables of login nodes: what is so now. `login_drain` alone is kept, and append-only.
 
-In SQLite `login_node`, `login_lease` and `login_administrator` are used in a file of their own
+In SQLite `login_node`, `login_lease`, `login_administrator` and `login_former_address` are used in a file of their own
 (`api.db.login_store`).
 """
 
@@ -91,6 +91,20 @@ class LoginAdministrator(Base):
     told_at: Mapped[int] = mapped_column(BigInteger)
 
 
+class LoginFormerAddress(Base):
+    """An address that a node had, and has no more: what load balancers are told to let go.
+
+    Attributes:
+        left_at: Unix seconds.
+    """
+
+    __tablename__ = "login_former_address"
+
+    address: Mapped[str] = mapped_column(String(255), primary_key=True)
+    node: Mapped[str] = mapped_column(String(128))
+    left_at: Mapped[int] = mapped_column(BigInteger)
+
+
 class LoginDrain(Base):
     """Somebody drained a node, or gave it back; the newest row of a node counts."""
 
@@ -114,4 +128,5 @@ def _table(model: type[Base]) -> Table:
 NODES = _table(LoginNode)
 LEASES = _table(LoginLease)
 ADMINISTRATORS = _table(LoginAdministrator)
+FORMER = _table(LoginFormerAddress)
 DRAINS = _table(LoginDrain)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, Executable, event
 from api.db.base import Base
 from api.db.engine import connect, reachable
 from api.db.in_loop import InLoop, here, here_to_look, in_loop
-from api.db.login_models import ADMINISTRATORS, LEASES, NODES
+from api.db.login_models import ADMINISTRATORS, FORMER, LEASES, NODES
 from api.db.together import Plain, Question, told_together
 from api.db.turns import Turns
 
@@ -183,7 +183,7 @@ def _unhurried(connection: Any, _: Any) -> None:
 
 def _make(connection: Connection) -> None:
     """The tables; those of another release are made anew, since all that is in them is told again."""
-    tables = [NODES, LEASES, ADMINISTRATORS]
+    tables = [NODES, LEASES, ADMINISTRATORS, FORMER]
     known = {t.name: connection.exec_driver_sql(f"PRAGMA table_info({t.name})").all() for t in tables}
     if any([row[1] for row in known[t.name]] != [c.name for c in t.columns] for t in tables):
         Base.metadata.drop_all(connection, tables=tables)

@@ -12,19 +12,22 @@ from api.auth.principal import Principal
 from api.db.login_store import LoginStore
 from api.deps import Admin, Anybody, Ctx, require
 from api.paging import Paged
-from api.problems import not_found
+from api.problems import ProblemError, not_found
 from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.login import (
     ClosedOut,
     DrainIn,
     DrainOut,
+    ForgottenOut,
+    FormerAddressOut,
     NodeOut,
     NodesOut,
     SessionOut,
     SessionsOut,
 )
 from api.services import login_leases
+from api.services.login_forgetting import forget, former_addresses
 from api.services.login_nodes import Drain, drains, known_nodes, set_drain
 from api.services.login_people import People
 from api.services.login_rules import Rules, RulesOf
@@ -112,7 +115,26 @@ def close_lease(store: Store, principal: LoginNode, node: NodeName, claim: Claim
 def list_nodes(context: Ctx, store: Store, rules: Rule, principal: Anybody) -> NodesOut:
     """All login nodes as they were last heard of."""
     found = known_nodes(store, rules, drains(context.engine))
-    return NodesOut(nodes=[NodeOut.of(node) for node in found])
+    former = [FormerAddressOut(**vars(each)) for each in former_addresses(store)]
+    return NodesOut(nodes=[NodeOut.of(node) for node in found], former=former)
+
+
+@router.delete("/nodes/{node}", responses=problems(401, 403, 404, 409, 422))
+def forget_node(context: Ctx, store: Store, rules: Rule, principal: Admin, node: NodeName) -> ForgottenOut:
+    """Forget a node that is gone, with its leases and its drain. One that reports is refused.
+
+    One that reports later is known again.
+    """
+    done = forget(store, context.engine, rules, node, principal, context.clock())
+    if done == "unknown":
+        raise not_found("login node of this name")
+    if done == "reports":
+        raise ProblemError(
+            HTTPStatus.CONFLICT,
+            f"{node} still reports: end hp-login-agent there first, or the machine. A node that is to take "
+            "no sessions is drained.",
+        )
+    return ForgottenOut(node=node)
 
 
 @router.put("/nodes/{node}/drain", responses=problems(401, 403, 422))

@@ -96,6 +96,7 @@ async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Resp
         address=way.address,
         why=found.why,
         others=list(found.others),
+        addresses=dict(way.others),
         held_seconds=HOLD_SECONDS,
     )
     return written(placed, HTTPStatus.CREATED)

@@ -70,6 +70,10 @@ class PlacementOut(BaseModel):
     others: list[str] = Field(
         description="Nodes to try when it does not answer, the best first.", examples=[["login-2"]]
     )
+    addresses: dict[str, str] = Field(
+        description="Where the sshd of each of these others is.",
+        examples=[{"login-2": "login-2.uni.example"}],
+    )
     held_seconds: int = Field(
         description="So long the place counts as taken, until the session is there.", examples=[30]
     )
@@ -252,10 +256,27 @@ class NodeOut(BaseModel):
         )
 
 
+class FormerAddressOut(BaseModel):
+    """An address that a login node had: a load balancer that has it as a target is to let it go."""
+
+    address: str = Field(examples=["10.0.0.5"])
+    node: str = Field(examples=["login-1"])
+    left_seconds_ago: int = Field(examples=[300])
+
+
 class NodesOut(BaseModel):
     """All login nodes."""
 
     nodes: list[NodeOut]
+    former: list[FormerAddressOut] = Field(
+        description="Addresses that no node has any more, since it has another one or was forgotten."
+    )
+
+
+class ForgottenOut(BaseModel):
+    """A node that is no longer known."""
+
+    node: str = Field(examples=["login-1"])
 
 
 class SessionsOut(BaseModel):

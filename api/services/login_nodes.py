@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Engine, bindparam, case, delete, func, select, update
@@ -91,10 +91,11 @@ class KnownNode:
 
 @dataclass(frozen=True)
 class Way:
-    """An answer to who wants to log in, and the address of the node."""
+    """An answer to who wants to log in, the address of the node, and those of the others by name."""
 
     found: Placed | Nowhere | Refused
     address: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 _SAID = select(DRAINS.c.draining, DRAINS.c.why).where(DRAINS.c.node == bindparam("node"))
@@ -154,8 +155,8 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
         if isinstance(found, Nowhere):
             return Way(found)
         _hold(moment, wish.user, department, found.node, own)
-    address = next(row.address for row in rows if row.name == found.node)
-    return Way(found, address or found.node)
+    addresses = {row[0]: row[1] or row[0] for row in rows}
+    return Way(found, addresses[found.node], {name: addresses[name] for name in found.others})
 
 
 def _homes(rows: Sequence[Any]) -> dict[str, Home]:

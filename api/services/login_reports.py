@@ -17,6 +17,7 @@ from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_administrators import remember, told_of
 from api.services.login_excess import ASKS_NOBODY, end_excess
+from api.services.login_forgetting import forget_the_silent, moved
 from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
@@ -27,6 +28,8 @@ _BEGINNING_SECONDS = 15
 _LOOKED_THROUGH = 500
 """Entries of the trail: what was told and not noted down is told again within seconds."""
 _CHUNK = 500
+_SELDOM = 100
+"""The first report of an agent and every hundredth after it look for nodes that are gone."""
 
 # Every node sends a report every few seconds: statements are put together once.
 _TOLD = ("address", "agent", "sequence", "cpus", "cpu", "memory", "draining", "closed")
@@ -127,6 +130,8 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
             rows = _without_excess(moment, rules, report, rows, new, moment.now - known[0].heard_at)
         _hear(moment, report, known, said.draining, rows)
         moment.execute(_FORGET, {"old": moment.now - FORGOTTEN_SECONDS, "now": moment.now})
+        if report.sequence % _SELDOM == 1:
+            forget_the_silent(moment)
         lifted = bool(known and known[0].unlimited)
     _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
     end = tuple(row.claim for row in rows if row.ending)
@@ -159,6 +164,8 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
     told = {name: getattr(report, name) for name in _TOLD}
     told |= {"drained": drained, "heard_at": moment.now}
     told["taken"] = sum(row.kind != TMUX and row.expires_at > moment.now for row in rows)
+    if not known or known[0].address != report.address:
+        moved(moment, report.node, known[0].address if known else "", report.address)
     if known:
         moment.execute(_HEARD, {**told, "at": report.node})
     else:

@@ -103,7 +103,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
         return 0
     print(f"hp-login: {way.node}: {way.why}", file=sys.stderr)
-    replace(ssh_command(stated, way.address, given.ssh, ssh_configuration()))
+    replace(ssh_command(stated, way, given.ssh, ssh_configuration()))
 
 
 def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) -> int:
@@ -179,7 +179,6 @@ def find_way(
         UnreachableError: nobody answers anywhere.
     """
     from hpctools.budget.service import ConflictError
-    from hpctools.remote.placement import in_list
 
     if service is None:
         return _first(user, nodes, answers, without)
@@ -193,12 +192,26 @@ def find_way(
             # It is away, or does not know us: sshd will say whether we may come in.
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
-        address = in_list(found["address"], tuple(nodes))
-        if answers(address):
-            return Way(found["node"], address, found["why"])
+        hosts = _hosts(found, nodes)
+        for host in hosts:
+            if answers(host):
+                return Way(found["node"], host, found["why"])
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
-        tried[found["node"]] = address
+        tried[found["node"]] = hosts[0]
+
+
+def _hosts(found: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
+    """By what a node may be reached: as the list calls it, by its name, by its address.
+
+    A name comes before an IP address, since ssh's configuration and known_hosts have names.
+    """
+    from hpctools.remote.placement import in_list, is_address
+
+    node, address = str(found["node"]), str(found["address"])
+    listed = in_list(node, address, nodes)
+    first = node if is_address(listed) and listed not in nodes else listed
+    return [host for host in dict.fromkeys((first, address)) if host]
 
 
 def _plain(error: HpctoolsError) -> str:
@@ -253,17 +266,25 @@ def answers_as_sshd(host: str, port: int) -> bool:
     return False
 
 
-def ssh_command(user: str, address: str, words: Sequence[str], config: Path | None = None) -> list[str]:
+def ssh_command(user: str, way: Way, words: Sequence[str], config: Path | None = None) -> list[str]:
     """The command: ssh reads options behind the host, too, up to the first word of a command.
+
+    Who goes by an IP address is shown the host key under the node's name: the address of a node that is
+    replaced may be another machine's later.
 
     Raises:
         HpctoolsError: the address is none that ssh takes for a host.
     """
-    if address.startswith("-") or not address:
-        raise HpctoolsError(f"{address!r} is no host", "ask your administrator")
+    from hpctools.remote.placement import is_address
+
+    if way.address.startswith("-") or not way.address:
+        raise HpctoolsError(f"{way.address!r} is no host", "ask your administrator")
     named = ["-F", str(config)] if config else []
     account = ["-l", user] if user else []
-    return ["ssh", *named, *account, address, *words]
+    own = any("hostkeyalias" in word.lower() for word in words)
+    bare = is_address(way.address) and way.node != way.address and not own
+    alias = ["-o", f"HostKeyAlias={way.node}"] if bare else []
+    return ["ssh", *named, *account, *alias, way.address, *words]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import click
 from hpctools.budget.service import Service, find_service
 from hpctools.cli import login_text
 from hpctools.cli.login_drain import drain, undrain
+from hpctools.cli.login_forget import forget
 from hpctools.cli.login_function import function
 from hpctools.cli.login_host_keys import host_keys
 from hpctools.cli.login_nlb import nlb
@@ -33,12 +34,13 @@ def login() -> None:
       hpctools login nodes
       hpctools login drain login-1 --wait --deadline 2h --message "new kernel"
       hpctools login undrain login-1
+      hpctools login forget login-1
       hpctools login render site.yaml --out /etc/hpctools
       hpctools login host-keys show /shared/hostkeys/login
     """
 
 
-for command in (drain, undrain, host_keys, nlb, function):
+for command in (drain, undrain, forget, host_keys, nlb, function):
     login.add_command(command)
 
 

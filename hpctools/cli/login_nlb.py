@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,9 @@ from hpctools.budget.service import find_service
 from hpctools.cli.output import show
 from hpctools.errors import UsageError
 from hpctools.login.nlb import LoginNode, Steps, carry_out, plan, read_targets
+
+_SURE_SECONDS = 120
+"""An address that was given up is left alone for so long: its node may have it again with its next report."""
 
 
 @click.command()
@@ -24,8 +28,10 @@ from hpctools.login.nlb import LoginNode, Steps, carry_out, plan, read_targets
 def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Register login nodes with a load balancer's target group, and deregister those that are drained.
 
-    Connections of a drained node stay, for the target group's deregistration delay. For a timer: it does
-    nothing when all is in step. The last node stays registered, drained or not.
+    Connections of a drained node stay, for the target group's deregistration delay. Addresses that a node of
+    ours no longer has are deregistered, too; a node that is silent is left as it is. For a timer
+    (hp-login-nlb.timer): it does nothing when all is in step. The last node stays registered, drained or not.
+    Ends with 1 when a node has no address that AWS takes.
 
     \b
     Examples:
@@ -40,19 +46,32 @@ def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as
             f"{target_group!r} is no ARN of a target group", "copy it from `aws elbv2 describe-target-groups`"
         )
     elbv2 = connect(fields[3]).service("elbv2")
-    found = find_service(os.environ).ask("GET", "/v1/login/nodes")["nodes"]
-    steps = plan(login_nodes(found, _targets(stated)), read_targets(elbv2, target_group))
+    told = find_service(os.environ).ask("GET", "/v1/login/nodes")
+    nodes = login_nodes(told["nodes"], _targets(stated))
+    steps = plan(nodes, read_targets(elbv2, target_group), former_addresses(told.get("former", ())))
     if not dry_run:
         carry_out(elbv2, target_group, steps, port)
     show(asdict(steps) | {"dry_run": dry_run} if as_json else text(steps, dry_run=dry_run))
+    if steps.unusable:
+        raise SystemExit(1)
 
 
 def login_nodes(found: list[dict[str, Any]], targets: dict[str, str]) -> list[LoginNode]:
     """The service's nodes as the load balancer is to have them."""
     return [
-        LoginNode(each["name"], targets.get(each["name"], each["address"]), each["state"] == "draining")
+        LoginNode(
+            each["name"],
+            targets.get(each["name"], each["address"]),
+            each["state"] == "draining",
+            each["state"] == "silent" or each["heard_seconds_ago"] is None,
+        )
         for each in found
     ]
+
+
+def former_addresses(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Nodes by addresses that they no longer have, for long enough."""
+    return {each["address"]: each["node"] for each in found if each["left_seconds_ago"] >= _SURE_SECONDS}
 
 
 def _targets(stated: tuple[str, ...]) -> dict[str, str]:
@@ -75,4 +94,8 @@ def text(steps: Steps, *, dry_run: bool) -> str:
     ]
     if steps.kept:
         lines.append(f"{steps.kept} stays although it is drained: nobody could log in without it")
+    lines += [
+        f"{name}: {target} is no address that a target group takes; say it: --target {name}=ADDRESS"
+        for name, target in steps.unusable
+    ]
     return "".join(f"{line}\n" for line in lines or ["all is in step"])

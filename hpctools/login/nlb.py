@@ -1,17 +1,24 @@
 """AWS Network Load Balancer: its target group kept in step with the login nodes.
 
 What is drained is deregistered: its connections stay for the target group's deregistration delay, and new
-ones go elsewhere. A node that is silent stays registered, since the balancer's own health check knows whether
-its sshd answers. Targets that are no login nodes of ours are left alone.
+ones go elsewhere. So are addresses that a node of ours had: another machine may have them next. A node that
+is silent is left as it is: registered it stays, since the balancer's own health check knows whether its sshd
+answers; deregistered it stays, since somebody did that. Targets that are and were no login nodes of ours are
+left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hpctools.errors import HpctoolsError
+
 _REGISTERED = frozenset({"initial", "healthy", "unhealthy", "unused", "unavailable", "unhealthy.draining"})
+_INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
 
 class Elbv2(Protocol):
@@ -26,12 +33,25 @@ class LoginNode:
     """A login node as the service knows it.
 
     Attributes:
-        target: its address, or its instance's id where the group's targets are instances.
+        target: its IP address, or its instance's id where the group's targets are instances.
+        silent: nothing was heard of it lately.
     """
 
     name: str
     target: str
     draining: bool
+    silent: bool = False
+
+    @property
+    def can_be_target(self) -> bool:
+        """Whether AWS takes its target; a host's name is none."""
+        if _INSTANCE.fullmatch(self.target):
+            return True
+        try:
+            ipaddress.ip_address(self.target)
+        except ValueError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -50,28 +70,43 @@ class Steps:
     Attributes:
         register, deregister: node and target.
         kept: a node that stays although it is drained, since nobody could log in without it; empty for none.
+        unusable: nodes whose target AWS would not take: neither registered nor, when drained, deregistered.
+        others_stay: somebody is left when nothing can be registered.
     """
 
     register: tuple[tuple[str, str], ...] = ()
     deregister: tuple[tuple[str, str], ...] = ()
     kept: str = ""
+    unusable: tuple[tuple[str, str], ...] = ()
+    others_stay: bool = True
 
     @property
     def is_nothing(self) -> bool:
         """Whether all is as it should be."""
-        return not (self.register or self.deregister)
+        return not (self.register or self.deregister or self.unusable)
 
 
-def plan(nodes: Iterable[LoginNode], targets: Iterable[Target]) -> Steps:
-    """What is to be done; the last one that is registered stays. Pure."""
+def plan(
+    nodes: Iterable[LoginNode], targets: Iterable[Target], former: Mapping[str, str] | None = None
+) -> Steps:
+    """What is to be done; the last one that is registered stays. Pure.
+
+    Args:
+        former: the nodes that had them, by addresses which they no longer have.
+    """
     known = sorted(nodes, key=lambda node: node.name)
     present = {target.id for target in targets if target.state in _REGISTERED}
-    register = tuple((n.name, n.target) for n in known if not n.draining and n.target not in present)
-    leaving = tuple((n.name, n.target) for n in known if n.draining and n.target in present)
-    staying = present - {target for _, target in leaving} | {target for _, target in register}
-    if staying or not leaving:
-        return Steps(register, leaving)
-    return Steps(register, leaving[1:], kept=leaving[0][0])
+    wanted = [n for n in known if not n.draining and not n.silent and n.target not in present]
+    register = tuple((n.name, n.target) for n in wanted if n.can_be_target)
+    unusable = tuple((n.name, n.target) for n in known if not n.silent and not n.can_be_target)
+    leaving = [(n.name, n.target) for n in known if n.draining and n.target in present]
+    current = {node.target for node in known}
+    left = sorted((node, target) for target, node in (former or {}).items() if target not in current)
+    leaving += [(node, target) for node, target in left if target in present]
+    others = present - {target for _, target in leaving}
+    if others or not leaving or register:
+        return Steps(register, tuple(leaving), "", unusable, bool(others))
+    return Steps(register, tuple(leaving[1:]), leaving[0][0], unusable)
 
 
 def read_targets(elbv2: Elbv2, group: str) -> tuple[Target, ...]:
@@ -92,10 +127,25 @@ def read_targets(elbv2: Elbv2, group: str) -> tuple[Target, ...]:
 def carry_out(elbv2: Elbv2, group: str, steps: Steps, port: int) -> None:
     """Register first, so that there is always somebody; to do either twice is no error.
 
+    One that AWS does not take keeps the others from nothing: all are tried, each by itself, and what leaves
+    leaves, as long as somebody stays.
+
     Raises:
-        HpctoolsError: AWS refuses or does not answer.
+        HpctoolsError: AWS refused or did not answer; the first of its answers.
     """
-    for operation, pairs in (("register_targets", steps.register), ("deregister_targets", steps.deregister)):
-        if pairs:
-            targets: Sequence[Mapping[str, Any]] = [{"Id": target, "Port": port} for _, target in pairs]
-            elbv2.ask(operation, TargetGroupArn=group, Targets=targets)
+    failed: list[HpctoolsError] = []
+
+    def tell(operation: str, target: str) -> None:
+        try:
+            elbv2.ask(operation, TargetGroupArn=group, Targets=[{"Id": target, "Port": port}])
+        except HpctoolsError as error:
+            failed.append(error)
+
+    for _, target in steps.register:
+        tell("register_targets", target)
+    none_came = len(failed) == len(steps.register)
+    spared = 1 if none_came and not steps.others_stay else 0
+    for _, target in steps.deregister[spared:]:
+        tell("deregister_targets", target)
+    if failed:
+        raise failed[0]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -29,26 +30,48 @@ def login_nodes(
         user: says who logs in there; asked only where there is an API.
         tell: says why the API names no node: it knows the sessions, but who enters is for the nodes to say.
     """
-    # A name that the list does not have comes before the list's all the same: the node may be new.
+    # A name that the list does not have comes before the list's all the same: the node may be new. A bare
+    # address comes after them: no known_hosts has it.
     stated = cluster.login_nodes
     source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
     status, answer = _ask(source, user()) if source else (0, {})
     if status == http.client.CONFLICT and (why := _plain(answer.get("detail"))):
         tell(f"the site's API names no login node: {why}")
-    said = _named(answer) if status in (http.client.OK, http.client.CREATED) else []
-    named = [in_list(str(each), stated) for each in said]
-    return tuple(dict.fromkeys([*(each for each in named if is_host(each)), *stated]))
+    said = _said(answer) if status in (http.client.OK, http.client.CREATED) else ()
+    named = [each for node, address in said if is_host(each := in_list(node, address, stated))]
+    bare = [each for each in named if is_address(each) and each not in stated]
+    return tuple(dict.fromkeys([*(each for each in named if each not in bare), *stated, *bare]))
 
 
-def in_list(name: str, stated: tuple[str, ...]) -> str:
-    """A node as the person's list, and so ssh's configuration, calls it."""
-    near = [each for each in stated if name == each or each.partition(".")[0] == name.partition(".")[0]]
-    return near[0] if len(near) == 1 else name
+def in_list(node: str, address: str, stated: Sequence[str]) -> str:
+    """A node as the person's list, and so ssh's configuration, calls it; its address when it does not."""
+    for name in (node, address):
+        near = [each for each in stated if name == each or _short(each) == _short(name)]
+        if len(near) == 1:
+            return near[0]
+    return address or node
 
 
-def _named(answer: Mapping[str, Any]) -> list[Any]:
-    others = answer.get("others", [])
-    return [answer.get("address") or answer.get("node"), *others] if isinstance(others, list) else []
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _short(host: str) -> str:
+    return host if is_address(host) else host.partition(".")[0]
+
+
+def _said(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Node and address of all that the answer names, the best first; older services tell the first's only."""
+    if node := str(answer.get("node") or answer.get("address") or ""):
+        yield node, str(answer.get("address") or "")
+    addresses, others = answer.get("addresses"), answer.get("others", [])
+    for other in others if isinstance(others, list) else ():
+        yield str(other), str(addresses.get(other, "")) if isinstance(addresses, dict) else ""
 
 
 def _plain(text: object) -> str:

@@ -30,7 +30,7 @@ def is_done(context: Context) -> bool:
     """Whether the agent runs with these files and has a token that root alone may read."""
     section = context.settings.section("login_agent")
     return not section or (
-        all(is_so(on_node(path), text, 0o644) for path, text in _files(section).items())
+        all(is_so(on_node(path), text, 0o644) for path, text in _files(context, section).items())
         and _has_token()
         and is_active(UNIT)
     )
@@ -52,20 +52,22 @@ def do(context: Context) -> None:
     if is_active(UNIT):
         must(["systemctl", "stop", UNIT], limit=30)
     write_whole(on_node(TOKEN), f"{token}\n", 0o600)
-    for path, text in _files(section).items():
+    for path, text in _files(context, section).items():
         write_whole(on_node(path), text, 0o644)
     reload_units()
     start(UNIT)
     print(f"{UNIT} runs and tells {section['service']}")
 
 
-def _files(section: Mapping[str, Any]) -> dict[str, str]:
+def _files(context: Context, section: Mapping[str, Any]) -> dict[str, str]:
     """Path and text of what has no secret in it."""
     service = (
         "# Made by hpctools' lifecycle scripts.\n"
         f"HPCTOOLS_API={section['service']}\n"
         f"HPCTOOLS_API_TOKEN_FILE={TOKEN}\n"
         f"HPCTOOLS_API_TOKEN_SOURCE={_source(section['token'])}\n"
+        # The settings are those of all nodes. An agent that knows its address by the site file prefers that.
+        f"HPCTOOLS_LOGIN_ADDRESS={context.address}\n"
     )
     return {UNIT_FILE: str(section["unit"]), SETTINGS: str(section["settings"]), SERVICE: service}
 

@@ -48,6 +48,36 @@ def test_a_node_that_does_not_answer_is_avoided() -> None:
     assert service.asked[1][2] == {"user": "nlp1", "avoid": ["login-1"]}
 
 
+BARE = {**FIRST, "address": "10.0.0.5"}
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "host"),
+    [
+        ({"login-1": True, "10.0.0.5": True}, (), "login-1"),
+        ({"login-1": False, "10.0.0.5": True}, (), "10.0.0.5"),
+        (
+            {"login-1.uni.example": True, "10.0.0.5": True},
+            ("login-1.uni.example", "login-2"),
+            "login-1.uni.example",
+        ),
+        ({"10.0.0.5": True}, ("10.0.0.5",), "10.0.0.5"),
+    ],
+)
+def test_a_node_is_reached_by_its_name_or_its_address(
+    known: dict[str, bool], listed: tuple[str, ...], host: str
+) -> None:
+    way = find_way("nlp1", FakeService(BARE), listed, lambda name: known[name])
+    assert (way.node, way.address) == ("login-1", host)
+
+
+def test_a_node_that_answers_by_neither_is_avoided() -> None:
+    service = FakeService(BARE, SECOND)
+    way = find_way("nlp1", service, (), lambda host: host.startswith("login-2"))
+    assert way.node == "login-2"
+    assert service.asked[1][2] == {"user": "nlp1", "avoid": ["login-1"]}
+
+
 def test_it_ends_when_no_node_answers() -> None:
     with pytest.raises(UnreachableError, match="none of login-1 answers"):
         find_way("nlp1", FakeService(FIRST), (), none_answers)
@@ -87,16 +117,27 @@ def test_who_may_have_no_more_sessions_is_told_so() -> None:
 
 
 def test_the_ssh_that_it_becomes() -> None:
-    assert ssh_command("", "login-1", []) == ["ssh", "login-1"]
+    named = Way("login-1", "login-1", "")
+    assert ssh_command("", named, []) == ["ssh", "login-1"]
     tunnel = ["-N", "-L", "8888:localhost:8888"]
-    assert ssh_command("nlp1", "login-1", tunnel) == ["ssh", "-l", "nlp1", "login-1", *tunnel]
-    assert ssh_command("", "login-1", ["squeue", "--me"]) == ["ssh", "login-1", "squeue", "--me"]
-    assert ssh_command("", "a", ["-t", "tmux", "attach"], Path("/c")) == [
+    assert ssh_command("nlp1", named, tunnel) == ["ssh", "-l", "nlp1", "login-1", *tunnel]
+    assert ssh_command("", named, ["squeue", "--me"]) == ["ssh", "login-1", "squeue", "--me"]
+    assert ssh_command("", Way("a", "a", ""), ["-t", "tmux", "attach"], Path("/c")) == [
         *("ssh", "-F", "/c", "a"),
         *("-t", "tmux", "attach"),
     ]
     with pytest.raises(HpctoolsError, match="no host"):
-        ssh_command("", "-oProxyCommand=x", [])
+        ssh_command("", Way("login-1", "-oProxyCommand=x", ""), [])
+
+
+def test_the_host_key_of_an_address_is_remembered_by_the_nodes_name() -> None:
+    """What the person says themselves comes first, and counts."""
+    bare, alias = Way("login-1", "10.0.0.5", ""), ["-o", "HostKeyAlias=login-1"]
+    assert ssh_command("", bare, ["-v"]) == ["ssh", *alias, "10.0.0.5", "-v"]
+    assert ssh_command("", bare, ["squeue"]) == ["ssh", *alias, "10.0.0.5", "squeue"]
+    own = ["-o", "hostkeyalias=mine"]
+    assert ssh_command("", bare, own) == ["ssh", "10.0.0.5", *own]
+    assert ssh_command("", Way("10.0.0.5", "10.0.0.5", ""), []) == ["ssh", "10.0.0.5"]
 
 
 @pytest.mark.parametrize(("first", "answers"), [(b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"", False)])

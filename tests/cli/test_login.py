@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hpctools.cli import login, login_drain, login_nlb
+from hpctools.cli import login, login_drain, login_forget, login_nlb
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.login.nlb import Steps
 from tests.login.agent.made_agent import FakeService
@@ -46,7 +46,7 @@ def session(number: int, user: str, **words: Any) -> dict[str, Any]:
 
 def call(monkeypatch: pytest.MonkeyPatch, service: FakeService, *words: str) -> tuple[str, int]:
     """What a command prints, and its exit code; our errors come through."""
-    for module in (login, login_drain, login_nlb):
+    for module in (login, login_drain, login_forget, login_nlb):
         monkeypatch.setattr(module, "find_service", lambda environment: service)
     done = CliRunner().invoke(login.login, list(words))
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -165,6 +165,61 @@ def test_files_of_a_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert "    server login-2 login-2:22\n" in (out / "haproxy.cfg").read_text()
     assert "care:\n  cpus: 2" in (out / "login-agent.yaml").read_text()
     assert "\nMaxStartups 300:30:600\n" in (out / "login-sshd.conf").read_text()
+
+
+def test_nodes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService({"node": "login-1"})
+    told = call(monkeypatch, service, "forget", "login-1", "ip-10-0-0-5")
+    assert told == ("login-1 is forgotten\nip-10-0-0-5 is forgotten\n", 0)
+    assert service.asked == [
+        ("DELETE", "/v1/login/nodes/login-1", None), ("DELETE", "/v1/login/nodes/ip-10-0-0-5", None),
+    ]  # fmt: skip
+    told = call(monkeypatch, service, "forget", "login-1", "--json")
+    assert told == ('{"forgotten": ["login-1"]}\n', 0)
+
+
+class FakeAws:
+    """A target group with one target, 10.0.0.4."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def service(self, name: str) -> FakeAws:
+        assert name == "elbv2"
+        return self
+
+    def ask(self, operation: str, **words: Any) -> dict[str, Any]:
+        if operation == "describe_target_health":
+            healthy = {"Target": {"Id": "10.0.0.4", "Port": 22}, "TargetHealth": {"State": "healthy"}}
+            return {"TargetHealthDescriptions": [healthy]}
+        self.done.append((operation, words["Targets"][0]["Id"]))
+        return {}
+
+
+ARN = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/login/0123456789abcdef"
+
+
+def test_a_balancer_is_brought_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nodes tell of themselves is enough; a node that tells a name only is said, and ends with 1."""
+    aws = FakeAws()
+    monkeypatch.setattr("hpctools.hyperpod.operations.aws.connect", lambda region: aws)
+    found = [
+        {**NODE, "address": "10.0.0.1"},
+        {**NODE, "name": "login-2", "address": "10.0.0.2", "state": "silent", "heard_seconds_ago": 90},
+        {**DRAINED, "name": "login-3"},
+    ]
+    left = {"address": "10.0.0.4", "node": "login-1", "left_seconds_ago": 119}
+    service = FakeService({"nodes": found, "former": [left]})
+    told = call(monkeypatch, service, "nlb", "--target-group", ARN)
+    assert told == ("login-1 (10.0.0.1) registered\n", 0), "the address may be its own again in a moment"
+    service = FakeService({"nodes": found, "former": [{**left, "left_seconds_ago": 120}]})
+    told = call(monkeypatch, service, "nlb", "--target-group", ARN)
+    assert told[0].endswith("login-1 (10.0.0.4) deregistered: its sessions stay for a while\n")
+    assert aws.done[1:] == [("register_targets", "10.0.0.1"), ("deregister_targets", "10.0.0.4")]
+    told = call(monkeypatch, FakeService({"nodes": [NODE]}), "nlb", "--target-group", ARN, "--dry-run")
+    assert told == (
+        "login-1: login-1 is no address that a target group takes; say it: --target login-1=ADDRESS\n", 1,
+    )  # fmt: skip
 
 
 def test_what_a_balancer_step_says() -> None:

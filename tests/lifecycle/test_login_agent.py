@@ -73,6 +73,7 @@ def test_a_login_node_gets_its_agent_once(make_node: Callable[[str], Node]) -> N
         "HPCTOOLS_API=https://api.uni.example",
         f"HPCTOOLS_API_TOKEN_FILE={TOKEN}",
         f"HPCTOOLS_API_TOKEN_SOURCE={ARN}",
+        f"HPCTOOLS_LOGIN_ADDRESS={LOGIN}",
     ]
     assert read_settings(node.path("/etc/hpctools/login-agent.yaml")).every == 20
     assert started(node) == [

@@ -1,32 +1,49 @@
-"""The agent's unit, as systemd itself judges it."""
+"""The units of login nodes, as systemd itself judges them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 import hpctools.login
 from hpctools.slurm.run import run
 
-UNIT = Path(hpctools.login.__file__).parent / "systemd/hp-login-agent.service"
+FOLDER = Path(hpctools.login.__file__).parent / "systemd"
+UNIT = FOLDER / "hp-login-agent.service"
+BALANCER = FOLDER / "hp-login-nlb.service"
 MOST_EXPOSED = 3.0
 
 
-def test_the_agent_is_shut_in() -> None:
-    told = run(["systemd-analyze", "security", "--no-pager", "--offline=true", str(UNIT)], timeout=60).stdout
+@pytest.mark.parametrize("unit", [UNIT, BALANCER])
+def test_what_runs_is_shut_in(unit: Path) -> None:
+    told = run(["systemd-analyze", "security", "--no-pager", "--offline=true", str(unit)], timeout=60).stdout
     found = re.search(r"Overall exposure level for \S+: (\d+\.\d+)", told)
     assert found, told
     assert float(found[1]) <= MOST_EXPOSED, told
 
 
-def test_every_line_of_the_unit_is_understood(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "program"),
+    [
+        ((UNIT.name,), "hp-login-agent"),
+        ((BALANCER.name, BALANCER.with_suffix(".timer").name), "hpctools"),
+    ],
+)
+def test_every_line_of_the_units_is_understood(tmp_path: Path, names: tuple[str, ...], program: str) -> None:
     """systemd only warns of what it does not know, and goes on without it."""
-    program = tmp_path / "hp-login-agent"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/hpctools/bin/hp-login-agent", str(program)))
-    verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
-    done = run(verify, timeout=60, check=False)
-    told = [line for line in done.stderr.splitlines() if str(tmp_path) in line or UNIT.name in line]
+    stand_in = tmp_path / program
+    stand_in.write_text("#!/bin/sh\n")
+    stand_in.chmod(0o755)
+    for name in names:
+        text = (FOLDER / name).read_text()
+        (tmp_path / name).write_text(text.replace(f"/opt/hpctools/bin/{program}", str(stand_in)))
+    units = [str(tmp_path / name) for name in names]
+    done = run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units], timeout=60, check=False
+    )
+    told = [
+        line for line in done.stderr.splitlines() if any(name in line for name in (str(tmp_path), *names))
+    ]
     assert (done.code, told) == (0, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from hpctools.errors import HpctoolsError
 from hpctools.hyperpod.operations.aws import Service
 from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, plan, read_targets
 
@@ -48,6 +50,69 @@ def test_the_last_one_stays() -> None:
     assert plan(both, [target("a")]) == Steps((), (), kept="a")
     # Another target, no node of ours, is enough for people to get in.
     assert plan(both, [target("a"), target("x")]) == Steps((), (("a", "10.0.0.1"),))
+
+
+def test_a_silent_node_is_left_as_it_is() -> None:
+    """Registered it stays; deregistered by somebody, it does not come back each minute."""
+    dead = replace(node("a"), silent=True)
+    assert plan([dead, node("b")], [target("a", "unhealthy"), target("b")]).is_nothing
+    assert plan([dead, node("b")], [target("b")]).is_nothing
+
+
+def test_an_address_that_a_node_no_longer_has_goes() -> None:
+    """Another machine may have it next; a drained node is kept rather than it, if there is nobody else."""
+    moved = replace(node("a"), target="10.0.0.9")
+    steps = plan([moved], [target("a"), target("x")], {"10.0.0.1": "a", "10.0.0.5": "gone"})
+    assert steps == Steps((("a", "10.0.0.9"),), (("a", "10.0.0.1"),))
+    assert plan([node("a")], [target("a")], {"10.0.0.1": "b"}).is_nothing, "it is another node's now"
+    steps = plan([node("a", True)], [target("a"), target("b")], {"10.0.0.2": "b"})
+    assert steps == Steps((), (("b", "10.0.0.2"),), kept="a")
+
+
+@pytest.mark.parametrize("name", ["login-1", "login-1.uni.example", "i-12", ""])
+def test_what_aws_takes_for_no_target_is_told_and_not_tried(name: str) -> None:
+    nameless = LoginNode("login-1", name, False)
+    assert plan([nameless, node("b")], []) == Steps(
+        (("b", "10.0.0.2"),), unusable=(("login-1", name),), others_stay=False
+    )
+    drained = replace(nameless, draining=True)
+    assert plan([drained], [target("x")]).unusable == (("login-1", name),), "its drain does not reach AWS"
+
+
+@pytest.mark.parametrize("target_id", ["10.0.0.1", "fd00::5", "i-0123456789abcdef0"])
+def test_what_aws_takes(target_id: str) -> None:
+    assert LoginNode("a", target_id, False).can_be_target
+
+
+class Refusing:
+    """An elbv2 that takes no target of these."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+        self.done: list[tuple[str, str]] = []
+
+    def ask(self, operation: str, **words: Any) -> dict[str, Any]:
+        (one,) = words["Targets"]
+        if one["Id"] in self.refused:
+            raise HpctoolsError(f"InvalidTarget: {one['Id']}")
+        self.done.append((operation, one["Id"]))
+        return {}
+
+
+def test_what_is_drained_goes_although_another_cannot_come() -> None:
+    steps = plan([node("a", True), node("b"), node("c"), node("d")], [target("a"), target("d")])
+    elbv2 = Refusing("10.0.0.2")
+    with pytest.raises(HpctoolsError, match=r"InvalidTarget: 10\.0\.0\.2"):
+        carry_out(elbv2, "arn", steps, 22)
+    assert elbv2.done == [("register_targets", "10.0.0.3"), ("deregister_targets", "10.0.0.1")]
+
+
+def test_the_last_one_stays_when_nobody_can_come() -> None:
+    steps = plan([node("a", True), node("b")], [target("a")])
+    elbv2 = Refusing("10.0.0.2")
+    with pytest.raises(HpctoolsError):
+        carry_out(elbv2, "arn", steps, 22)
+    assert elbv2.done == []
 
 
 @given(st.dictionaries(NAMES, st.booleans(), min_size=1), st.sets(NAMES, min_size=1))

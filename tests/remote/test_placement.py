@@ -73,6 +73,14 @@ def test_the_best_one_comes_first_and_then_the_list(api: Api, tmp_path: Path) ->
     assert api.asked == [("/v1/login/sessions", "Bearer secret", {"user": "nlp1"})]
 
 
+def test_bare_addresses_come_last_but_for_those_whose_node_the_list_has(api: Api, tmp_path: Path) -> None:
+    """No known_hosts has them, and a host that is not known ends a submission."""
+    answer = {"node": "login2", "address": "10.0.0.2", "others": ["login1", "login3", "login4.uni.edu"]}
+    addresses = {"login1": "10.0.0.1", "login3": "10.0.0.3", "login4.uni.edu": "login4.uni.edu"}
+    api.answer = json.dumps({**answer, "addresses": addresses}).encode()
+    assert order(api, tmp_path) == ("login2.uni.edu", "login1.uni.edu", "login4.uni.edu", "10.0.0.3")
+
+
 @pytest.mark.parametrize(
     ("status", "answer"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.errors import UnreachableError
+from hpctools.login.agent import address
 from hpctools.login.agent.administrators import administrator_check
 from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.caring import Carer
@@ -62,7 +64,9 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         name,
         Policy(settings.balance_on, most_sessions=settings.most_sessions),
         Sampler(time.monotonic, time.time, read_sources),
-        Reporter(Self(name, settings.address, administrators), service, time.monotonic),
+        Reporter(
+            Self(name, address.finder(settings, name, os.environ), administrators), service, time.monotonic
+        ),
         DrainFile(Path(settings.state) / "drain.json"),
         NodeHands(name, Path(settings.unlimited_file)),
         administrators,

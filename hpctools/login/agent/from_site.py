@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from hpctools.login.agent.settings import Settings
+from hpctools.site.hostlist import expand
 from hpctools.site.model import Site
 
 _HEAD = "# Made by `hpctools login render` from the site file; changes belong there.\n"
@@ -14,6 +15,7 @@ def agent_settings(site: Site) -> Settings:
     """What agents on the site's login nodes are told; each knows its own name."""
     login, access = site.login, site.access
     given = {
+        "addresses": stated_addresses(site) or None,
         "administrators": access.administrators,
         "balance_on": login.balance_on,
         "most_sessions": access.login.sessions,
@@ -25,6 +27,16 @@ def agent_settings(site: Site) -> Settings:
         "sshd_port": login.haproxy.node_port if login.haproxy is not None else None,
     }
     return Settings().model_copy(update={key: value for key, value in given.items() if value is not None})
+
+
+def stated_addresses(site: Site) -> dict[str, str]:
+    """Login nodes' addresses by name, of those groups that state them."""
+    return {
+        name: address
+        for group in site.node_groups
+        if group.role == "login" and group.addresses is not None
+        for name, address in zip(site.node_names(group.name), expand(group.addresses), strict=False)
+    }
 
 
 def settings_text(settings: Settings) -> str:

@@ -32,12 +32,12 @@ class Self:
 
     Attributes:
         name: Slurm's and people's name of the node.
-        address: where its sshd is; the name when empty.
+        address: says where its sshd is; the service takes the name when it says nothing.
         administrators: whether this user is one.
     """
 
     name: str
-    address: str = ""
+    address: Callable[[], str] = str
     administrators: Callable[[str], bool] = lambda user: user == "root"
 
 
@@ -124,7 +124,7 @@ class Reporter:
             "agent": self._agent,
             "sequence": self._sequence,
             "sample_age": max(0.0, round(self._monotonic() - sample.at, 3)),
-            "address": self._own.address,
+            "address": self._own.address(),
             "cpus": sample.load.cpus,
             "cpu": round(sample.load.cpu, 3),
             "memory": round(sample.load.memory, 3),

@@ -22,7 +22,10 @@ class Settings(Model):
     node: str = ""
     """The node's name; the host's when left out."""
     address: str = ""
-    """Where people's ssh finds it; its name when left out."""
+    """Where people's ssh and the load balancer find it; when left out, what `addresses` says of it."""
+    addresses: dict[str, str] = Field(default_factory=dict)
+    """Addresses of login nodes by name, as the site states them; of one that is not there the agent finds
+    out by itself from which it gets out."""
     administrators: Administrators = Administrators()
     """Who is not limited and not slowed down."""
     balance_on: tuple[Literal["sessions", "cpu", "memory"], ...] = ("sessions", "cpu", "memory")

@@ -112,6 +112,7 @@ PROGRAMS = {
     ("POST", "/v1/login/leases"): Row("/v1/login/leases", only_admin(200), LEASE),
     ("DELETE", "/v1/login/leases/{node}/{claim}"): Row("/v1/login/leases/login-1/9-9", only_admin(404)),
     ("PUT", "/v1/login/nodes/{node}/report"): Row("/v1/login/nodes/login-1/report", only_admin(200), REPORT),
+    ("DELETE", "/v1/login/nodes/{node}"): Row("/v1/login/nodes/login-9", only_admin(404)),
     ("PUT", "/v1/login/nodes/{node}/drain"): Row(
         "/v1/login/nodes/login-1/drain", only_admin(200), {"draining": True}
     ),

@@ -20,11 +20,12 @@ AUDITED: dict[Route, str] = {
     ("PUT", "/v1/login/nodes/{node}/drain"): "login.drain",
 }
 # Audited with what they take and give back, which is nothing here: tests/api/services/test_enforcement.py;
-# and the end of a session, of which there is none: tests/api/routers/test_login.py.
+# and the end of a session, and of a node, of which there is none: tests/api/routers/test_login.py.
 ELSEWHERE: set[Route] = {
     ("POST", "/v1/enforcement/apply"),
     ("POST", "/v1/enforcement/accounts/{name}/undo"),
     ("DELETE", "/v1/login/sessions/{number}"),
+    ("DELETE", "/v1/login/nodes/{node}"),
 }
 # What login nodes and people who log in say every few seconds, which decides nothing for anybody else.
 NO_CHANGE: set[Route] = {

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import update
+
+from api.db.login_models import NODES
 
 REPORT = {
     "agent": "0123456789abcdef",
@@ -58,7 +61,7 @@ def test_a_node_reports_and_everybody_sees_it(sqlite_service: Any, agent: Any) -
         "end": [],
         "tell": {},
     }
-    assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE]}
+    assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE], "former": []}
 
 
 def test_somebody_is_sent_to_their_session(sqlite_service: Any, agent: Any) -> None:
@@ -72,11 +75,35 @@ def test_somebody_is_sent_to_their_session(sqlite_service: Any, agent: Any) -> N
             "address": "login-1.uni.example",
             "why": "your session is on login-1.",
             "others": ["login-2"],
+            "addresses": {"login-2": "login-1.uni.example"},
             "held_seconds": 30,
         },
     )
     body = {"user": "nlp1", "avoid": ["login-1"]}
     assert sqlite_service.client("nlp").post("/v1/login/sessions", json=body).json()["node"] == "login-2"
+
+
+def test_a_node_that_is_gone_is_forgotten(sqlite_service: Any, agent: Any) -> None:
+    """With its sessions and its drain, in the audit trail; not while it reports, and not by login nodes."""
+    admin = sqlite_service.client(None)
+    report(agent, 1, session())
+    assert admin.put("/v1/login/nodes/login-1/drain", json={"draining": True}).status_code == 200
+    assert agent.delete("/v1/login/nodes/login-1").status_code == 403
+    refused = admin.delete("/v1/login/nodes/login-1")
+    assert (refused.status_code, "still reports" in refused.json()["detail"]) == (409, True)
+    with sqlite_service.app.state.login_store.writing() as moment:
+        moment.execute(update(NODES).values(heard_at=NODES.c.heard_at - 31))
+    report(agent, 1, node="login-2")
+    done = admin.delete("/v1/login/nodes/login-1")
+    assert (done.status_code, done.json()) == (200, {"node": "login-1"})
+    told = admin.get("/v1/login/nodes").json()
+    assert [each["name"] for each in told["nodes"]] == ["login-2"]
+    assert admin.get("/v1/login/sessions").json()["sessions"] == []
+    (newest, *_) = admin.get("/v1/audit").json()["entries"]
+    assert (newest["action"], newest["subject"]) == ("login.forget", "login-1")
+    assert newest["before"] == {"address": "login-1.uni.example", "drained": True}
+    assert admin.delete("/v1/login/nodes/login-1").status_code == 404
+    assert report(agent, 2)["draining"] is False, "one that comes back takes sessions"
 
 
 def test_a_session_too_many_is_refused_before_the_way_and_at_the_door(

@@ -19,6 +19,12 @@ from api.db.access_models import AuditEntry
 from api.db.engine import reading
 from api.db.login_models import NODES
 from api.db.login_store import LoginStore, Moment
+from api.services.login_forgetting import (
+    FORGET_SECONDS,
+    TELL_SECONDS,
+    forget,
+    former_addresses,
+)
 from api.services.login_leases import Asked, close_lease, find, open_lease, sessions
 from api.services.login_nodes import Drain, Way, drains, known_nodes, place_user, set_drain
 from api.services.login_reports import Answer, OpenSession, Report, take
@@ -141,6 +147,69 @@ def test_sessions_of_a_node_that_crashed_are_forgotten_after_a_heartbeat(desk: D
     assert desk.open("login-2", "3-1") is not None
     desk.clock.now += 1
     assert desk.open("login-2", "3-1") is None
+
+
+def names(desk: Desk) -> list[str]:
+    return [each.node.name for each in known_nodes(desk.store, desk.rules, drains(desk.books))]
+
+
+def former(desk: Desk) -> dict[str, tuple[str, int]]:
+    return {each.address: (each.node, each.left_seconds_ago) for each in former_addresses(desk.store)}
+
+
+def forget_by_hand(desk: Desk, node: str) -> str:
+    return forget(desk.store, desk.books, desk.rules, node, Principal("ops", ()), 5)
+
+
+def test_a_node_that_is_gone_frees_its_leases_and_is_told_to_balancers(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"), address="10.0.0.1")
+    desk.report("login-2", address="10.0.0.2")
+    assert forget_by_hand(desk, "login-1") == "reports"
+    desk.clock.now += HEARTBEAT + 1
+    desk.report("login-2", address="10.0.0.2")
+    assert forget_by_hand(desk, "login-1") == "forgotten"
+    assert forget_by_hand(desk, "login-1") == "unknown"
+    assert (names(desk), desk.claims(), former(desk)) == (["login-2"], [], {"10.0.0.1": ("login-1", 0)})
+    assert ("ops", "login.forget", "login-1") in desk.audited()
+    desk.report("login-3", address="10.0.0.1")
+    assert former(desk) == {}, "somebody has it again"
+
+
+def test_a_node_that_was_drained_and_never_came_is_forgotten_too(desk: Desk) -> None:
+    desk.drain("login-9", draining=True)
+    assert names(desk) == ["login-9"]
+    assert forget_by_hand(desk, "login-9") == "forgotten"
+    assert names(desk) == []
+
+
+def test_a_node_is_forgotten_by_itself_after_a_week(desk: Desk) -> None:
+    """Not one that is drained, nor before any agent has told that time passes."""
+    desk.report("login-1", address="10.0.0.1")
+    desk.report("login-2", address="10.0.0.2")
+    desk.drain("login-2", draining=True)
+    desk.clock.now += FORGET_SECONDS + 1
+    desk.report("login-3", agent="other", sequence=2)
+    assert names(desk) == ["login-1", "login-2", "login-3"], "not each report looks"
+    desk.report("login-3", agent="other", sequence=101)
+    assert names(desk) == ["login-2", "login-3"]
+    assert former(desk) == {"10.0.0.1": ("login-1", 0)}
+    desk.clock.now += TELL_SECONDS
+    desk.report("login-3", agent="other", sequence=201)
+    assert former(desk) == {}
+
+
+def test_an_address_that_changes_is_told_to_balancers(desk: Desk) -> None:
+    """A node that says none (an older agent) has not moved; one that another node has is not told."""
+    desk.report("login-1", address="10.0.0.1")
+    desk.report("login-1", address="")
+    assert former(desk) == {}
+    desk.report("login-1", address="10.0.0.1")
+    desk.report("login-1", address="10.0.0.9")
+    desk.clock.now += 7
+    assert former(desk) == {"10.0.0.1": ("login-1", 7)}
+    desk.report("login-2", address="10.0.0.9")
+    desk.report("login-1", address="10.0.0.1")
+    assert former(desk) == {}
 
 
 def test_a_report_is_the_truth_about_a_node(desk: Desk) -> None:

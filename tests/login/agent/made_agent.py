@@ -77,7 +77,7 @@ def made_agent(
         "login-1",
         Policy(),
         FakeSampler(sample(*processes)),  # type: ignore[arg-type]
-        Reporter(Self("login-1", "login-1.uni.example", is_administrator), service, lambda: 3.0),
+        Reporter(Self("login-1", lambda: "login-1.uni.example", is_administrator), service, lambda: 3.0),
         DrainFile(folder / "drain.json"),
         FakeHands(lifted),
         is_administrator,
