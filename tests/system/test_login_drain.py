@@ -99,14 +99,16 @@ def test_who_comes_to_a_drained_node_itself_is_refused_there(rig: DrainRig) -> N
     """Told why and where to go; not who has a session there, nor an administrator."""
     rig.stay("sshd-front-1", "nlp1")
     rig.until_known("nlp1", 1)
-    assert rig.login("drain", "front-1", "--message", "new kernel").wait(60) == 0
+    said = rig.login("drain", "front-1", "--message", "new kernel").communicate(timeout=60)
+    assert said == ("front-1 takes no new sessions\n", "")
     until(lambda: rig.ssh("sshd-front-1", "nlp2", "id").returncode == 255 or None, 60)
     refused = rig.ssh("sshd-front-1", "nlp2", "id")
     assert "front-1 takes no new sessions: new kernel." in " ".join(refused.stderr.split())
     assert "hp-login finds one" in " ".join(refused.stderr.split())
     for user in ("nlp1", ADMIN):
         assert rig.ssh("sshd-front-1", user, "id -un").stdout == f"{user}\n"
-    assert rig.login("undrain", "front-1").wait(60) == 0
+    back = rig.login("undrain", "front-1").communicate(timeout=60)
+    assert back == ("front-1 takes sessions again\n", "")
     until(lambda: rig.ssh("sshd-front-1", "nlp2", "id -un").stdout == "nlp2\n" or None, 60)
 
 
