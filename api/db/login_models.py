@@ -1,7 +1,7 @@
 """Tables of login nodes: what is so now. `login_drain` alone is kept, and append-only.
 
-In SQLite `login_node`, `login_lease`, `login_administrator` and `login_former_address` are used in a file of their own
-(`api.db.login_store`).
+In SQLite `login_node`, `login_lease`, `login_administrator` and `login_former_address` are used in a file of
+their own (`api.db.login_store`).
 """
 
 from __future__ import annotations
