@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.pipes import roomy_pipe
 from hpctools.elastic.protocol import worker_name, worker_place
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
@@ -38,10 +39,9 @@ class LastWords:
     def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
         self._heard = heard
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._reading, self._writing = os.pipe()
+        self._reading, self._writing = roomy_pipe()
         self._partial = b""
         self._over = asyncio.Event()
-        os.set_blocking(self._reading, False)
         asyncio.get_running_loop().add_reader(self._reading, self._read)
 
     @contextlib.contextmanager

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
+from hpctools.elastic.pipes import roomy_pipe
 from hpctools.elastic.protocol import decode
 from hpctools.elastic.recovery.lines import LINE_LENGTH
 from hpctools.elastic.recovery.matcher import rules_to_text
@@ -80,8 +81,7 @@ class Listener:
 
         The caller closes it once the worker has it; the other end is closed when the worker has ended.
         """
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
+        reading, writing = roomy_pipe()
         sink = os.dup(sys.stdout.fileno() if output is None else output.fileno())
         loop = asyncio.get_running_loop()
 
