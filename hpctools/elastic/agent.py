@@ -31,7 +31,7 @@ from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
-from hpctools.elastic.stopped import StoppedWatch
+from hpctools.elastic.stopped import BusyWatch, StoppedWatch
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
 from hpctools.slurm.client import RunClient
@@ -112,7 +112,9 @@ class Agent:
         self._place = place
         self._client = client
         self._succession = Succession(folder, place.name, self._appointed, is_first=place.coordinates)
-        self._line = AgentLine(folder, self._spec.id, self._succession, self._introduction, self._obey)
+        self._line = AgentLine(
+            folder, self._spec.id, self._succession, self._introduction, self._obey, self._life
+        )
         shows = place.is_baseline and place.index == 0
         rules = log_rules_of(self._spec)
         self._listener = Listener(rules, self._line.say) if rules else None
@@ -120,6 +122,7 @@ class Agent:
         self._workers: NodeRanks | Workers = (
             NodeRanks(post) if self._spec.mode == "restart" else Workers(post)
         )
+        self._busy = BusyWatch(self._workers) if isinstance(self._workers, Workers) else None
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._leaving = ""
         self._is_open = False
@@ -288,6 +291,11 @@ class Agent:
             "ended": self._workers.ended,
             **({"ranks": self._workers.report()} if isinstance(self._workers, NodeRanks) else {}),
         }
+
+    def _life(self) -> Message:
+        """We vouch for the workers that compute: they may be too busy to say so."""
+        busy = self._busy.look() if self._busy is not None else []
+        return {"busy": busy} if busy else {}
 
     def _obey(self, message: Message) -> None:
         kind = message["kind"]

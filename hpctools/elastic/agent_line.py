@@ -37,6 +37,7 @@ class AgentLine:
         run: the run's id.
         hello: who we are and what runs here.
         obey: called with every message.
+        life: what each sign of life carries.
 
     Attributes:
         connected: set while there is a connection.
@@ -49,12 +50,14 @@ class AgentLine:
         succession: Succession,
         hello: Callable[[], Message],
         obey: Callable[[Message], None],
+        life: Callable[[], Message] = dict,
     ) -> None:
         self._folder = folder
         self._run = run
         self._succession = succession
         self._hello = hello
         self._obey = obey
+        self._life = life
         self._writer: asyncio.StreamWriter | None = None
         self.connected = asyncio.Event()
 
@@ -146,4 +149,4 @@ class AgentLine:
     async def _show_life(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            self.say("beat")
+            self.say("beat", **self._life())

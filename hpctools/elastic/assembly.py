@@ -8,6 +8,7 @@ from typing import Any
 
 ASSEMBLY_SECONDS = 1.0
 FIRST_SECONDS = 5.0
+AGENT_SECONDS = 2.0  # in which an agent comes that lives
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class Assembly:
         self.workers[worker] = returned
         if self.first is None and returned.engaged:
             self.first = now
+
+    def takes_anybody(self, now: float) -> bool:
+        """Whether a worker is heard without its agent, which would have come by now if it lived."""
+        return now - self.began >= AGENT_SECONDS
 
     def undisturbed(self) -> tuple[str, ...]:
         """The members, in rank order, of a generation that is whole and has nothing before it; or nobody."""

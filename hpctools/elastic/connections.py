@@ -9,6 +9,7 @@ import time
 from hpctools.elastic.actions import Depart
 from hpctools.elastic.assembly import Returned
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.excuses import Excuses
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.growth_past import TAKEN
 from hpctools.elastic.hearing import Hearing
@@ -26,7 +27,6 @@ from hpctools.errors import ElasticError
 
 HELLO_SECONDS = 10.0
 RETURN_SECONDS = 10.0
-MUTE_SECONDS = 30.0  # for which an agent may be silent whose workers are not
 
 
 class Connections:
@@ -43,7 +43,7 @@ class Connections:
         self._run = run
         self._patience = patience
         self._awaited = ""
-        self._mute: dict[str, float] = {}  # when those agents were last heard whose silence was told
+        self._excuses = Excuses(run)
         self._hearing = hearing
         self._exits = exits
         self._next_beat = 0.0
@@ -81,26 +81,32 @@ class Connections:
 
     def _admit_worker(self, hello: Message, writer: asyncio.StreamWriter) -> Worker | None:
         run, name = self._run, str(hello["worker"])
-        agent, now = worker_place(name)[0], time.monotonic()
+        agent, now, how = run.roster.agent_of(name), time.monotonic(), Returned.from_hello(hello)
         if name in run.roster.expelled:
             write(writer, "expelled")  # it ends itself, in case its agent cannot any more
             return None
-        if agent not in run.roster.agents:
+        if agent is None and not self._may_come_alone(name, how, now):
             return None  # it tries again, and its agent comes, or ends it
         if (former := run.roster.workers.get(name)) is not None:
             self._drop(former)
-        worker = run.roster.workers[name] = Worker(writer, name, agent, now, shards=bool(hello.get("shards")))
+        worker = Worker(writer, name, worker_place(name)[0], now, shards=bool(hello.get("shards")))
+        run.roster.workers[name] = worker
         run.roster.missing.pop(name, None)
         write(writer, "welcome", term=run.fence.term)
-        how = Returned.from_hello(hello)
-        if how.ready and run.roster.agents[agent].leaving and not how.engaged:
+        leaving = agent is not None and agent.leaving
+        if how.ready and leaving and not how.engaged:
             write(writer, "release")
         elif how.ready or how.left:
             run.membership.returned(name, run.roster.order_of(name), how, now)
-            if run.roster.agents[agent].leaving:
+            if leaving:
                 run.membership.leaving([name], now)
             run.carry_out()
         return worker
+
+    def _may_come_alone(self, worker: str, how: Returned, now: float) -> bool:
+        """Whether it is taken without its agent, which may be frozen: it may be the last with the state."""
+        membership = self._run.membership
+        return worker in self._run.roster.missing or (how.engaged and membership.takes_anybody(now))
 
     def _admit_agent(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | None:
         run, name = self._run, str(hello["agent"])
@@ -151,20 +157,34 @@ class Connections:
         """Who has not been heard for too long is lost; if it was us who slept, nobody is to blame."""
         # After the last step a worker saves and shuts Python down, which stops its signs of life first.
         run = self._run
-        workers = () if run.completed else run.roster.workers.values()
-        peers: list[Agent | Worker] = [*workers, *run.roster.agents.values()]
+        workers = [] if run.completed else list(run.roster.workers.values())
+        agents = list(run.roster.agents.values())
+        self._excuses.look(now, late=late)
+        peers: list[Agent | Worker] = [*workers, *agents] if late else []
         for peer in peers:
-            if late:
-                peer.seen = now
-            elif isinstance(peer, Worker) and run.membership.is_last(peer.name):
-                self._await_last(peer, now - peer.seen)
-            elif now - peer.seen > SILENCE_SECONDS and not self._is_only_mute(peer, now - peer.seen):
-                self._give_up_on(peer)
+            peer.seen = now
+        for worker in workers:
+            self._check_worker(worker, now)
+        for agent in agents:  # whose workers were silent, too, have been given up by now
+            silent = now - agent.seen > SILENCE_SECONDS
+            agent.mute = silent and self._excuses.is_only_mute(agent, now)
+            if silent and not agent.mute:
+                self._give_up_on(agent)
         missing = run.roster.missing
         for name, since in list(missing.items()):
             missing[name] = now if late else since
             if now - missing[name] > RETURN_SECONDS:
                 self._lose(name)
+
+    def _check_worker(self, worker: Worker, now: float) -> None:
+        silent = now - worker.seen
+        if self._run.membership.is_last(worker.name):
+            self._await_last(worker, silent)
+        elif silent > SILENCE_SECONDS and not self._excuses.is_only_busy(worker, now):
+            self._give_up_on(worker)
+        elif self._excuses.is_forsaken(worker, now):
+            self._run.warn(f"{worker.name} is given up: its agent is away for too long")
+            self._give_up_on(worker)
 
     def _await_last(self, worker: Worker, silent: float) -> None:
         """Nobody waits in vain for the last worker with the state, and it may come back; but not for ever."""
@@ -178,22 +198,6 @@ class Connections:
         elif silent > SILENCE_SECONDS and self._awaited != worker.name:
             self._awaited = worker.name
             run.warn(f"{who} gives no sign of life; it is waited for, {patience:g} s at most")
-
-    def _is_only_mute(self, peer: Agent | Worker, silent: float) -> bool:
-        """Whether an agent is silent whose workers are not: they train on, and it may wake up.
-
-        Whoever of them was silent, too, has been given up by now.
-        """
-        roster = self._run.roster
-        if isinstance(peer, Worker) or peer.leaving or not roster.workers_of(peer) or silent > MUTE_SECONDS:
-            return False
-        if self._mute.get(peer.name) != peer.seen:
-            self._run.warn(
-                f"the agent on {peer.node} gives no sign of life, but its workers do; "
-                f"it is waited for, {MUTE_SECONDS:g} s at most"
-            )
-        self._mute[peer.name] = peer.seen
-        return True
 
     def show_life(self, now: float) -> None:
         """Let all know that we are there."""

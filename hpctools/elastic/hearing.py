@@ -16,6 +16,7 @@ from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
 from hpctools.elastic.wave import Wave
 
+NEVER = float("-inf")
 LEAVE_RESERVE = 1.5  # seconds, of the time that a node has, for the way out
 
 Handler = Callable[[Worker, Message, float], None]
@@ -73,6 +74,8 @@ class Hearing:
             self.leaves(agent, reason, now, is_open=is_open)
         elif kind == "exited":
             self._on_exited(agent, message, now)
+        elif kind == "beat":
+            self._on_life(agent, message, now)
         elif kind == "stopped":
             self._on_stopped(str(message["worker"]), now)
         elif kind == "log":
@@ -104,9 +107,19 @@ class Hearing:
         self._exits.check_finished()
 
     def _on_stopped(self, worker: str, now: float) -> None:
-        """Its agent sees that it was stopped: what will follow from its silence need not be waited for."""
-        if (peer := self._run.roster.workers.get(worker)) is not None:
-            peer.seen = min(peer.seen, now - SILENCE_SECONDS - 1)
+        """Its agent sees that it was stopped: what will follow from its silence need not be waited for.
+
+        What follows from that of the last one with the state takes as long as the policy says.
+        """
+        peer = self._run.roster.workers.get(worker)
+        if peer is not None and not self._run.membership.is_last(worker):
+            peer.seen, peer.busy = min(peer.seen, now - SILENCE_SECONDS - 1), NEVER
+
+    def _on_life(self, agent: Agent, message: Message, now: float) -> None:
+        """It sees which of its workers compute, whether or not they find the time to say so."""
+        for name in message.get("busy", ()):
+            if (worker := self._run.roster.workers.get(name)) is not None and worker.agent == agent.name:
+                worker.busy = now
 
     def _on_log(self, agent: Agent, message: Message, now: float) -> None:
         worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
@@ -179,11 +192,13 @@ class Hearing:
         self._run.carry_out()
 
     def _save_before_all_leave(self, seconds: float | None) -> None:
-        """When nobody stays who has the state, it has to be on disk."""
+        """When nobody stays who has the state and can be counted on, it has to be on disk."""
         run = self._run
-        staying = [each for each in run.membership.members if not _leaves(run.roster.agent_of(each))]
-        if run.membership.members and not staying and not run.is_over:
-            run.order_save("all nodes have to go", urgent=True, seconds=seconds or run.spec.graceful_seconds)
+        agents = [run.roster.agent_of(each) for each in run.membership.members]
+        staying = [each for each in agents if each is not None and not each.leaving]
+        if agents and all(each.mute for each in staying) and not run.is_over:
+            why = "all nodes have to go" + (" but some whose agents give no sign of life" if staying else "")
+            run.order_save(why, urgent=True, seconds=seconds or run.spec.graceful_seconds)
 
     # Workers
 
@@ -207,8 +222,8 @@ class Hearing:
         self._watching.beat(now, worker, message)
 
     def _on_ready(self, worker: Worker, message: Message, now: float) -> None:
-        agent = self._run.roster.agents[worker.agent]
-        if agent.leaving:
+        agent = self._run.roster.agents.get(worker.agent)
+        if agent is not None and agent.leaving:
             write(worker.writer, "release")
             return
         self._run.membership.ready(worker.name, self._run.roster.order_of(worker.name), now)

@@ -99,6 +99,16 @@ class Membership(Generations):
         """Whether it is still being heard how the workers of another coordinator stand."""
         return self._assembly is not None
 
+    def takes_anybody(self, now: float) -> bool:
+        """Whether a worker is heard of which no agent has come."""
+        return self._assembly is not None and self._assembly.takes_anybody(now)
+
+    def is_awaited(self, worker: str) -> bool:
+        """Whether others have parked, or done the last step, and it has not."""
+        forming = self._forming
+        parked = forming.parked if forming is not None and not forming.planned else {}
+        return any(first and worker not in first for first in (parked, self._done))
+
     @property
     def phase(self) -> str:
         """In which phase the run is, in the words of `watchers.View`."""

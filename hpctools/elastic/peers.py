@@ -26,6 +26,7 @@ class Agent:
         restarts: of its workers, after they had ended badly, without a long time between them.
         reason: why it will have gone, when it goes.
         told: when it was known that its node is wanted or given up.
+        mute: whether it gives no sign of life and is waited for: nobody may count on its node.
     """
 
     writer: asyncio.StreamWriter
@@ -41,6 +42,7 @@ class Agent:
     last_restart: float = 0.0
     reason: str = "lost"
     told: float | None = None
+    mute: bool = False
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Worker:
         step: completed steps as it last said; None: nothing yet.
         waits: whether it has done its part of the step and waits for the others, as it last said.
         shards: whether it holds a part of the state only, which nobody can save once all have parked.
+        busy: when its agent last saw that it computes, on the clock of `seen`.
     """
 
     writer: asyncio.StreamWriter
@@ -60,6 +63,7 @@ class Worker:
     step: int | None = None
     waits: bool = False
     shards: bool = False
+    busy: float = float("-inf")
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,8 @@ class Roster:
             code: its exit code.
         """
         goes_on = any(
-            each is not agent and not each.leaving and each.reason == "lost" for each in self.agents.values()
+            each is not agent and not (each.leaving or each.mute) and each.reason == "lost"
+            for each in self.agents.values()
         )
         write(agent.writer, "shutdown", code=code, goes_on=goes_on)
 
@@ -164,14 +169,21 @@ class Roster:
             write(agent.writer, kind, **fields)
 
     def order_of(self, worker: str) -> tuple[int, ...]:
-        """A worker's place among the ranks."""
+        """A worker's place among the ranks; while its agent is not here, the one that its name tells."""
         name, local, attempt = worker_place(worker)
-        return (*self.agents[name].order, local, attempt)
+        agent = self.agents.get(name)
+        return (*(agent.order if agent is not None else _order_by_name(name)), local, attempt)
 
     def starting(self, known: Iterable[str]) -> int:
         """Workers that run and have not yet come so far that they could train."""
         running = {name for agent in self.agents.values() if not agent.leaving for name in agent.running}
         return len(running - set(known))
+
+
+def _order_by_name(agent: str) -> tuple[int, ...]:
+    """An agent's place among the nodes, from `b0` of the first baseline, or `r12`, `r12.1` of a job."""
+    job, _, place = agent[1:].partition(".")
+    return (0, int(job)) if agent.startswith("b") and not place else (1, int(job), int(place or 0))
 
 
 def write(writer: asyncio.StreamWriter, kind: str, **fields: Any) -> None:

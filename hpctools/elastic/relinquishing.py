@@ -39,7 +39,9 @@ def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:
 
 
 def _works(run: RunContext, agent: Agent) -> bool:
-    """Whether all workers of a node train; in restart mode every node that is there is as good."""
+    """Whether all workers of a node train and it can be counted on; in restart mode each is as good."""
+    if agent.mute:
+        return False
     if run.restart is not None:
         return True
     training = [each for each in run.roster.workers_of(agent) if run.membership.trains(each.name)]

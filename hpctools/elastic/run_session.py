@@ -114,13 +114,10 @@ class RunSession:
         group, until = self.group, time.monotonic() + EXCHANGE_SECONDS
         task = group.begin(lambda: work(group), self._notify)
         done: Result | None = None
-        self._exchanging = True
         try:
             done = self._outcome(task, group, group.number, until)
         except RuntimeError as error:
             self._await_recovery(group.number, error)
-        finally:
-            self._exchanging = False
         if done is None:
             self._rejoin()
             return None
@@ -317,8 +314,10 @@ class RunSession:
 
     def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""
+        self._exchanging = True
         self._wait(lambda: task.finished or self._orders.recover > generation)
         self._orders.let_end(task, self._changed, until)
+        self._exchanging = False
         if task.finished:
             return task.result()
         group.abandon()

@@ -57,6 +57,8 @@ class MemberView:
         waits: whether it has done its part of the step and waits for the others, as it last said.
         ready: whether it could train, or does.
         leaves: whether its node goes, or is given up, and it with it.
+        mute: whether its agent gives no sign of life: it may be lost with that one, and nobody hears what it
+            prints.
     """
 
     worker: str
@@ -67,6 +69,7 @@ class MemberView:
     waits: bool = False
     ready: bool = False
     leaves: bool = False
+    mute: bool = False
 
 
 ASLEEP = "asleep"

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpctools.elastic.actions import Action
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.peers import Worker
+from hpctools.elastic.peers import Agent, Worker
 from hpctools.elastic.watchers import ASLEEP, MemberView, Report, View, Watcher
 
 
@@ -77,6 +77,7 @@ class Watching:
                 waits=each.waits,
                 ready=run.membership.knows(each.name),
                 leaves=self._leaves(each),
+                mute=_is_mute(run.roster.agent_of(each.name)),
             )
             for each in run.roster.workers.values()
         )
@@ -89,6 +90,10 @@ class Watching:
     def _leaves(self, worker: Worker) -> bool:
         agent = self._run.roster.agents.get(worker.agent)
         return agent is None or agent.leaving
+
+
+def _is_mute(agent: Agent | None) -> bool:
+    return agent is None or agent.mute
 
 
 def _never(report: Report) -> bool:

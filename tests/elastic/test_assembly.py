@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from test_membership import link_all, sent
 
-from hpctools.elastic.assembly import ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
+from hpctools.elastic.assembly import AGENT_SECONDS, ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
 from hpctools.elastic.effects import Adopted, Broken, Completed
 from hpctools.elastic.membership import STATE_IS_LOST, Membership
 
@@ -72,6 +72,15 @@ def test_a_late_one_is_the_donor_when_nobody_else_has_a_state() -> None:
     membership.parked("b", 7, 41, now=3)
     link_all(membership, 7, "ab")
     assert dict(sent(membership))["a"]["receive_from"] == 1
+
+
+def test_who_comes_without_an_agent_is_heard_when_agents_had_time_to_come() -> None:
+    membership = taken_over()
+    assert [membership.takes_anybody(now) for now in (AGENT_SECONDS - 0.1, AGENT_SECONDS)] == [False, True]
+    membership.returned("a", (0, 0), replace(TRAINING, world=1), now=AGENT_SECONDS)
+    assert membership.members == ("a",)
+    assert not membership.takes_anybody(FIRST_SECONDS), "it is known who trains"
+    assert AGENT_SECONDS + ASSEMBLY_SECONDS < FIRST_SECONDS
 
 
 def test_when_nobody_comes_the_state_is_lost_but_not_too_soon() -> None:

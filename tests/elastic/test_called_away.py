@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,8 +40,10 @@ class Line:
         folder: RunFolder,
         hello: Callable[[], Mapping[str, Any]],
         on_message: Callable[[Message], None],
-        *more: object,
+        on_welcome: Callable[[int], None],
+        beat: Callable[[], Mapping[str, Any]],
     ) -> None:
+        self.beat = beat
         self.said: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.hear = on_message
         Line.made[str(hello()["worker"])] = self
@@ -108,7 +112,7 @@ class Two:
 @pytest.fixture
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     monkeypatch.setattr(run_session, "Channel", Line)
-    monkeypatch.setattr(run_session, "Termination", lambda: None)
+    monkeypatch.setattr(run_session, "Termination", lambda: SimpleNamespace(requested=False))
     monkeypatch.setattr(run_session, "die_with_parent", lambda parent: None)
     made = Two(tmp_path)
     yield made
@@ -162,3 +166,17 @@ def test_who_parks_in_the_middle_of_its_part_lets_the_others_know(two: Two) -> N
     two.let_in()
     assert ours.result(LIMIT) is True
     assert not theirs.done(), "it waits for a coordinator"
+
+
+@pytest.mark.parametrize("how", ["exchange", "collective"])
+def test_who_waits_for_the_others_says_so(two: Two, how: str) -> None:
+    """Also within a step of a sharded model: who stands still outside of it keeps all others waiting."""
+    beat, deadline = two.lines[0].beat, time.monotonic() + LIMIT
+    assert not beat()["waits"]
+    ours = two.pool.submit(getattr(two.stays, how), swap)
+    while not beat()["waits"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert getattr(two.gone, how)(swap) is not None
+    assert ours.result(LIMIT) is not None
+    assert not beat()["waits"]

@@ -17,8 +17,9 @@ import pytest
 from ledger_run import LedgerRun, training
 from test_acting import NAMES, SPEC, Scene, Wire
 
-from hpctools.elastic.connections import MUTE_SECONDS, RETURN_SECONDS
+from hpctools.elastic.connections import RETURN_SECONDS
 from hpctools.elastic.coordinator import TICK_SECONDS
+from hpctools.elastic.excuses import MUTE_SECONDS
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.protocol import SILENCE_SECONDS, encode
 from hpctools.elastic.recovery.settings import EXIT_CODES

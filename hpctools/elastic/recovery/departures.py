@@ -107,8 +107,8 @@ class Notices:
 
 
 def enough_without(gone: set[str], view: View, least: int) -> bool:
-    """Whether enough workers stay that train, or are ready to."""
-    able = [each for each in view.members if (each.trains or each.ready) and not each.leaves]
+    """Whether enough workers stay that train, or are ready to, and whose agents live."""
+    able = [each for each in view.members if (each.trains or each.ready) and not (each.leaves or each.mute)]
     return sum(each.node not in gone for each in able) >= least
 
 

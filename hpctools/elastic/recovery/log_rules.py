@@ -36,9 +36,7 @@ class Logs:
         if report.kind != "log":
             return []
         if report.metrics.get("dropped"):
-            for each in self._states.values():
-                each.matched = self._time.seconds if each.matched is not None else None
-                each.began = self._time.seconds
+            self._excuse()
         state = self._states.get(report.what)
         if state is None or not state.active:
             return []
@@ -51,14 +49,22 @@ class Logs:
         return [finding] if finding is not None else []
 
     def tick(self, now: float, view: View) -> list[Finding]:
-        """Whether a line is overdue."""
+        """Whether a line is overdue; nobody hears the lines of a node whose agent is mute."""
         time = self._time.tick(now, view)
+        if any(each.mute for each in view.members):
+            self._excuse()
         return [finding for state in self._states.values() if (finding := self._overdue(state, time))]
 
     def reset(self) -> None:
         """The training begins again, and the rules with it."""
         for state in self._states.values():
             state.began, state.matched, state.told = self._time.seconds, None, False
+
+    def _excuse(self) -> None:
+        """A line may have come and was not seen: the time begins anew."""
+        for each in self._states.values():
+            each.matched = self._time.seconds if each.matched is not None else None
+            each.began = self._time.seconds
 
     def _judge(self, state: _State, report: Report) -> Finding | None:
         rule, metrics = state.rule, report.metrics

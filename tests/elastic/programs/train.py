@@ -28,6 +28,8 @@ parser.add_argument("--save-every", type=int, help="steps from checkpoint to che
 parser.add_argument("--checkpoints", default="", help="their folder; the run's own without")
 parser.add_argument("--poison", type=int, help="the loss of this step is no number")
 parser.add_argument("--without", type=int, help="this step's batch is left out")
+parser.add_argument("--hold-lock", choices=("start", "step"), help="all but b0 hold Python's lock then")
+parser.add_argument("--chatty", type=Path, help="replicas print 4 MiB in a step once this file exists")
 args = parser.parse_args()
 
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
@@ -85,6 +87,20 @@ def pause(samples: int) -> None:
         time.sleep(0.005)
 
 
+def hold_lock(seconds: float) -> None:
+    """Compute in one call into C, which keeps the interpreter's lock; the channel's threads stand still."""
+    count, began = 10_000_000, time.monotonic()
+    sum(range(count))
+    sum(range(int(count * seconds / (time.monotonic() - began))))
+
+
+def chat() -> None:
+    """Print more than fits into any pipe, once."""
+    if args.chatty is not None and is_replica and args.chatty.exists():
+        os.write(2, (b"." * 127 + b"\n") * (4 << 13))
+        args.chatty = None
+
+
 # Workers begin with different weights: only the state that they receive can make them the same.
 torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
 model = Model()
@@ -101,12 +117,17 @@ loader = elastic.Loader(
     scheduler=scheduler,
     checkpoint=args.save_every and elastic.Checkpoint(args.checkpoints, 0, args.save_every),
 )
+if args.hold_lock == "start" and not worker.startswith("b0"):
+    hold_lock(5.0)
 if args.without:
     loader.roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
         note(fed=indices.tolist(), step=loader.step, epoch=epoch, rank=loader.rank, of=loader.world_size)
         pause(len(inputs))
+        chat()
+        if args.hold_lock == "step" and not worker.startswith("b0") and loader.step == 8:
+            args.hold_lock = hold_lock(5.0)
         loss = nn.functional.mse_loss(model(inputs), targets)
         if args.poison == loader.step + 1:
             loss = loss * float("nan")

@@ -206,6 +206,18 @@ def test_a_slow_slurm_is_not_asked_twice_and_nobody_waits_for_it() -> None:
     assert drains.tick(100.0, OURS) == [Depart("n1", None, "it is drained")]
 
 
+def test_a_node_whose_agent_is_mute_is_not_counted_on() -> None:
+    """It may be lost as a whole in a moment, with the state if no other node has it."""
+    mute = replace(OURS, members=(*OURS.members[:1], replace(OURS.members[1], mute=True)))
+    slurm, said = Slurm(), list[str]()
+    slurm.drained = {"n1": "fan"}
+    drains = Drains(slurm, 1, said.append, at_once)
+    assert drains.tick(0.0, mute) == [Prepare("n1", None, "it is drained: fan")]
+    assert drains.tick(0.1, replace(OURS, members=OURS.members[:2])) == [
+        Depart("n1", None, "it is drained: fan")
+    ]
+
+
 def test_before_there_are_members_nobody_is_asked() -> None:
     slurm = Slurm()
     Drains(slurm, 1, warned, at_once).tick(0.0, View(0, 0, 0, "starting"))

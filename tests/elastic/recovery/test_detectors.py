@@ -315,11 +315,13 @@ class LogRun:
         self.logs = Logs(rules, self.warnings.append)
         self.now = 0.0
 
-    def passes(self, seconds: float, phase: str = "running") -> list[Finding]:
+    def passes(
+        self, seconds: float, phase: str = "running", members: tuple[MemberView, ...] = ()
+    ) -> list[Finding]:
         found, end = [], self.now + seconds
         while self.now < end:
             self.now += TICK
-            found += self.logs.tick(self.now, View(1, 1, 1, phase))
+            found += self.logs.tick(self.now, View(1, 1, 1, phase, members))
         return found
 
 
@@ -355,6 +357,15 @@ def test_a_fault_a_slow_number_and_one_that_is_not_finite() -> None:
     assert slow.why == "3 bad values in a row, the last in: a line"
     assert run.logs.heard(0.0, log("loss", matched=1.0, streak=0.0, value=1e30)) == []
     assert len(run.logs.heard(0.0, log("loss", matched=1.0, streak=1.0, value=math.nan))) == 1
+
+
+def test_while_an_agent_is_mute_nobody_knows_what_its_workers_print() -> None:
+    run = LogRun(LogRule("steps", "step", start_s=10.0, every_s=5.0))
+    run.logs.heard(run.now, log("steps", matched=1.0))
+    mute = MemberView("w0", "n0", 1, 0.0, trains=True, mute=True)
+    assert run.passes(100.0, members=(mute,)) == []
+    assert run.passes(4.5) == []
+    assert [each.why for each in run.passes(1.0)] == ["no further line matched for 5.1 s"]
 
 
 def test_stopped_given_up_and_dropped() -> None:
