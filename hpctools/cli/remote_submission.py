@@ -104,7 +104,8 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
 
     offers, failures = [], 0
     # Those, too, that only the site's API names: submissions may go there.
-    for node in login_nodes(cluster, lambda: user_of(cluster, way.config), os.environ, lambda _: None):
+    user = lambda: user_of(cluster, way.config)  # noqa: E731
+    for node in login_nodes(cluster, user, os.environ, tell("hp-submit")):
         try:
             offer = trusting.look(settings(node, cluster.user, way.config), way)
         except (UnreachableError, RemoteError) as error:

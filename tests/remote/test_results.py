@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpctools.remote.results import results
 
 
-def test_a_file_that_its_job_has_removed_meanwhile_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("looks", range(4))
+def test_a_file_that_its_job_removes_in_between_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    (tmp_path / "kept").write_text("1")
+    """However often it was looked at before."""
+    kept, removed = tmp_path / "kept", tmp_path / "checkpoint.tmp"
+    kept.write_text("1")
+    removed.write_text("2")
     (tmp_path / "link").symlink_to("kept")
+    left, really = [looks], Path.stat
 
-    def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-        yield str(folder), [], ["checkpoint.tmp", "kept", "link"]
+    def stat(path: Path, **how: Any) -> Any:
+        if path == removed:
+            left[0] -= 1
+            if left[0] < 0:
+                removed.unlink(missing_ok=True)
+        return really(path, **how)
 
-    monkeypatch.setattr(os, "walk", walk)
-    assert [each.path for each in results(tmp_path, ())] == ["kept"]
+    monkeypatch.setattr(Path, "stat", stat)
+    assert {each.path for each in results(tmp_path, ())} - {"checkpoint.tmp"} == {"kept"}

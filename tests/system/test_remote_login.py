@@ -139,6 +139,7 @@ def test_the_service_says_where_to_submit(rig: LoginRig, laptop: Laptop) -> None
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["job_id"]
     assert accepted(rig, "front-2") == count + 1
+    rig.until_known(USER, 1)
     there = laptop.run("hp-login", "--", "-T", "hostname")
     assert (there.returncode, there.stdout) == (0, "front-2\n"), there.stderr
     assert "your session is on front-2." in there.stderr
@@ -155,11 +156,13 @@ def test_a_node_that_the_service_names_and_nobody_trusts_yet_stops_nothing(
     done = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
     assert (done.returncode, "Submitted batch job" in done.stdout) == (0, True), done.stderr
     assert "the host key of front-2 (127.0.0.1) is not known" in done.stderr
+    rig.until_known(USER, 1)
     listed = subprocess.run(
         ["ssh-keygen", "-lf", str(rig.tree / "etc/ssh/ssh_host_ed25519_key.pub")],
         capture_output=True, text=True, check=True,
     ).stdout.split()[1]  # fmt: skip
     trusted = laptop.run("hp-submit", "trust", "uni", "--fingerprint", listed)
     assert "front-2: remembered in " in trusted.stdout, trusted.stderr
+    rig.until_known(USER, 1)
     quiet = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
     assert (quiet.returncode, quiet.stderr) == (0, "")
