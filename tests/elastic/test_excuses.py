@@ -205,8 +205,8 @@ def test_a_mute_node_is_not_counted_on(stage: Stage) -> None:
         assert why_kept(scene.run, given) is None
         muted(scene, "r7", SOON)
         assert "1 other nodes are needed" in (why_kept(scene.run, given) or "")
-        roster.send_away(roster.agents["b0"])
-        assert scene.agents["b0"].said("shutdown") == [{"kind": "shutdown", "code": 0, "goes_on": False}]
+        roster.send_away(roster.agents["b0"], 50)
+        assert scene.agents["b0"].said("shutdown") == [{"kind": "shutdown", "code": 50, "goes_on": False}]
         assert {each.worker: each.mute for each in view_of(scene).members} == {
             "b0.0.0": False,
             "r7.0.0": True,

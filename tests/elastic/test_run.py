@@ -76,7 +76,7 @@ def assert_decisions_are_told(run: LedgerRun) -> None:
         numbers = each["numbers"]
         assert (numbers["world"], numbers["possible"]) == (each["world"], each["possible"])
         assert numbers["worth_s"] == pytest.approx(numbers["expected_tenure_s"] * numbers["gain"], abs=0.1)
-        assert numbers["worth_s"] > numbers["cost_s"] > 0
+        assert numbers["worth_s"] > numbers["cost_s"] >= 0, each
         assert numbers["gain"] > 0, each
     assert decided[0]["numbers"]["gain"] == pytest.approx(decided[0]["to"] / 2 - 1), "nothing measured yet"
 
