@@ -14,7 +14,7 @@ import paramiko
 import pytest
 
 from hpctools.cli import session_manager_lambda
-from hpctools.login.session_manager.enforcement import Started
+from hpctools.login.session_manager.started import Started
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
@@ -272,12 +272,13 @@ def test_a_department_fills_up_over_ssh_and_session_manager_together(
 ) -> None:
     """The Lambda function asks the real service; of AWS only the end of a session is played."""
     aws = Aws()
-    monkeypatch.setattr(session_manager_lambda, "connect", lambda region: aws)
+    monkeypatch.setattr(session_manager_lambda, "connect", lambda region, patience: aws)
     environment = {
         "HPCTOOLS_API": f"http://127.0.0.1:{rig.service.port}",
         "HPCTOOLS_API_TOKEN": rig.service.node_token,
         "HPCTOOLS_RUN_AS": '{"user/bo": "nlp2"}',
         "HPCTOOLS_LOGIN_NODES": '{"i-0aaa111": "front-1"}',
+        "HPCTOOLS_NOTICE_SECONDS": "0",
     }
     enforcement = session_manager_lambda.make_enforcement(environment)
     owner, target = "arn:aws:iam::123456789012:user/bo", "i-0aaa111"
