@@ -1,12 +1,15 @@
 """`hp-submit --cluster` beside `ssh host sbatch`, over lines of several delays, through a real sshd.
 
-Both submit the same script to a Slurm of shell scripts, so that what differs is the way there.
+Both submit the same script to a Slurm of shell scripts, so that what differs is the way there. Ours is run
+with a list of login nodes, and once more asking the site's service first, over the same line, which it is
+to be. The service is a stand-in that answers at once: how long the real one takes is another part's matter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import statistics
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.remote.rig import Rig, rig  # type: ignore[import-untyped]
 
@@ -33,6 +37,7 @@ class Submission:
         round_trip_ms: the line's.
         ssh_s, ours_s: from the command's start to its end.
         more_s: how much longer ours takes.
+        asking_more_s: how much longer when the service is asked first.
         allowed_s: how much longer it may take.
     """
 
@@ -40,6 +45,7 @@ class Submission:
     ssh_s: float
     ours_s: float
     more_s: float
+    asking_more_s: float
     allowed_s: float
 
 
@@ -53,17 +59,67 @@ def submissions(quick: bool) -> list[Submission]:
 
 
 def _measured(cluster: Rig, port: int, delay_ms: int, times: int) -> Submission:
-    with delayed(port, delay_ms / 2000) as near:
+    with delayed(port, delay_ms / 2000) as near, service() as api, delayed(api, delay_ms / 2000) as near_api:
         cluster.know(near)
         cluster.configure({"login1": near})
         config = str(cluster.home / ".ssh/config")
         ssh = ["ssh", "-F", config, "login1", "sbatch", "--parsable", "/home/lab1/hp-runs/x/job.sh"]
-        ours = [sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni", "--parsable", "job.sh"]
-        # In turn, so that whatever else the machine does meets both.
-        pairs = [(_seconds(cluster, ssh), _seconds(cluster, ours)) for _ in range(times + 1)][1:]
-    theirs, mine = (statistics.median(each) for each in zip(*pairs, strict=True))
+        theirs, mine = _medians(cluster, ssh, times)
+        _name_service(cluster, near_api)
+        before, asking = _medians(cluster, ssh, times)
     allowed = MORE_SECONDS + MORE_ROUND_TRIPS * delay_ms / 1000
-    return Submission(delay_ms, round(theirs, 3), round(mine, 3), round(mine - theirs, 3), allowed)
+    more = (round(mine - theirs, 3), round(asking - before, 3))
+    return Submission(delay_ms, round(theirs, 3), round(mine, 3), *more, allowed)
+
+
+def _medians(cluster: Rig, ssh: Sequence[str], times: int) -> tuple[float, float]:
+    """Seconds of ssh and of ours, in turn, so that whatever else the machine does meets both."""
+    ours = [sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni", "--parsable", "job.sh"]
+    pairs = [(_seconds(cluster, ssh), _seconds(cluster, ours)) for _ in range(times + 1)][1:]
+    theirs, mine = (statistics.median(each) for each in zip(*pairs, strict=True))
+    return theirs, mine
+
+
+def _name_service(cluster: Rig, port: int) -> None:
+    """The person's clusters.yaml names the site's service, and they have a token."""
+    file = cluster.home / ".config/hpctools/clusters.yaml"
+    text = file.read_text().replace("    login_nodes:", f"    api: http://127.0.0.1:{port}\n    login_nodes:")
+    file.write_text(text)
+    (cluster.home / ".hpctools").mkdir(exist_ok=True)
+    (cluster.home / ".hpctools/token").write_text("a-token\n")
+
+
+class _Places(BaseHTTPRequestHandler):
+    """Says that it is to be login1, whoever asks."""
+
+    asked = 0
+
+    def do_POST(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = json.dumps({"node": "login1", "address": "login1", "why": "", "others": []}).encode()
+        self.send_response(201)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is to be read of it."""
+
+
+@contextmanager
+def service() -> Iterator[int]:
+    """A service that has been asked when this ends; its port."""
+    before = _Places.asked
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Places) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(10)
+    assert _Places.asked > before, "nobody asked the service where to go"
 
 
 def _seconds(cluster: Rig, argv: Sequence[str]) -> float:
