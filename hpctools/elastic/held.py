@@ -9,6 +9,7 @@ from typing import Any
 
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
+from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.training import Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.errors import ElasticError
@@ -24,28 +25,30 @@ class Held:
         self._stateful = dict(stateful)
         self._batches = batches
         self._keeper: Keeper | None = None
+        self._metrics = Metrics()
         self._samples_done = 0
         self._skipped: frozenset[int] = frozenset()
         self.loss = float("nan")
 
     @property
-    def completed(self) -> int:
+    def _completed(self) -> int:
         """How many rounds of all workers the state is the result of."""
         return self._batches.rounds
 
-    def capture(self) -> Mapping[str, Any]:
+    def _capture(self) -> Mapping[str, Any]:
         """The whole state of the training."""
         parts = {name: part.state_dict() for name, part in self._stateful.items()}
         counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
         return {**parts, **counts, **self._batches.capture()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
+        self._metrics.forget()
         if self._keeper is not None:
             self._keeper.forget()
         self._become(state)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """No worker has a state: become that of the newest whole checkpoint, or stay as built.
 
         Raises:
@@ -62,15 +65,16 @@ class Held:
                     "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
                 ) from None
 
-    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+    def _roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
         """Become what the state was after at most `to_step` steps; leave out the batches of steps `skip`."""
+        self._metrics.forget()
         earlier = self._keeper.roll_back(to_step, self._steps) if self._keeper is not None else None
         if earlier is not None:
             self._become(earlier)
         self._skipped |= frozenset(skip)
         return self._steps <= to_step
 
-    def save_as_ordered(self) -> None:
+    def _save_as_ordered(self) -> None:
         """Save if it is ordered, or time."""
         if self._keeper is not None:
             self._keeper.boundary(self._steps, sound=self._steps == 0 or math.isfinite(self.loss))

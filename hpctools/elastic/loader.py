@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -20,12 +20,11 @@ from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.held import Held
-from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.options import check_run, plain_model, sampling_for, source_for, summing_for
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.session import LONE, session_from
 from hpctools.elastic.summing import backward_of
-from hpctools.elastic.training import MapDataset, Stateful, StreamDataset
+from hpctools.elastic.training import AnyDataset, Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.elastic.unsaved import UnsavedBuffers
 from hpctools.errors import ElasticError
@@ -50,6 +49,11 @@ class Loader(Held):
     global batch are in the parameters. Which samples, in which order, with which random numbers, and the
     order in which gradients are added up do not depend on the workers: loss and weights are bitwise the
     same whatever came and went, and without an elastic run (then this is one process).
+
+    What the loop gets is what `collate` makes of a list of samples. With torch's own `default_collate` that
+    is tensors of shape `(n, *sample)`: of a global batch of B samples (`batch_size`; the last one of an epoch
+    is smaller) n is B / shards, up or down to a whole number and never 0, fewer where a stream ends; in fast
+    mode, but for streams, B / world_size, up or down, in pieces of at most `microbatch`.
 
     The gradient is that of the mean over the global batch's samples, also where the last batch is smaller.
     Parameters that no shard used get a gradient of zeros.
@@ -86,13 +90,25 @@ class Loader(Held):
 
     In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by
     SystemExit from the loop. One shard is fed for practice before a worker joins: its gradients are dropped.
+
+    Attributes:
+        loss: of the last completed step, the mean over the global batch's samples, in the unit of the loss
+            that `backward` was given; a float, the same on every worker. NaN before the first step.
+        indices: of the last completed step's samples, all workers', in the epoch's order: what the data set
+            was asked for. Empty before the first step, and always for a data set that is read in order.
+
+    Sources: `torch.utils.data.DataLoader` for what data sets, batches and `collate` are. Its
+    `DistributedSampler` gives every rank as many samples as the others, by doubling some or leaving some out,
+    in an order that depends on the number of ranks; here nothing is doubled, left out or dependent on it. The
+    order of addition: docs/decisions/0021-a-tree-over-virtual-shards.md; fast mode, which does what
+    `DistributedDataParallel` does: docs/decisions/0093-fast-mode-and-its-agreement.md.
     """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        dataset: MapDataset | StreamDataset | Any,
+        dataset: AnyDataset,
         *,
         batch_size: int,
         epochs: int,
@@ -128,11 +144,10 @@ class Loader(Held):
         self._entered = False
         self._passes = 0
         self._epoch = 0
-        self._metrics = Metrics()
         self.indices: list[int] = []
         self._spec = folder.spec() if folder is not None else None
         self._session = session_from(os.environ, self, self._progress)
-        self._keeper = keeper_of(folder, self._session, checkpoint, self.capture, self._described)
+        self._keeper = keeper_of(folder, self._session, checkpoint, self._capture, self._described)
 
     # For the training
 
@@ -230,9 +245,9 @@ class Loader(Held):
             yield from self._rehearsal()
             self._session.enter()
             if self._session.is_lone:
-                self.begin()
+                self._begin()
             self._entered = True
-            self.save_as_ordered()
+            self._save_as_ordered()
             self._plan_step()
         while (piece := self._next_piece(epoch)) is not None:
             yield from self._feed(piece)
@@ -274,19 +289,9 @@ class Loader(Held):
     # For the session
 
     @property
-    def reduce_device(self) -> torch.device | None:
+    def _reduce_device(self) -> torch.device | None:
         """The GPU on which gradients are added up where each worker has one; None: in the host's memory."""
         return self._sum.device
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Become what another worker captured."""
-        self._metrics.forget()
-        super().load(state)
-
-    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
-        """See `session.Restorable`."""
-        self._metrics.forget()
-        return super().roll_back(to_step, skip)
 
     def _progress(self) -> Mapping[str, Any]:
         total = {"total_steps": self.total_steps}
@@ -314,7 +319,7 @@ class Loader(Held):
         if not self._todo:
             if self._batches.cursor.epoch > epoch or self._batches.is_over:
                 return None
-            self.save_as_ordered()
+            self._save_as_ordered()
             self._session.boundary()
             self._plan_step()
         return self._todo[0] if self._todo and self._batches.cursor.epoch <= epoch else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -18,6 +18,7 @@ from hpctools.elastic.sampling import Sampling, StreamSampling
 from hpctools.elastic.session import RUN_DIR
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.elastic.summing import ExactSum, Summing
+from hpctools.elastic.training import AnyDataset, MapDataset
 from hpctools.errors import ElasticError
 
 
@@ -45,21 +46,21 @@ def plain_model(model: nn.Module) -> nn.Module:
 
 
 def sampling_for(
-    dataset: Any, batch_size: int, shards: int, epochs: int, seed: int
+    dataset: AnyDataset, batch_size: int, shards: int, epochs: int, seed: int
 ) -> Sampling | StreamSampling:
     """The order of samples, as the data set admits it.
 
     Raises:
         ElasticError: a number makes no sense, or it is no data set.
     """
-    streams = as_streams(dataset)
-    samples = {"the data set's length": len(dataset)} if streams is None else {}
+    mapped = _mapped(dataset)
+    samples = {"the data set's length": len(mapped)} if mapped is not None else {}
     numbers = {**samples, "batch_size": batch_size, "epochs": epochs, "shards": shards}
     for name, value in numbers.items():
         if value < 1:
             raise ElasticError(f"elastic.Loader: {name} is {value}", "it has to be 1 or more")
-    if streams is None:
-        return Sampling(len(dataset), batch_size, shards, epochs, seed)
+    if mapped is not None:
+        return Sampling(len(mapped), batch_size, shards, epochs, seed)
     if shards > batch_size:
         raise ElasticError(
             f"elastic.Loader: {shards} shards cannot share batches of {batch_size} samples",
@@ -69,16 +70,22 @@ def sampling_for(
 
 
 def source_for(
-    dataset: Any,
+    dataset: AnyDataset,
     collate: Callable[[list[Any]], Any],
     sampling: Sampling | StreamSampling,
 ) -> Indexed | Streams:
     """What makes batches of the data set."""
+    mapped, streams = _mapped(dataset), as_streams(dataset)
     if isinstance(sampling, Sampling):
-        return Indexed(dataset, collate, sampling)
-    streams = as_streams(dataset)
-    assert streams is not None  # noqa: S101 - the sampling was chosen by it
+        assert mapped is not None  # noqa: S101 - the sampling was chosen by it
+        return Indexed(mapped, collate, sampling)
+    assert streams is not None  # noqa: S101
     return Streams(streams, collate, sampling)
+
+
+def _mapped(dataset: AnyDataset) -> MapDataset | None:
+    """The data set, when it is map-style."""
+    return cast("MapDataset", dataset) if as_streams(dataset) is None else None
 
 
 def summing_for(

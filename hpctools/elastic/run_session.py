@@ -144,7 +144,7 @@ class RunSession:
         while not self._orders.finished:
             with self._changed:
                 self._is_done = True
-            self._channel.send("done", step=self._state.completed)
+            self._channel.send("done", step=self._state._completed)
             self._wait(lambda: self._orders.finished or self._must_rejoin())
             if not self._orders.finished:
                 self._go_if_told()
@@ -196,7 +196,7 @@ class RunSession:
             with self._changed:
                 self._is_done = False
             self._go_back(self._orders.roll_backs.get(generation))
-            completed = self._state.completed if self._has_state else NO_STATE
+            completed = self._state._completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
             let_in = partial(self._orders.admission, self._standing)
             self._wait_parked(lambda: let_in() is not None or self._orders.recover > generation)  # noqa: B023
@@ -219,7 +219,7 @@ class RunSession:
             return False
         self._has_state = True
         self._put_in_force(group)
-        self._channel.send("switched", generation=commit.generation, step=self._state.completed)
+        self._channel.send("switched", generation=commit.generation, step=self._state._completed)
         if commit.report:
             self._measure(commit, begun)
         return True
@@ -227,26 +227,26 @@ class RunSession:
     def _go_back(self, roll_back: Mapping[str, Any] | None) -> None:
         state = self._state
         if roll_back is not None and isinstance(state, Restorable):  # who has none skips, too
-            self._has_state = state.roll_back(**roll_back) and self._has_state
+            self._has_state = state._roll_back(**roll_back) and self._has_state
 
     def _have_moved(self, group: Group, commit: Commit) -> bool:
         """Have the state where the generation needs it; False: called away."""
         if isinstance(self._state, Resharding):
             before = self._group if commit.agree else None
-            return self._state.move(before, group, self._runner(commit.generation))
+            return self._state._move(before, group, self._runner(commit.generation))
         if commit.receive_from is None and not self._has_state and isinstance(self._state, Restorable):
-            self._state.begin()
+            self._state._begin()
         moving = group.begin(lambda: self._move_state(group, commit), self._notify)
         moved = self._outcome(moving, group, group.number)
         if moved is not None and commit.receive_from is not None:
-            self._state.load(moved)
+            self._state._load(moved)
         return moved is not None
 
     def _move_state(self, group: Group, commit: Commit) -> Mapping[str, Any]:
         # All that hold the state serve their part of it to all that do not.
         moved: Mapping[str, Any] | None = None
         if commit.moves and group.world > 1:
-            moved = move_state(group, self._state.capture if commit.receive_from is None else None)
+            moved = move_state(group, self._state._capture if commit.receive_from is None else None)
         return moved or {}
 
     def _put_in_force(self, group: Group) -> None:
@@ -261,7 +261,7 @@ class RunSession:
 
     def _hand_over(self, commit: Commit) -> None:
         state, generation = self._state, commit.generation
-        if isinstance(state, Resharding) and not state.move(self.group, None, self._runner(generation)):
+        if isinstance(state, Resharding) and not state._move(self.group, None, self._runner(generation)):
             self._rejoin()
             return
         if commit.stay:
@@ -291,11 +291,11 @@ class RunSession:
             "agree": begun - commit.arrived,
             "state": now - begun,
         }
-        self._report(self._clock.resized(commit.generation, self._state.completed, phases))
+        self._report(self._clock.resized(commit.generation, self._state._completed, phases))
 
     def _report(self, resize: dict[str, Any] | None) -> None:
         if resize is not None:
-            moved = {"moved": self._state.moved()} if isinstance(self._state, Resharding) else {}
+            moved = {"moved": self._state._moved()} if isinstance(self._state, Resharding) else {}
             self._channel.send("resized", **resize, **moved)
 
     # Waiting, always with an ear for the coordinator
@@ -310,7 +310,7 @@ class RunSession:
             self._wait(lambda: until() or self._orders.save is not None)
             if self._orders.save is None or not isinstance(self._state, Restorable):
                 return
-            self._state.save_as_ordered()
+            self._state._save_as_ordered()
 
     def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""
@@ -343,7 +343,7 @@ class RunSession:
     def _go_if_told(self) -> None:
         if self._orders.end is not None and not self._orders.finished:
             if self._orders.save is not None and self._has_state and isinstance(self._state, Restorable):
-                self._state.save_as_ordered()
+                self._state._save_as_ordered()
             end_process(self._orders.end or 0)
 
     def _notify(self) -> None:
@@ -373,7 +373,7 @@ class RunSession:
                 "generation": self._standing,
                 "rank": group.rank if group is not None else 0,
                 "world": group.world if group is not None else 0,
-                "completed": self._state.completed if self._has_state else NO_STATE,
+                "completed": self._state._completed if self._has_state else NO_STATE,
                 "seen": orders.seen,
                 "pending": max([orders.recover, *orders.commits]) > self._standing,
                 "broken": self._broken > 0 and self._broken >= self._standing,
@@ -390,7 +390,7 @@ class RunSession:
             if message["kind"] == "link":
                 self._links.join(message["generation"], message["host"], message["port"])
             elif message["kind"] == "save" and not isinstance(self._state, Restorable):
-                self._channel.send("unsaved", step=self._state.completed, why="this training saves by itself")
+                self._channel.send("unsaved", step=self._state._completed, why="the training saves by itself")
             else:
                 self._orders.note(message)
             if message["kind"] == "form":

@@ -1,4 +1,8 @@
-"""What the loader asks of the run it is part of, and the answer of a process that is in none."""
+"""What the loader asks of the run it is part of, and the answer of a process that is in none.
+
+What the session in turn asks of the loader (`Transferable`, `Resharding`, `Restorable`, `OnDevice`) has an
+underscore before each name: the loader's own public names are for training scripts.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +39,15 @@ class Transferable(Protocol):
     """The training's state, as the session moves it."""
 
     @property
-    def completed(self) -> int:
+    def _completed(self) -> int:
         """How many steps it is the result of."""
         ...
 
-    def capture(self) -> Mapping[str, Any]:
+    def _capture(self) -> Mapping[str, Any]:
         """All of it; tensors may be the living ones."""
         ...
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
         ...
 
@@ -61,11 +65,11 @@ class Resharding(Protocol):
     """A training's state of which every worker holds a part: it moves by itself."""
 
     # No property: what asks whether a state is one of these would read it, on a state that is half made.
-    def moved(self) -> Mapping[str, Any]:
+    def _moved(self) -> Mapping[str, Any]:
         """How it last moved, for the event of the resize: JSON values."""
         ...
 
-    def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
+    def _move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """Bring the state to the members of the next generation.
 
         Args:
@@ -87,11 +91,11 @@ class Resharding(Protocol):
 class Restorable(Protocol):
     """A training's state that is saved and can come from what was saved, not only from another worker."""
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """No worker has a state: become what was saved last, or stay as built."""
         ...
 
-    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+    def _roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
         """Become again what the state was after at most `to_step` steps, if that is in memory.
 
         Args:
@@ -102,7 +106,7 @@ class Restorable(Protocol):
         """
         ...
 
-    def save_as_ordered(self) -> None:
+    def _save_as_ordered(self) -> None:
         """Carry out an order to save that has come in, if any; the training stands still."""
         ...
 
@@ -112,14 +116,14 @@ class OnDevice(Protocol):
     """A training whose gradients may be added up on GPUs."""
 
     @property
-    def reduce_device(self) -> torch.device | None:
+    def _reduce_device(self) -> torch.device | None:
         """The one GPU that they are on; None: they are added up in the host's memory."""
         ...
 
 
 def device_of(state: object) -> torch.device | None:
     """The GPU on which a training's gradients may be added up."""
-    return state.reduce_device if isinstance(state, OnDevice) else None
+    return state._reduce_device if isinstance(state, OnDevice) else None
 
 
 class Session(Protocol):

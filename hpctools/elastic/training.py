@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
 
 
 class Stateful(Protocol):
@@ -52,3 +52,7 @@ class StreamDataset(Protocol):
         Called again wherever the stream is to be read: the streams must share nothing that one moves.
         """
         ...
+
+
+AnyDataset: TypeAlias = MapDataset | StreamDataset | Iterable[Any]
+"""What a loader takes. Of a plain iterable every virtual shard reads all, and takes its own samples of it."""

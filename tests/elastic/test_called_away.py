@@ -62,12 +62,12 @@ class Line:
 class State:
     """Of a training that has completed no step."""
 
-    completed = 0
+    _completed = 0
 
-    def capture(self) -> Mapping[str, Any]:
+    def _capture(self) -> Mapping[str, Any]:
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None: ...
+    def _load(self, state: Mapping[str, Any]) -> None: ...
 
 
 class Two:

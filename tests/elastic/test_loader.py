@@ -98,7 +98,7 @@ def test_the_epoch_is_that_of_the_data_also_after_going_back_over_its_end() -> N
 
     def boundary() -> None:
         if loader.step == 4 and saved:
-            loader.load(saved.pop())
+            loader._load(saved.pop())
 
     loader._session.boundary = boundary  # type: ignore[method-assign]
     assert loader.epoch == 0
@@ -107,7 +107,7 @@ def test_the_epoch_is_that_of_the_data_also_after_going_back_over_its_end() -> N
             if loader.backward(model(inputs).square().mean()):
                 seen.append((turn, loader.step, loader.epoch))
                 if len(seen) == 2:
-                    saved.append(loader.capture())
+                    saved.append(loader._capture())
     first, second = [(0, 1, 0), (0, 2, 0), (0, 3, 0)], [(1, 4, 1), (1, 5, 1), (1, 6, 1)]
     assert seen == [*first, (1, 4, 1), (1, 3, 0), *second]
 
@@ -315,12 +315,12 @@ def test_a_buffer_that_has_grown_elsewhere_is_taken_over_and_old_checkpoints_are
     model, other = Drifting(), Drifting()
     other.angles = torch.arange(5.0)
     first, second = loader_for(model), loader_for(other)
-    first.load(second.capture())
+    first._load(second._capture())
     assert torch.equal(model.angles, torch.arange(5.0))
     assert model.angles.data_ptr() != other.angles.data_ptr()
-    older = {name: value for name, value in second.capture().items() if name != "unsaved buffers"}
-    first.load(older)
-    assert "unsaved buffers" not in loader_for(linear()).capture()
+    older = {name: value for name, value in second._capture().items() if name != "unsaved buffers"}
+    first._load(older)
+    assert "unsaved buffers" not in loader_for(linear())._capture()
 
 
 def test_gradient_scaler_scales_gradients_and_not_the_loss() -> None:
@@ -336,7 +336,7 @@ def test_gradient_scaler_scales_gradients_and_not_the_loss() -> None:
             assert loader.loss == plain.loss
             for parameter, other in zip(model.parameters(), scaled.parameters(), strict=True):
                 torch.testing.assert_close(other.grad, parameter.grad * 8)  # type: ignore[operator]
-    assert loader.capture()["state scaler"]["scale"] == 8.0
+    assert loader._capture()["state scaler"]["scale"] == 8.0
 
 
 @pytest.fixture
@@ -358,7 +358,7 @@ def test_a_model_wrapped_over_one_process_is_switched_off() -> None:
             if loader.backward(each(inputs).square().mean()):
                 losses.append(loader.loss)
     assert losses[:3] == losses[3:]
-    assert list(loader.capture()["model"]) == list(model.state_dict())
+    assert list(loader._capture()["model"]) == list(model.state_dict())
 
 
 @pytest.mark.usefixtures("group_of_one")

@@ -39,6 +39,10 @@ class Checkpoint:
 
     Raises:
         ElasticError: a value makes no sense; names the field.
+
+    Sources: an `elastic.Loader` saves what `torch.distributed.checkpoint` (DCP) defines and its `load` reads;
+    an `elastic.ShardedLoader` saves the shards as they are, and `python -m hpctools.elastic.export` makes a
+    DCP checkpoint of them. In a policy file the names are those of docs/elastic.md, "Checkpoints".
     """
 
     folder: str = ""

@@ -262,6 +262,11 @@ def elastic_event_detected(sig: int = signal.SIGUSR1) -> bool:
     Args:
         sig: as in HyperPod's function; there is no event for another signal than SIGUSR1.
 
+    Returns:
+        True from the call on that was agreed on for all ranks, and at every later one. The call may wait for
+        that agreement; else it costs five system calls. A process that has no part in restart mode (no run,
+        a forked one, one whose launcher asked first) always gets False; nothing is raised.
+
     Source: Amazon SageMaker AI developer guide, "Using elastic training in Amazon SageMaker HyperPod", and
     `hyperpod_elastic_agent.elastic_event_handler`, whose signature and meaning this has.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -79,6 +79,10 @@ class ShardedLoader(Loader):
     Raises:
         ElasticError: as `elastic.Loader` does; or `build` returned no sharded model, or mode is `exact`.
         UnreachableError: the run's coordinator does not answer.
+
+    Sources: `torch.distributed.fsdp.fully_shard` (FSDP2) shards the model; which shard overlaps with which,
+    at a resize and when a checkpoint is read, says the load planner of `torch.distributed.checkpoint`. Why a
+    process group and a checkpoint of our own: docs/decisions/0096-sharded-models.md.
     """
 
     def __init__(
@@ -95,8 +99,8 @@ class ShardedLoader(Loader):
         num_workers: int = 0,
         checkpoint: Checkpoint | None = None,
         copy_steps: int = 0,
-        mode: str = "fast",
-        device: str = "cpu",
+        mode: Literal["fast"] = "fast",
+        device: Literal["cpu", "cuda"] = "cpu",
         threads: int | None = 1,
     ) -> None:
         _check(mode, dataset)
@@ -167,7 +171,7 @@ class ShardedLoader(Loader):
 
     # For the session
 
-    def move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
+    def _move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """See `session.Resharding`."""
         self._shards.torn |= self._group_broke_between_steps()
         if old is None and self._shard_keeper is not None:
@@ -179,40 +183,40 @@ class ShardedLoader(Loader):
             self._renew()
             self._has_completed = False
             if self._shard_keeper is not None and old is None:
-                self._shard_keeper.rolled_back(self.completed)
+                self._shard_keeper.rolled_back(self._completed)
         return moved
 
-    def moved(self) -> Mapping[str, Any]:
+    def _moved(self) -> Mapping[str, Any]:
         """Where the state came from, where it waited, and how many bytes this worker received and kept."""
         return self._shards.detail
 
-    def roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
-        """Give up what is after `to_step` steps; `move` finds the state to go on from."""
+    def _roll_back(self, to_step: int, skip: Sequence[int]) -> bool:
+        """Give up what is after `to_step` steps; `_move` finds the state to go on from."""
         self._metrics.forget()
         self._skipped |= frozenset(skip)
         if self._shard_keeper is not None:
             self._shard_keeper.limit = to_step
-        if self.completed > to_step:
+        if self._completed > to_step:
             self._shards.give_up_after(to_step)
-        return self.completed <= to_step
+        return self._completed <= to_step
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """The shards were begun already."""
 
-    def save_as_ordered(self) -> None:
+    def _save_as_ordered(self) -> None:
         """Save when it was agreed on in the step that is complete."""
         if self._shard_keeper is not None:
-            self._shard_keeper.boundary(self.completed, sound=math.isfinite(self.loss))
+            self._shard_keeper.boundary(self._completed, sound=math.isfinite(self.loss))
         # Only after a step, which all ranks of the generation have done: those that join come here, too.
         completed, self._has_completed = self._has_completed, False
-        if completed and self._shards.copies.is_due(self.completed, self.world_size):
+        if completed and self._shards.copies.is_due(self._completed, self.world_size):
             self._shards.copy(self._session.collective)
 
-    def capture_rest(self) -> Mapping[str, Any]:
+    def _capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""
-        return self.capture()
+        return self._capture()
 
-    def load_rest(self, state: Mapping[str, Any]) -> None:
+    def _load_rest(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
         self._become(state)
 
@@ -252,7 +256,7 @@ class ShardedLoader(Loader):
 
     def _moment(self, origin: Origin) -> Moment:
         group = self._shards.group
-        return Moment(self.completed, group.rank(), group.size(), origin, self._described())
+        return Moment(self._completed, group.rank(), group.size(), origin, self._described())
 
     def _complete(self, totals: Totals) -> None:
         super()._complete(totals)

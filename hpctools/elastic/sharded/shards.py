@@ -46,15 +46,15 @@ class Rest(Protocol):
     """What moves besides model and optimizer: the cursor, schedulers, ..."""
 
     @property
-    def completed(self) -> int:
+    def _completed(self) -> int:
         """How many steps the state is the result of."""
         ...
 
-    def capture_rest(self) -> Mapping[str, Any]:
+    def _capture_rest(self) -> Mapping[str, Any]:
         """All of it."""
         ...
 
-    def load_rest(self, state: Mapping[str, Any]) -> None:
+    def _load_rest(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
         ...
 
@@ -205,10 +205,10 @@ class Shards:
             return None
         tensors = sharded_tensors(self.trained)
         return PartSet(
-            Version(self._rest.completed, self._origin),
+            Version(self._rest._completed, self._origin),
             {name: part_of(each) for name, each in tensors.items()},
             {name: local(each) for name, each in tensors.items()},
-            {"trained": plain_state(self.trained), "rest": self._rest.capture_rest()},
+            {"trained": plain_state(self.trained), "rest": self._rest._capture_rest()},
         )
 
     def _held(self) -> list[PartSet]:
@@ -354,8 +354,8 @@ class Shards:
                 plain = deep_copied(moving.plain_of(source.version, held))
             assert plain is not None  # noqa: S101
             state = plain["trained"]
-            if source.step != self._rest.completed or self._origin is None:
-                self._rest.load_rest(plain["rest"])
+            if source.step != self._rest._completed or self._origin is None:
+                self._rest._load_rest(plain["rest"])
         self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
         self._group = fresh.group
 

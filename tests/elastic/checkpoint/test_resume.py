@@ -130,7 +130,7 @@ def test_rolled_back_training_is_one_that_never_saw_the_batch(tmp_path: Path) ->
 
     def go_back(step: int) -> None:
         if step == 11 and not rolled.loader._skipped:
-            assert rolled.loader.roll_back(9, [10])
+            assert rolled.loader._roll_back(9, [10])
             assert rolled.loader.step == 8
 
     settings = elastic.Checkpoint(snapshots=2, snapshot_steps=4, every_seconds=0)

@@ -121,7 +121,7 @@ loader = elastic.ShardedLoader(
 scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
 loader.track("scheduler", scheduler)
 if args.without:
-    loader.roll_back(0, [args.without])
+    loader._roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)

@@ -120,7 +120,7 @@ loader = elastic.Loader(
 if args.hold_lock == "start" and not worker.startswith("b0"):
     hold_lock(5.0)
 if args.without:
-    loader.roll_back(0, [args.without])
+    loader._roll_back(0, [args.without])
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
         note(fed=indices.tolist(), step=loader.step, epoch=epoch, rank=loader.rank, of=loader.world_size)

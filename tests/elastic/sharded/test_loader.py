@@ -310,10 +310,10 @@ def test_a_recovery_needs_no_storage_when_the_workers_have_all(
     assert (keeper.known, loader.step) == (4, 6)
     shutil.rmtree(place)
     place.touch()
-    assert loader.move(None, Group(1, 0, 1, None), lambda _, work: work())
-    assert (loader.moved()["source"], capsys.readouterr().err) == ("workers", "")
-    assert loader.move(None, Group(3, 0, 1, None), lambda _, work: work()), "others may have saved in 2"
-    assert loader.moved()["source"] == "workers"
+    assert loader._move(None, Group(1, 0, 1, None), lambda _, work: work())
+    assert (loader._moved()["source"], capsys.readouterr().err) == ("workers", "")
+    assert loader._move(None, Group(3, 0, 1, None), lambda _, work: work()), "others may have saved in 2"
+    assert loader._moved()["source"] == "workers"
     assert "elastic: checkpoints cannot be read: cannot read the checkpoints in" in capsys.readouterr().err
     with pytest.raises(ElasticError, match="cannot read the checkpoints in"):
         loader_for(checkpoint=settings)
@@ -328,5 +328,5 @@ def test_who_stood_by_goes_on_from_what_others_saved_meanwhile(tmp_path: Path) -
     standing_by = loader_for(checkpoint=settings, epochs=1)
     assert standing_by.step == 0
     (tmp_path / "hidden").rename(tmp_path / "step-000000002")
-    assert standing_by.move(None, Group(3, 0, 1, None), lambda _, work: work())
-    assert (standing_by.moved()["source"], standing_by.step) == ("checkpoint", 2)
+    assert standing_by._move(None, Group(3, 0, 1, None), lambda _, work: work())
+    assert (standing_by._moved()["source"], standing_by.step) == ("checkpoint", 2)

@@ -1,0 +1,73 @@
+"""What hpctools.elastic promises to training scripts: names, signatures and attributes, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from hpctools import elastic
+from hpctools.elastic.sharded import process_group
+
+SHARED = (
+    "batch_size: int, epochs: int, seed: int = 0, shards: int = 12, {}state: Mapping[str, Stateful] | None = "
+    "None, collate: Callable[[list[Any]], Any] = <function default_collate>, num_workers: int = 0, "
+)
+SIGNATURES = {
+    "Checkpoint": "(folder: str = , every_seconds: float = 600.0, every_steps: int = 0, keep: int = 2, "
+    "resume_from: str = , snapshots: int = 0, snapshot_steps: int = 10) -> None",
+    "Loader": "(model: nn.Module, optimizer: torch.optim.Optimizer, dataset: AnyDataset, *, "
+    + SHARED.format("scheduler: Stateful | None = None, ")
+    + "mode: Literal[exact, fast] = exact, microbatch: int | None = None, "
+    "checkpoint: Checkpoint | None = None, threads: int | None = 1) -> None",
+    "ShardedLoader": "(build: Build, dataset: MapDataset, *, "
+    + SHARED.format("")
+    + "checkpoint: Checkpoint | None = None, copy_steps: int = 0, mode: Literal[fast] = fast, "
+    "device: Literal[cpu, cuda] = cpu, threads: int | None = 1) -> None",
+    "elastic_event_detected": "(sig: int = <Signals.SIGUSR1: 10>) -> bool",
+}
+LOADER = {
+    "backward": "(loss: torch.Tensor, scaler: torch.amp.GradScaler | None = None) -> bool",
+    "report": "(**numbers: float) -> None",
+    **dict.fromkeys(["step", "total_steps", "epoch", "loss", "indices", "scale_config"]),
+    **dict.fromkeys(["rank", "world_size", "generation", "reduce_backend"]),
+}
+SHARDED = {**LOADER, "model": None, "optimizer": None, "track": "(name: str, state: Stateful) -> None"}
+FIELDS = ["folder", "every_seconds", "every_steps", "keep", "resume_from", "snapshots", "snapshot_steps"]
+CHECKPOINT = {**dict.fromkeys([*FIELDS, "is_periodic"]), "to_json": "() -> dict[str, Any]"}
+
+
+def signature(of: Any) -> str:
+    return re.sub(r"[\"']| at 0x\w+", "", str(inspect.signature(of)))
+
+
+def attributes(made: object) -> dict[str, str | None]:
+    """All without an underscore, inherited ones too; of methods the signature."""
+    names = {*dir(type(made)), *dir(made)}
+    values = {name: getattr(made, name) for name in names if not name.startswith("_")}
+    return {name: signature(value) if inspect.ismethod(value) else None for name, value in values.items()}
+
+
+def build(mesh: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = fully_shard(nn.Linear(1, 1), mesh=mesh)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_names_and_signatures() -> None:
+    assert {name: signature(getattr(elastic, name)) for name in elastic.__all__} == SIGNATURES
+
+
+def test_public_attributes() -> None:
+    """Also of instances: what a constructor sets without an underscore is promised, too."""
+    model = nn.Linear(1, 1)
+    loader = elastic.Loader(model, torch.optim.SGD(model.parameters()), [1, 2], batch_size=2, epochs=1)
+    assert attributes(loader) == LOADER
+    assert attributes(elastic.Checkpoint()) == CHECKPOINT
+    try:
+        assert attributes(elastic.ShardedLoader(build, [1, 2], batch_size=2, epochs=1)) == SHARDED
+    finally:
+        process_group.uninstall()
