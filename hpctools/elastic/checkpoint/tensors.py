@@ -36,8 +36,14 @@ def write_state(
         OSError, RuntimeError: it cannot be written.
     """
     state = {**tensors, SKELETON: packed(skeleton)}
-    planner, files = DefaultSavePlanner(), CheckedFiles(go_on)
-    writer: Any = FileSystemWriter(folder)
+    return write_planned(FileSystemWriter(folder), DefaultSavePlanner(), state, go_on)
+
+
+def write_planned(
+    writer: Any, planner: DefaultSavePlanner, state: dict[str, Any], go_on: Callable[[], None]
+) -> dict[str, FileRecord]:
+    """As `write_state`, with a planner that knows where the tensors' values are."""
+    files = CheckedFiles(go_on)
     writer.fs = files
     planner.set_up_planner(state, writer.storage_meta(), is_coordinator=True)
     writer.set_up_storage_writer(True)

@@ -18,7 +18,7 @@ import torch
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, digest_of, new_digest
 from hpctools.elastic.sharded import layout
-from hpctools.elastic.sharded.layout import Part, Piece, Survey, Version
+from hpctools.elastic.sharded.layout import Holders, Part, Piece, Survey, Version
 from hpctools.elastic.sharded.moving import Wanted
 from hpctools.elastic.sharded.transfer import copy_pieces
 from hpctools.errors import ElasticError
@@ -109,16 +109,53 @@ def read_plain(folder: Path) -> Any:
     return torch.load(folder / PLAIN, weights_only=True)
 
 
+class WholeTensors:
+    """The tensors of a checkpoint, each put together when it is asked for.
+
+    Attributes:
+        examples: by name, any part of the tensor.
+
+    Raises:
+        ElasticError: the files do not hold all of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._indices, self._holders = _held(folder)
+        self._files: dict[int, dict[str, torch.Tensor]] = {}
+        self.examples: Mapping[str, Part] = self._holders.examples
+
+    def read(self, name: str) -> torch.Tensor:
+        """One of them, of its whole shape, in memory of its own."""
+        shape, dtype = self.examples[name].shape, self.examples[name].dtype
+        box = Part(shape, dtype, (0,) * len(shape), shape)
+        tensor = torch.empty(shape, dtype=box.torch_dtype)
+        plan = layout.pieces(self._holders, [{name: box}])
+        copy_pieces(plan, lambda piece: self._file(piece.source)[piece.name], {name: tensor})
+        return tensor
+
+    def _file(self, source: int) -> dict[str, torch.Tensor]:
+        if source not in self._files:
+            name, parts, places = self._indices[source]
+            self._files[source] = _mapped(self._folder / f"{name}.bin", parts, places)
+        return self._files[source]
+
+
 _Index = tuple[str, dict[str, Part], dict[str, int]]
 
 
 def _plan(folder: Path, wanted: Wanted) -> tuple[list[_Index], list[Piece]]:
     """What lies where, and which pieces of it are wanted; a piece's source is its place among the indices."""
+    indices, holders = _held(folder)
+    return indices, layout.pieces(holders, [wanted.parts])
+
+
+def _held(folder: Path) -> tuple[list[_Index], Holders]:
     indices = _indices(folder)
     holders = layout.holders_of(_ANY, _surveys(indices))
     if not holders.is_whole:
         raise ElasticError(f"{folder} does not hold all shards")
-    return indices, layout.pieces(holders, [wanted.parts])
+    return indices, holders
 
 
 def _indices(folder: Path) -> list[_Index]:

@@ -124,6 +124,7 @@ def plain_state(trained: Trained) -> dict[str, Any]:
             {**group, "params": [names[id(each)] for each in group["params"]]}
             for group in trained.optimizer.param_groups
         ],
+        "tied": _further_names(trained.model),
     }
 
 
@@ -157,6 +158,13 @@ def put_together(
             key, _, parameter = rest.partition(" ")
             optimizer.state[trained.parameters[parameter]][key] = tensor
     return Trained(trained.model, optimizer, trained.mesh, trained.parameters)
+
+
+def _further_names(model: nn.Module) -> dict[str, str]:
+    """Where a parameter or buffer is in the model once more, as tied weights are; and its first name."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    return {name: first[id(each)] for name, each in named if first.setdefault(id(each), name) != name}
 
 
 def _called(build: Build, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -1,0 +1,133 @@
+"""Exports of what several ranks wrote: put together, torn ones refused, from S3 and from whole runs."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from s3_rig import bucket_of, serving
+from shard_parts import RankOfOne
+from sharded_run import WEIGHT_TOLERANCE, ShardedRun, command, lone_ledger
+
+from hpctools import elastic
+from hpctools.elastic import export
+from hpctools.elastic.checkpoint.selection import newest
+
+
+def loaded(folder: Path, model: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch tells that it is one process
+        dcp.load({"model": model}, checkpoint_id=folder)
+    return model
+
+
+class Rank(RankOfOne):
+    """One of two, whose tensor is a model's parameter."""
+
+    def __init__(self, place: str, rank: int) -> None:
+        super().__init__(place, elastic.Checkpoint(every_seconds=0, keep=3), rank, 2)
+        self.parts = {"model weight": self.parts["weight"]}
+
+    def _living(self) -> Any:
+        living = super()._living()
+        trained: dict[str, Any] = {"buffers": {}, "parameters": {}, "kept": {}, "groups": []}
+        tensors = {"model weight": living.tensors["weight"] + 100 * self.rank}
+        return type(living)(living.version, self.parts, tensors, {"trained": trained, "rest": {}})
+
+
+def save(place: str, *steps: int) -> None:
+    """What two ranks save after some steps."""
+    ranks = [Rank(place, rank) for rank in (0, 1)]
+    for step in steps:
+        for rank in ranks:
+            rank.step, rank.keeper.agreed = step, True
+            rank.keeper.boundary(step, sound=True)
+        for rank in ranks:
+            rank.keeper.close()
+    assert [each["step"] for each in ranks[0].desk.of("saved")] == list(steps), ranks[0].desk.told
+
+
+def tear(folder: Path) -> None:
+    """Cut the last byte off the second rank's part."""
+    part = folder / "shards-00001.bin"
+    part.write_bytes(part.read_bytes()[:-1])
+
+
+def weight_in(folder: Path) -> list[float]:
+    return loaded(folder, {"weight": torch.zeros(8)})["weight"].tolist()
+
+
+def test_a_torn_part_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several checkpoints the newest whole one is taken, and what is wrong with a newer one said."""
+    save(str(tmp_path / "saved"), 4, 9)
+    torn = tmp_path / "saved" / "step-000000009"
+    tear(torn)
+    why = f"checkpoint {torn} is not used: shards-00001.bin has 63 bytes instead of 64"
+    assert export.main([str(torn), str(tmp_path / "whole")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"elastic: there is no whole checkpoint of a sharded model in {torn} ({why});")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert export.main([str(tmp_path / "saved"), str(tmp_path / "whole")]) == 0
+    assert capsys.readouterr().err == f"elastic: {why}\n"
+    assert weight_in(tmp_path / "whole") == [4.0] * 4 + [104.0] * 4
+
+
+def test_what_is_not_sharded_is_no_work_for_it(tmp_path: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    settings = elastic.Checkpoint(folder=str(tmp_path / "saved"), every_seconds=0, every_steps=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(
+        model, optimizer, [torch.ones(1)] * 4, batch_size=2, epochs=1, shards=1, checkpoint=settings
+    )
+    for inputs in loader:
+        assert loader.backward(model(inputs).mean())
+        optimizer.step()
+    assert newest(str(tmp_path / "saved")) is not None
+    with pytest.raises(
+        export.ElasticError, match=r"is not sharded, and torch\.distributed\.checkpoint\.load reads"
+    ):
+        export.export(str(tmp_path / "saved"), tmp_path / "whole")
+
+
+def test_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is downloaded through $TMPDIR, and nothing stays there."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with serving() as server, bucket_of(server, monkeypatch):
+        save("s3://training/runs/one", 5)
+        export.export("s3://training/runs/one/", tmp_path / "whole")
+    assert weight_in(tmp_path / "whole") == [5.0] * 4 + [105.0] * 4
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def empty_model(folder: Path) -> dict[str, torch.Tensor]:
+    """Room for all of the model that a checkpoint has."""
+    described = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {
+        name.removeprefix("model."): torch.zeros(each.size, dtype=each.properties.dtype)
+        for name, each in described.items()
+        if name.startswith("model.")
+    }
+
+
+@pytest.mark.timeout(360)
+def test_a_run_of_two_workers_is_exported_as_one_of_one(tmp_path: Path) -> None:
+    """Step 35 of 36, from the run's folder; equal up to rounding, as the trainings are."""
+    with ShardedRun(tmp_path, command(tmp_path / "out", "--save-every", "35"), (2, 2)) as run:
+        assert run.end() == 0
+    (tmp_path / "lone").mkdir()
+    lone_ledger(tmp_path / "lone", "--save-every", "35", "--folder", str(tmp_path / "one"))
+    for source, name in ((run.folder.path, "of two"), (tmp_path / "one", "of one")):
+        assert " step-000000035 is in" in export.export(str(source), tmp_path / name).replace(
+            "/step", " step"
+        )
+    two, one = (loaded(tmp_path / name, empty_model(tmp_path / name)) for name in ("of two", "of one"))
+    assert two.keys() == one.keys()
+    assert {"first.weight", "layers.1.norm.running_mean", "scale"} <= two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=WEIGHT_TOLERANCE, atol=WEIGHT_TOLERANCE)
