@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
+from hpctools.sandbox import ports
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
@@ -109,6 +110,23 @@ class FaultRig(EntranceRig):
     def until_state(self, node: str, state: str) -> None:
         """Wait until HAProxy has a node so."""
         until(lambda: self.weights()[node] == state or None, 60)
+
+    @contextmanager
+    def another(self, node: str) -> Iterator[Line]:
+        """One more login node, with a line of its own, that lets people in while the service is away."""
+        line, shared = Line(self.service.port), self.api_port
+        self.checks |= ports.choose((node,))
+        self.api_port = line.port
+        try:
+            self.serve_login(node, when_unreachable="open")
+            yield line
+            line.state = "whole"
+            self.leave()
+            until(lambda: self.service.ask("GET", "/v1/login/sessions")["sessions"] == [] or None, 60)
+        finally:
+            self.api_port = shared
+            self.kill_login(node)
+            line.end()
 
     def stand_before(self, folder: Path) -> None:
         self.folder = folder
@@ -267,6 +285,25 @@ def test_a_network_that_is_cut_keeps_out_all_but_administrators_and_heals(rig: F
     assert rig.ssh("sshd-front-1", ADMIN, "id -un").stdout == f"{ADMIN}\n"
     rig.line.state = "whole"
     until(lambda: gets_in(rig, "front-1", "nlp1"), 120)
+
+
+def test_a_single_node_that_is_cut_off_adds_its_own_limit_and_no_more(rig: FaultRig) -> None:
+    """All others count on, and when it is back its sessions count as well; nobody is ended for that."""
+    with rig.service.patient(), rig.another("alone") as line:
+        for node in NODES:
+            rig.stay(f"sshd-{node}", "nlp1")
+        rig.until_known("nlp1", LIMIT)
+        assert rig.ssh("sshd-alone", "nlp1", "id").returncode == 255
+        line.state = "dark"
+        for _ in range(LIMIT):
+            rig.stay("sshd-alone", "nlp1")
+        assert rig.ssh("sshd-alone", "nlp1", "id").returncode == 255, "beyond the node's own limit"
+        assert rig.ssh("sshd-front-1", "nlp1", "id").returncode == 255, "the others have not forgotten"
+        assert len(rig.service.sessions("nlp1")) == LIMIT
+        line.state = "whole"
+        rig.until_known("nlp1", 2 * LIMIT)
+        assert [rig.ssh(f"sshd-{node}", "nlp1", "id").returncode for node in (*NODES, "alone")] == [255] * 3
+        assert len(rig.service.sessions("nlp1")) == 2 * LIMIT
 
 
 def test_a_network_that_loses_packets_between_nodes_and_service_loses_no_count(rig: FaultRig) -> None:
