@@ -35,7 +35,12 @@ class DrainRig(EntranceRig):
         return self._begin("-c", "from hpctools.cli.hp_login import main; raise SystemExit(main())", *words)
 
     def _begin(self, *words: str) -> subprocess.Popen[str]:
+        config = self.service.folder / "ssh_config"
+        hosts = {node: self.ports[f"sshd-{node}"] for node in NODES}
+        lines = [f"Host {node}\n  HostName 127.0.0.1\n  Port {port}\n" for node, port in hosts.items()]
+        config.write_text("".join(lines))
         told = {
+            "HPCTOOLS_SSH_CONFIG": str(config),
             "HPCTOOLS_API": f"http://127.0.0.1:{self.service.port}",
             "HPCTOOLS_API_TOKEN": self.service.admin_token,
         }
