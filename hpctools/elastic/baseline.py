@@ -122,6 +122,7 @@ class Baseline:
         run = self._run
         return (
             self._job_id in run.failing_baselines
+            and self._job_id not in run.open_baselines  # Slurm is asked why it ends first
             and bool(self._agents())
             and not self._ends_without()
             and time.monotonic() >= self._not_before
@@ -163,7 +164,7 @@ class Baseline:
         self._complaints.over("cannot see the baseline job")
         job_id = self._job_id
         fate = fate_of(job_id, jobs)
-        fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as)
+        fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as, attempts=1)
         job = next((each for each in jobs if each.id == job_id), None)
         self._is_silent = job is not None and _should_be_there(job)
         if fate.lost:

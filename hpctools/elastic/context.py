@@ -158,22 +158,30 @@ class RunContext:
         """End an agent's part in the run; a baseline's only when who waits for its job knows of the next one.
 
         That is awaited for a few seconds: what waits for the job's end would begin while the run goes on.
-        After the last step there is no next one, and it ends well.
+        After the last step there is no next one, and it ends well. A job has the largest exit code of its
+        nodes: who leaves while others of it stay says nothing.
         """
         job = agent.job_id
         if not agent.is_baseline or self.completed:
             self.roster.send_away(agent, 0)
         elif self.relieved[job].is_set() or not self.spec.baseline_script:
-            self.roster.send_away(agent, EXIT_GOES_ON)
+            self.roster.send_away(agent, self._code_of(agent))
         else:
-            self.loses_baseline(job)
+            self.loses_baseline(job, is_open=job in self.open_baselines)
             self.in_background(self._send_away_relieved(agent))
+
+    def _code_of(self, agent: Agent) -> int:
+        """With which a baseline's agent is sent away."""
+        others = (each for each in self.roster.agents.values() if each.job_id == agent.job_id)
+        stays = any(each.name != agent.name and not each.leaving for each in others)
+        return 0 if self.completed or stays else EXIT_GOES_ON
 
     async def _send_away_relieved(self, agent: Agent) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.relieved[agent.job_id].wait(), RELIEF_SECONDS)
-        if not self.is_over:  # else all are told how the run has ended
-            self.roster.send_away(agent, 0 if self.completed else EXIT_GOES_ON)
+        present = self.roster.agents.get(agent.name)  # it may have come again meanwhile
+        if present is not None and not self.is_over:  # else all are told how the run has ended
+            self.roster.send_away(present, self._code_of(present))
 
     def warn(self, message: str) -> None:
         """Something that a person should know."""

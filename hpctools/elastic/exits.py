@@ -30,7 +30,7 @@ class Exits:
         roster.judged.add(worker)
         if worker in roster.restarting:
             self.start_again(agent, worker)
-        elif worker in roster.expelled:
+        elif roster.was_given_up(worker, code, tail):
             self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
         elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
             run.begin_to_finish()
@@ -66,7 +66,7 @@ class Exits:
         if run.is_hearing:
             return  # not all agents have come yet
         agents = list(run.roster.agents.values())
-        core = [each for each in agents if each.is_baseline] or agents
+        core = [each for each in agents if each.is_baseline and (each.running or not each.leaving)] or agents
         if run.finishing and not any(agent.running for agent in core):
             run.end(Outcome("finished"))
 

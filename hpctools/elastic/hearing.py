@@ -90,7 +90,8 @@ class Hearing:
         agent.running.discard(worker)
         roster = self._run.roster
         report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
-        ours = worker in roster.restarting or worker in roster.expelled or code == 0 or agent.leaving
+        given_up = roster.was_given_up(worker, code, tail)
+        ours = worker in roster.restarting or given_up or code == 0 or agent.leaving
         rules = not ours and self._watching.handles(report)
         if rules:
             why = f"crash: {worker} on {agent.node} ended with {code}"

@@ -74,7 +74,11 @@ def fate_of(job_id: int, jobs: Iterable[Told]) -> Fate:
 
 
 def known_better(
-    job_id: int, fate: Fate, ended_as: Callable[[int], str], sleep: Callable[[float], None] = time.sleep
+    job_id: int,
+    fate: Fate,
+    ended_as: Callable[[int], str],
+    sleep: Callable[[float], None] = time.sleep,
+    attempts: int = ATTEMPTS,
 ) -> Fate:
     """The same fate, or where it is open what slurmdbd says within three seconds.
 
@@ -83,9 +87,9 @@ def known_better(
     Args:
         ended_as: asks for a job's state there; "" or one of a living job: not known yet.
         sleep: waits that many seconds.
+        attempts: how often it is asked; whoever looks again in any case asks once.
     """
-    attempts = ATTEMPTS if fate.open else int(fate is FORGOTTEN)
-    for attempt in range(attempts):
+    for attempt in range(attempts if fate.open else int(fate is FORGOTTEN)):
         sleep(PAUSE_SECONDS if attempt else 0)
         with suppress(HpctoolsError):
             state = ended_as(job_id)

@@ -103,8 +103,9 @@ def _own() -> list[Process]:
 
 def _process(pid: int) -> Process | None:
     """By its line in proc(5); None: it has ended, and its parent has not asked yet."""
-    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else Process(pid, int(fields[3]), int(fields[19]))
+    # Bytes: a process's name may be cut inside a letter.
+    fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[3]), int(fields[19]))
 
 
 def _kill(process: Process) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.protocol import encode, worker_place
+from hpctools.elastic.protocol import EXPELLED, encode, worker_place
 from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 
 MOST_NAMES = 1 << 16  # more than a run has workers at a time
@@ -148,6 +148,14 @@ class Roster:
             for each in self.agents.values()
         )
         write(agent.writer, "shutdown", code=code, goes_on=goes_on)
+
+    def was_given_up(self, worker: str, code: int, tail: Sequence[str]) -> bool:
+        """Whether a worker that has ended had been given up, by us or, as its last words say, by another.
+
+        Args:
+            tail: its last lines.
+        """
+        return worker in self.expelled or (code == 1 and any(EXPELLED in line for line in tail))
 
     def agent_of(self, worker: str) -> Agent | None:
         """The agent that started a worker."""

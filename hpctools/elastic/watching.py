@@ -112,6 +112,12 @@ def numbers_of(message: Mapping[str, Any]) -> dict[str, float]:
 def in_steps_of(message: Mapping[str, Any]) -> dict[str, tuple[tuple[int, float], ...]]:
     """Of a beat: which values some of the numbers had in which steps."""
     given = message.get("in_steps")
+    if (
+        given is None
+        and message.get("rank", 0) == 0
+        and None not in (message.get("step"), message.get("loss"))
+    ):
+        return {"loss": ((int(message["step"]), _float(message["loss"])),)}  # a worker of an earlier release
     named = given.items() if isinstance(given, dict) else ()
     return {str(name): tuple((int(step), _float(value)) for step, value in steps) for name, steps in named}
 

@@ -67,9 +67,10 @@ class Account:
 
     Attributes:
         is_default: whether it is taken when none is named.
-        qos: which QoS its jobs may have; the default one first.
+        qos: which QoS its jobs may have; the default one first, where there is one.
         bounds: those of the user in it, of the account, and of the accounts above it.
         above: the accounts that it belongs to, the nearest first.
+        has_default_qos: whether it is known which QoS a job gets that asks for none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Account:
     qos: tuple[str, ...]
     bounds: tuple[Bounds, ...] = ()
     above: tuple[str, ...] = ()
+    has_default_qos: bool = True
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Limits:
     def qos_of(self, account: str | None, qos: str | None) -> str:
         """The QoS that a job gets: the one it asks for, or its account's default; "": not known."""
         charged = self.account(account)
-        return qos or (charged.qos[0] if charged and charged.qos else "")
+        return qos or (charged.qos[0] if charged and charged.qos and charged.has_default_qos else "")
 
 
 def read_limits(user: str) -> Limits:
@@ -219,11 +221,22 @@ def _accounts(user: str, associations: str, limits: str) -> list[Account]:
         name, allowed, default = [*line.split("|"), "", ""][:3]
         record = own.get(name, {})
         chain = [_bounds(f"user {user} in account {name}", record)] if record else []
+        default = default or _usual(allowed)
         qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
         line_up = _line_up(name, above)
         bounds = (*chain, *(_group_bounds(each, above[each]) for each in line_up))
-        found.append(Account(name, record.get("DefAssoc") == "Yes", qos, bounds, tuple(line_up[1:])))
+        is_default = record.get("DefAssoc") == "Yes"
+        found.append(Account(name, is_default, qos, bounds, tuple(line_up[1:]), bool(default)))
     return found
+
+
+def _usual(allowed: str) -> str:
+    """The QoS of a job where no default is stated: the only one, or `normal`; "": not known.
+
+    As slurmctld's assoc_mgr_get_default_qos_info has it, but for a default that root alone has.
+    """
+    names = [each for each in allowed.split(",") if each]
+    return names[0] if len(names) == 1 else next((each for each in names if each == "normal"), "")
 
 
 def _line_up(name: str, records: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -61,7 +61,8 @@ def check_allowance(request: Request, limits: Limits) -> None:
         SubmitError: says whose limit it is, and what to ask for instead.
     """
     account = limits.account(request.account) if "associations" in limits.enforced else None
-    if request.qos and account and "qos" in limits.enforced and request.qos not in account.qos:
+    may_have = [each.lower() for each in account.qos] if account else []  # Slurm's own: names without case
+    if request.qos and account and "qos" in limits.enforced and request.qos.lower() not in may_have:
         raise SubmitError(
             f"account {account.name} may not use the QoS {request.qos}", f"it has: {', '.join(account.qos)}"
         )

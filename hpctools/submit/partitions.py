@@ -105,4 +105,6 @@ def _admits_account(partition: Partition, account: Account) -> bool:
 
 
 def _admits_qos(partition: Partition, qos: str) -> bool:
-    return qos in partition.allow_qos if partition.allow_qos else qos not in partition.deny_qos
+    """Slurm takes no notice of the case of a QoS's name."""
+    allowed, denied = (set(map(str.lower, each)) for each in (partition.allow_qos, partition.deny_qos))
+    return qos.lower() in allowed if allowed else qos.lower() not in denied

@@ -166,6 +166,7 @@ def test_a_job_that_ends_for_an_unknown_reason_is_asked_for_until_slurm_says_it(
     async def check(rig: Rig) -> None:
         rig.slurm.change(rig.job, state="COMPLETING")
         rig.scene.hearing.leaves(rig.run.roster.agents["b0"], "departed", 0.0, is_open=True)
+        rig.run.send_away(rig.run.roster.agents["b0"])  # its workers have left
         await asyncio.sleep(0.3)
         assert rig.keeper.is_open
         assert (len(rig.slurm.submitted), rig.run.ended.done()) == (1, False)

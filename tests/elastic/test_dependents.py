@@ -109,6 +109,37 @@ def test_who_waits_for_a_job_waits_for_the_next_one_before_its_last_agent_goes(r
     asyncio.run(scene())
 
 
+def test_a_job_s_exit_code_is_that_of_its_last_nodes(rig: Any) -> None:
+    """Slurm takes the largest: one that leaves while another of its job stays must not spoil a good end."""
+
+    async def scene() -> None:
+        made = rig()
+        made.run.relieved[made.job].set()
+        other = made.run.roster.agents["r8"]
+        other.is_baseline, other.job_id = True, made.job
+        made.run.send_away(made.run.roster.agents["b0"])
+        assert [each["code"] for each in made.said()] == [0]
+        other.leaving = True
+        made.run.send_away(made.run.roster.agents["b0"])
+        assert [each["code"] for each in made.said()] == [0, 50]
+
+    asyncio.run(scene())
+
+
+def test_the_end_is_told_to_who_has_come_again_meanwhile(rig: Any) -> None:
+    async def scene() -> None:
+        made = rig()
+        former = made.run.roster.agents["b0"]
+        made.run.send_away(former)
+        again = made.run.roster.agents["b0"] = replace(former, writer=Wire())
+        made.run.relieved[made.job].set()
+        await until(made.said)
+        assert (made.run.roster.agents["b0"], [each["code"] for each in made.said()]) == (again, [50])
+        made.run.give_up_background()
+
+    asyncio.run(scene())
+
+
 def test_what_slurm_refuses_is_tried_again_and_does_not_keep_the_others_from_being_told(
     rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,17 @@ def child_of(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
+def test_a_process_whose_name_is_cut_inside_a_letter_keeps_nobody_from_looking(start: Start) -> None:
+    """The kernel cuts names after 15 bytes; that one is nobody's business, and the other is ended."""
+    stranger = start({}, first="printf 'a\\303' >/proc/$$/comm;")
+    assert child_of(stranger)
+    assert Path(f"/proc/{stranger.pid}/comm").read_bytes() == b"a\xc3\n"
+    left = start(IS_FOUND)
+    pid = child_of(left)
+    assert pid in {each.pid for each in end_left_behind(MARK)}
+    wait_for(lambda: not runs(pid))
+
+
 @pytest.mark.parametrize("wrapper_lives", [True, False])
 @pytest.mark.parametrize("environ", [IS_FOUND, {STARTED_BY: MARK.text}])
 def test_a_worker_is_ended_with_all_that_it_has_started(

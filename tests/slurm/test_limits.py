@@ -91,3 +91,19 @@ def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
     monkeypatch.setattr(limits.run, "run", refuse)
     with pytest.raises((CommandError, UnreachableError), match="sacctmgr"):
         read_limits("nlp1")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "default", "gets"),
+    [
+        ("debug,elastic,normal", "elastic", "elastic"),
+        ("debug,elastic,normal", "", "normal"),
+        ("debug", "", "debug"),
+        ("debug,elastic", "", ""),
+    ],
+)
+def test_which_qos_a_job_gets_that_asks_for_none(allowed, default, gets):
+    """As slurmctld decides it: the default, the only one, `normal`; else it is not known here."""
+    said = answers("22.05.8")
+    said["associations"] = f"nlp-lab-a|{allowed}|{default}\n"
+    assert parse_limits("nlp1", said).qos_of(None, None) == gets

@@ -64,6 +64,7 @@ def test_whom_a_partition_is_not_for_is_refused_with_the_remedy(partition: Parti
     ("partition", "limits"),
     [
         (replace(OPEN, allow_accounts=("dl",), allow_qos=("medium", "elastic")), LIMITS),
+        (replace(OPEN, allow_qos=("Medium", "Elastic")), LIMITS),
         # A list of who may takes the place of one of who may not (slurm.conf(5)).
         (replace(OPEN, allow_qos=("medium", "elastic"), deny_qos=("elastic",)), LIMITS),
         (replace(OPEN, allow_qos=("high",), allow_accounts=("cv",)), replace(LIMITS, enforced=frozenset())),
@@ -97,3 +98,11 @@ def test_no_replica_job_has_more_nodes_than_a_job_may_have_unless_its_qos_goes_b
     fixed = Request(NodeSizes((4,)))
     assert "lower the minimum to 3" in refusal(small, request=fixed)
     check_partitions(fixed, None, [small], replace(LIMITS, beyond_partitions=frozenset({"medium"})))
+
+
+def test_where_it_is_not_known_which_qos_a_job_gets_none_is_refused() -> None:
+    unknown = replace(LIMITS.accounts[0], qos=("debug", "medium", "elastic"), has_default_qos=False)
+    narrow = replace(OPEN, allow_qos=("medium", "elastic"))
+    check_partitions(REQUEST, None, [narrow], replace(LIMITS, accounts=(unknown,)))
+    known = replace(unknown, has_default_qos=True)
+    assert "is not for jobs of QoS debug" in refusal(narrow, limits=replace(LIMITS, accounts=(known,)))

@@ -213,7 +213,7 @@ def _recorded_error(path: Path) -> tuple[str, ...]:
 def _handles_term(pid: int) -> bool:
     """Whether a process has a handler of its own for SIGTERM (proc(5), SigCgt)."""
     with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) & SIGTERM_BIT)
     return False

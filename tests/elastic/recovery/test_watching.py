@@ -15,6 +15,7 @@ from hpctools.elastic.recovery import watchers_of
 from hpctools.elastic.recovery.watching import RecoveryWatcher
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import MemberView, Report, View
+from hpctools.elastic.watching import in_steps_of
 
 NAN_RULE = {"metrics": {"nonFinite": True}, "runPolicy": {"mode": "enforce"}}
 
@@ -169,3 +170,11 @@ def test_a_full_disk_stops_no_recovery(tmp_path: Path) -> None:
     (folder.path / "events.jsonl").mkdir()
     watcher.tick(0.0, view(5))
     assert len(watcher.heard(0.1, loss(6, math.nan))) == 1
+
+
+def test_the_loss_of_a_worker_of_an_earlier_release_is_judged_as_it_was() -> None:
+    """It tells the last one with each sign of life, and in which step."""
+    assert in_steps_of({"rank": 0, "step": 7, "loss": 0.5}) == {"loss": ((7, 0.5),)}
+    assert in_steps_of({"rank": 1, "step": 7, "loss": 0.5}) == {}
+    assert in_steps_of({"rank": 0, "step": 7, "loss": 0.5, "in_steps": {}}) == {}
+    assert in_steps_of({"in_steps": {"loss": [[6, 0.4], [7, 0.5]]}}) == {"loss": ((6, 0.4), (7, 0.5))}
