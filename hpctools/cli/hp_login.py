@@ -103,7 +103,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
         return 0
     print(f"hp-login: {way.node}: {way.why}", file=sys.stderr)
-    replace(ssh_command(stated, way, given.ssh, ssh_configuration()))
+    replace(ssh_command(stated, way, given.ssh, ssh_configuration(), cluster.login_nodes))
 
 
 def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) -> int:
@@ -266,25 +266,37 @@ def answers_as_sshd(host: str, port: int) -> bool:
     return False
 
 
-def ssh_command(user: str, way: Way, words: Sequence[str], config: Path | None = None) -> list[str]:
+def ssh_command(
+    user: str, way: Way, words: Sequence[str], config: Path | None = None, nodes: Sequence[str] = ()
+) -> list[str]:
     """The command: ssh reads options behind the host, too, up to the first word of a command.
 
     Who goes by an IP address is shown the host key under the node's name: the address of a node that is
-    replaced may be another machine's later.
+    replaced may be another machine's later. But not where the person has another place for the key.
+
+    Args:
+        nodes: as the person's list has them.
 
     Raises:
         HpctoolsError: the address is none that ssh takes for a host.
     """
-    from hpctools.remote.placement import is_address
-
     if way.address.startswith("-") or not way.address:
         raise HpctoolsError(f"{way.address!r} is no host", "ask your administrator")
     named = ["-F", str(config)] if config else []
     account = ["-l", user] if user else []
     own = any("hostkeyalias" in word.lower() for word in words)
-    bare = is_address(way.address) and way.node != way.address and not own
-    alias = ["-o", f"HostKeyAlias={way.node}"] if bare else []
+    alias = [] if own or _key_has_a_place(user, way, config, nodes) else ["-o", f"HostKeyAlias={way.node}"]
     return ["ssh", *named, *account, *alias, way.address, *words]
+
+
+def _key_has_a_place(user: str, way: Way, config: Path | None, nodes: Sequence[str]) -> bool:
+    """Whether ssh finds the host key by itself: by a name, by what the person lists or has configured."""
+    from hpctools.remote.placement import is_address
+    from hpctools.remote.ssh_config import settings
+
+    if not is_address(way.address) or way.address in (way.node, *nodes):
+        return True
+    return bool(settings(way.address, user, config).known_as)
 
 
 if __name__ == "__main__":

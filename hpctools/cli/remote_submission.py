@@ -99,13 +99,15 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
     name, stated = _trust_words(words)
     cluster, way = find_cluster(name), road()
     from hpctools.remote import trust as trusting
-    from hpctools.remote.placement import login_nodes
+    from hpctools.remote.placement import is_address, login_nodes
     from hpctools.remote.ssh_config import settings
 
     offers, failures = [], 0
-    # Those, too, that only the site's API names: submissions may go there.
+    # Those, too, that only the site's API names: submissions may go there. But for a bare address, which may
+    # be another machine's later, and of which no certificate speaks.
     user = lambda: user_of(cluster, way.config)  # noqa: E731
-    for node in login_nodes(cluster, user, os.environ, tell("hp-submit")):
+    named = login_nodes(cluster, user, os.environ, tell("hp-submit"))
+    for node in (each for each in named if each in cluster.login_nodes or not is_address(each)):
         try:
             offer = trusting.look(settings(node, cluster.user, way.config), way)
         except (UnreachableError, RemoteError) as error:

@@ -99,7 +99,7 @@ def plan(
     wanted = [n for n in known if not n.draining and not n.silent and n.target not in present]
     register = tuple((n.name, n.target) for n in wanted if n.can_be_target)
     unusable = tuple((n.name, n.target) for n in known if not n.silent and not n.can_be_target)
-    leaving = [(n.name, n.target) for n in known if n.draining and n.target in present]
+    leaving = [(n.name, n.target) for n in known if n.target in present and _takes_along(n, known)]
     current = {node.target for node in known}
     left = sorted((node, target) for target, node in (former or {}).items() if target not in current)
     leaving += [(node, target) for node, target in left if target in present]
@@ -107,6 +107,12 @@ def plan(
     if others or not leaving or register:
         return Steps(register, tuple(leaving), "", unusable, bool(others))
     return Steps(register, tuple(leaving[1:]), leaving[0][0], unusable)
+
+
+def _takes_along(node: LoginNode, nodes: Iterable[LoginNode]) -> bool:
+    """Whether a node's drain is its target's: one that is gone has left it to whoever has it now."""
+    heirs = (each for each in nodes if each.target == node.target and not each.draining)
+    return node.draining and not any(node.silent or not each.silent for each in heirs)
 
 
 def read_targets(elbv2: Elbv2, group: str) -> tuple[Target, ...]:

@@ -30,17 +30,23 @@ def login_nodes(
         user: says who logs in there; asked only where there is an API.
         tell: says why the API names no node: it knows the sessions, but who enters is for the nodes to say.
     """
-    # A name that the list does not have comes before the list's all the same: the node may be new. A bare
-    # address comes after them: no known_hosts has it.
+    # What the list does not have comes last: the node may be new, but the name may as well be known here as
+    # another site's host (decision 0185). A bare address comes after the names: no known_hosts has it.
     stated = cluster.login_nodes
     source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
     status, answer = _ask(source, user()) if source else (0, {})
     if status == http.client.CONFLICT and (why := _plain(answer.get("detail"))):
         tell(f"the site's API names no login node: {why}")
     said = _said(answer) if status in (http.client.OK, http.client.CREATED) else ()
-    named = [each for node, address in said if is_host(each := in_list(node, address, stated))]
-    bare = [each for each in named if is_address(each) and each not in stated]
-    return tuple(dict.fromkeys([*(each for each in named if each not in bare), *stated, *bare]))
+    named = [each for node, address in said for each in _called(node, address, stated) if is_host(each)]
+    new = sorted((each for each in named if each not in stated), key=is_address)
+    return tuple(dict.fromkeys([*(each for each in named if each in stated), *stated, *new]))
+
+
+def _called(node: str, address: str, stated: Sequence[str]) -> tuple[str, ...]:
+    """By what a node may be known: as the list calls it; else by its address, before a bare one by its name."""
+    found = in_list(node, address, stated)
+    return (node, found) if is_address(found) and found not in stated else (found,)
 
 
 def in_list(node: str, address: str, stated: Sequence[str]) -> str:
@@ -71,7 +77,7 @@ def _said(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield node, str(answer.get("address") or "")
     addresses, others = answer.get("addresses"), answer.get("others", [])
     for other in others if isinstance(others, list) else ():
-        yield str(other), str(addresses.get(other, "")) if isinstance(addresses, dict) else ""
+        yield str(other), str(addresses.get(str(other), "")) if isinstance(addresses, dict) else ""
 
 
 def _plain(text: object) -> str:

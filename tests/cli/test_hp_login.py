@@ -140,6 +140,16 @@ def test_the_host_key_of_an_address_is_remembered_by_the_nodes_name() -> None:
     assert ssh_command("", Way("10.0.0.5", "10.0.0.5", ""), []) == ["ssh", "10.0.0.5"]
 
 
+def test_the_host_key_of_an_address_that_the_person_has_is_theirs(tmp_path: Path) -> None:
+    """Their known_hosts has it by that address, or by the alias of their configuration."""
+    bare, config = Way("login-1", "10.0.0.5", ""), tmp_path / "config"
+    assert ssh_command("", bare, [], nodes=("10.0.0.5",)) == ["ssh", "10.0.0.5"]
+    config.write_text("Host 10.0.0.5\n  HostKeyAlias cluster\n")
+    assert ssh_command("", bare, [], config) == ["ssh", "-F", str(config), "10.0.0.5"]
+    other = ssh_command("", Way("login-2", "10.0.0.6", ""), [], config, ("10.0.0.5",))
+    assert other == ["ssh", "-F", str(config), "-o", "HostKeyAlias=login-2", "10.0.0.6"]
+
+
 @pytest.mark.parametrize(("first", "answers"), [(b"SSH-2.0-OpenSSH_9.2\r\n", True), (b"", False)])
 def test_whether_an_sshd_answers(first: bytes, answers: bool) -> None:
     """One that is full takes the connection and hangs up."""

@@ -69,6 +69,18 @@ def test_an_address_that_a_node_no_longer_has_goes() -> None:
     assert steps == Steps((), (("b", "10.0.0.2"),), kept="a")
 
 
+def test_a_drained_node_that_is_gone_does_not_take_its_heirs_address_along() -> None:
+    """It would be deregistered for the one and registered for the other, each minute."""
+    gone = replace(node("a", True), silent=True)
+    heir = replace(node("d"), target=gone.target)
+    assert plan([gone, heir, node("b")], [target("a"), target("b")]).is_nothing
+    assert plan([gone, heir, node("b")], [target("b")]).register == (("d", gone.target),)
+    quiet = replace(heir, silent=True)
+    assert plan([gone, quiet, node("b")], [target("a"), target("b")]).is_nothing, "its agent is restarted"
+    back = replace(gone, silent=False)
+    assert plan([back, quiet, node("b")], [target("a"), target("b")]).deregister == (("a", gone.target),)
+
+
 @pytest.mark.parametrize("name", ["login-1", "login-1.uni.example", "i-12", ""])
 def test_what_aws_takes_for_no_target_is_told_and_not_tried(name: str) -> None:
     nameless = LoginNode("login-1", name, False)
