@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from hpctools.budget.service import find_service
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
-from hpctools.hyperpod.operations.aws import Aws, Patience, RefusedError, connect
+from hpctools.hyperpod.operations.aws import Aws, Patience, RefusedError, TooManyRequestsError, connect
 from hpctools.identity.run_as import TAG
 from hpctools.login.session_manager.enforcement import NOTICE_SECONDS, Absent, Enforcement, LeaseService
 from hpctools.login.session_manager.owners import Principal, unix_account
@@ -26,8 +26,13 @@ from hpctools.login.session_manager.targets import node_of
 _log = logging.getLogger("hpctools.login")
 _SECONDS = 10.0
 _PATIENCE = Patience(retries=1, connect=3, read=5)
-"""A part of AWS that hangs must not take all of the function's minute."""
+"""A part of AWS that hangs must not take all of the function's time."""
 _MOST_NOTICE = 25.0
+_TAG_SECONDS = 600.0
+_MOST_TAGS = 4096
+_known_tags: dict[Principal, tuple[str, float]] = {}
+"""Tags, and when they were asked for (monotonic). A warm function keeps them from one sweep to the next: IAM
+limits the rate of questions, and a sweep that it stopped goes on where it was."""
 
 
 def handler(event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
@@ -94,24 +99,38 @@ def _token(aws: Aws, environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _tags(aws: Aws) -> Callable[[Principal], str]:
-    """Asks IAM for tags; when it did not answer once it is not waited for again."""
+    """Asks IAM for tags; when it did not answer once it is not waited for again, but for a limit of rates."""
     silence: list[UnreachableError] = []
 
-    @lru_cache(maxsize=1024)
     def tag_of(principal: Principal) -> str:
-        name = "RoleName" if principal.kind == "role" else "UserName"
+        who = Principal(principal.kind, principal.name)  # the session has no part in the tag
+        tag, asked = _known_tags.get(who, ("", -_TAG_SECONDS))
+        if asked > time.monotonic() - _TAG_SECONDS:
+            return tag
         if silence:
             raise silence[0]
         try:
-            found = aws.service("iam").ask(f"list_{principal.kind}_tags", **{name: principal.name})
-        except RefusedError:  # a role of another account, or one that is gone
-            return ""
+            tag = _tag(aws, who)
+        except TooManyRequestsError:
+            raise
         except UnreachableError as error:
             silence.append(error)
             raise
-        return next((str(each["Value"]) for each in found["Tags"] if each["Key"] == TAG), "")
+        if len(_known_tags) >= _MOST_TAGS:
+            _known_tags.clear()
+        _known_tags[who] = tag, time.monotonic()
+        return tag
 
     return tag_of
+
+
+def _tag(aws: Aws, principal: Principal) -> str:
+    name = "RoleName" if principal.kind == "role" else "UserName"
+    try:
+        found = aws.service("iam").ask(f"list_{principal.kind}_tags", **{name: principal.name})
+    except RefusedError:  # a role of another account, or one that is gone
+        return ""
+    return next((str(each["Value"]) for each in found["Tags"] if each["Key"] == TAG), "")
 
 
 def _notice(environment: Mapping[str, str]) -> float:

@@ -44,7 +44,7 @@ def login_nodes(
 
 
 def _called(node: str, address: str, stated: Sequence[str]) -> tuple[str, ...]:
-    """By what a node may be known: as the list calls it; else by its address, before a bare one by its name."""
+    """As the list calls a node; else its address, and before a bare one its name."""
     found = in_list(node, address, stated)
     return (node, found) if is_address(found) and found not in stated else (found,)
 

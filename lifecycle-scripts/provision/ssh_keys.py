@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from provision.failures import Failure
-from provision.files import is_so, on_node, write_whole
+from provision.files import STATE, is_so, on_node, write_whole
 from provision.processes import must
 from provision.services import reload_sshd
 from provision.step import Context
@@ -21,12 +21,15 @@ _NAME = "ssh_host_{}_key"
 _KINDS = ("ed25519", "ecdsa", "rsa")
 _CONF = f"{HOST_KEYS}/sshd_config.d/10-hpctools-host-keys.conf"
 """Which keys sshd has, as `hpctools login host-keys install` writes it; only where it is needed."""
+_RELOAD_DUE = f"{STATE}/sshd-reload-due"
+"""Is there from before the first key changes until sshd has read them: a reload that fails is repeated."""
 
 
 def is_done(context: Context) -> bool:
     """Whether the host keys are those that are kept, and everybody who should have a key has one."""
     store = _store(context)
     kept = store is None or all(_is_same(store, _NAME.format(kind)) for kind in _KINDS)
+    kept = kept and not (store is not None and on_node(_RELOAD_DUE).exists())
     if kept and store is not None and context.role == "login":
         kept = (
             all(_is_same(store, name) for name in _beside(store))
@@ -74,12 +77,16 @@ def _keep_or_bring_back(store: Path, *, is_login: bool) -> None:
     store.mkdir(parents=True, exist_ok=True)
     _refuse_others_folders(store)
     store.chmod(0o700)
-    changed = [_settle(store, _NAME.format(kind), kind) for kind in _KINDS]
+    for kind in _KINDS:
+        _settle(store, _NAME.format(kind), kind)
     if is_login:
-        changed += [_bring(store, name) for name in _beside(store)] + [_bring_conf(store)]
-    if any(changed):
+        for name in _beside(store):
+            _bring(store, name)
+        _bring_conf(store)
+    if on_node(_RELOAD_DUE).exists():
         print("host keys are those that were kept")
         reload_sshd()
+        on_node(_RELOAD_DUE).unlink()
     if is_login:
         _note_down(store)
 
@@ -94,18 +101,27 @@ def _refuse_others_folders(store: Path) -> None:
         raise Failure(f"{store} is a link: host keys do not go there", hopeless=True)
 
 
-def _settle(store: Path, name: str, kind: str) -> bool:
-    """Make one key the same here and there; what is kept wins. Returns whether this node's changed."""
+def _before_change(store: Path) -> None:
+    """From now on sshd has to read its files again, and until then nobody says that it proves these keys.
+
+    A note of this node may be there: of an earlier machine of this name.
+    """
+    write_whole(on_node(_RELOAD_DUE), "", 0o600)
+    _note(store).unlink(missing_ok=True)
+
+
+def _settle(store: Path, name: str, kind: str) -> None:
+    """Make one key the same here and there; what is kept wins."""
     own = on_node(HOST_KEYS) / name
     if not (store / name).exists():
         if not own.exists():
             must(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(own)], limit=60)
         _keep(own, store / name)
     if _is_same(store, name):
-        return False
+        return
+    _before_change(store)
     write_whole(own, (store / name).read_text(), 0o600)
     write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
-    return True
 
 
 def _beside(store: Path) -> list[str]:
@@ -120,16 +136,16 @@ def _beside(store: Path) -> list[str]:
     return [name for name in names if (store / name).exists()]
 
 
-def _bring(store: Path, name: str) -> bool:
-    """Copy what lies beside the keys; returns whether it was not there."""
+def _bring(store: Path, name: str) -> None:
+    """Copy what lies beside the keys."""
     own = on_node(HOST_KEYS) / name
     if _is_same(store, name):
-        return False
+        return
+    _before_change(store)
     is_key = not name.endswith("-cert.pub")
     write_whole(own, (store / name).read_text(), 0o600 if is_key else 0o644)
     if is_key:
         write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
-    return True
 
 
 def _present(store: Path) -> list[str]:
@@ -153,10 +169,11 @@ def _has_conf(store: Path) -> bool:
     return not text or is_so(on_node(_CONF), text)
 
 
-def _bring_conf(store: Path) -> bool:
+def _bring_conf(store: Path) -> None:
     text = _conf(store)
     if not text or is_so(on_node(_CONF), text):
-        return False
+        return
+    _before_change(store)
     on_node(_CONF).parent.mkdir(exist_ok=True)
     write_whole(on_node(_CONF), text, 0o644)
     own = on_node(HOST_KEYS)
@@ -165,7 +182,6 @@ def _bring_conf(store: Path) -> bool:
         if not (store / name).exists():
             (own / name).unlink(missing_ok=True)
             (own / f"{name}.pub").unlink(missing_ok=True)
-    return True
 
 
 def _note(store: Path) -> Path:

@@ -251,6 +251,30 @@ def test_a_node_that_is_replaced_while_keys_are_changed_has_the_next_ones_too(
     }, "install takes away the certificate of the old key, which sshd passes over"  # fmt: skip
 
 
+def test_a_reload_that_failed_is_repeated_and_until_then_nobody_says_that_sshd_has_the_keys(
+    make_node: Callable[[str], Node],
+) -> None:
+    """Else `--finish` would take away the old key although this sshd does not prove the next one."""
+    first = login(make_node(LOGIN))
+    assert first.run().returncode == 0
+    kept = KeyFolder(first.path("/fsx/host-keys/login"))
+    kept.begin_rotation()
+    kept.install(first.path("/etc/ssh"))
+    assert list(kept.installed()) == [os.uname().nodename], "as an earlier machine of this name left it"
+
+    second = login(Node(first.root.parent / "replaced", LOGIN))
+    second.path("/fsx").symlink_to(first.path("/fsx"))
+    second.stand_in("systemctl", "exit 1")
+    assert second.run().returncode != 0
+    assert kept.installed() == {}
+    assert second.run("--check").returncode == 1
+    second.stand_in("systemctl", 'echo "systemctl $*" >>"$STAND_IN/calls"; [ "$2" = ssh ]')
+    assert second.run().returncode == 0
+    assert second.calls("systemctl") == ["systemctl reload ssh"]
+    assert list(kept.installed()) == [os.uname().nodename]
+    assert second.run("--check").returncode == 0
+
+
 def files_of(node: Node) -> list[Path]:
     return sorted(path for path in node.path("/etc/ssh").rglob("*") if path.is_file())
 

@@ -31,6 +31,13 @@ def test_aws_own_rules_hold() -> None:
     assert [f"{each.rule.id} {each.path}: {each.message}" for each in found] == []
 
 
+def test_a_sweep_has_time_for_a_thousand_sessions() -> None:
+    """At 60 ms for each question, asked twice at worst, and the notice between."""
+    assert (
+        properties("Function")["Timeout"] >= 1000 * 0.06 * 2 + MADE["Parameters"]["NoticeSeconds"]["MaxValue"]
+    )
+
+
 def test_the_function_runs_the_handler_that_the_page_names() -> None:
     handler = properties("Function")["Handler"]
     module, _, name = handler.rpartition(".")

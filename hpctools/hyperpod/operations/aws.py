@@ -38,6 +38,10 @@ class RefusedError(HpctoolsError):
         self.code = code
 
 
+class TooManyRequestsError(UnreachableError):
+    """AWS is there, and limits the rate of requests."""
+
+
 _EXPIRED = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "ExpiredSession"}
 )
@@ -163,7 +167,7 @@ def _refusal(error: Any, about: str) -> HpctoolsError:
             f"{about}: AWS does not know these credentials ({code})", "check AWS_PROFILE and the credentials"
         )
     if code in _SLOW:
-        return UnreachableError(
+        return TooManyRequestsError(
             f"{about}: AWS limits the rate of requests ({code})",
             "run the same command again in some minutes; it goes on where it was",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from moto import mock_aws
 
 from hpctools.cli import session_manager_lambda
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError, UsageError
-from hpctools.hyperpod.operations.aws import Service
+from hpctools.hyperpod.operations.aws import Service, TooManyRequestsError
 from hpctools.login.session_manager.documents import only_forwards
 from hpctools.login.session_manager.enforcement import Enforcement
 from hpctools.login.session_manager.owners import Principal, parse_owner, unix_account
@@ -273,6 +274,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "HPCTOOLS_API": "https://api.invalid",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(session_manager_lambda, "_known_tags", {})
     with mock_aws():
         iam: Any = boto3.client("iam")
         tags = [{"Key": "SSMSessionRunAs", "Value": "nlp1"}]
@@ -348,6 +350,36 @@ def test_iam_that_does_not_answer_is_not_waited_for_again(monkeypatch: pytest.Mo
             made.user_of(arn)
     assert (made.user_of(SSO), made.user_of(ROLE.replace("researcher", "stated"))) == ("anna", "cv1")
     assert asked == ["list_role_tags"]
+
+
+@pytest.mark.usefixtures("account")
+def test_where_iam_limits_rates_others_are_asked_for_and_the_next_sweep_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tags stay known in a warm function, for some minutes."""
+    asked: list[str] = []
+
+    def ask(self: Service, operation: str, **arguments: Any) -> dict[str, Any]:
+        if self.name != "iam":
+            return {"SecretString": "hpct_secret"}
+        asked.append(arguments.get("RoleName", "anna"))
+        if asked == ["researcher"]:
+            raise TooManyRequestsError("iam limits the rate of requests")
+        return {"Tags": [{"Key": "SSMSessionRunAs", "Value": "nlp1"}]}
+
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
+    monkeypatch.setattr(Service, "ask", ask)
+    made = session_manager_lambda.make_enforcement(os.environ)
+    with pytest.raises(TooManyRequestsError):
+        made.user_of(ROLE)
+    assert made.user_of(USER) == "nlp1"
+    later = session_manager_lambda.make_enforcement(os.environ)
+    assert [later.user_of(arn) for arn in (ROLE, USER, ROLE)] == ["nlp1"] * 3
+    assert asked == ["researcher", "anna", "researcher"]
+    now = time.monotonic()
+    monkeypatch.setattr(session_manager_lambda.time, "monotonic", lambda: now + 700)
+    assert later.user_of(USER) == "nlp1"
+    assert asked[3:] == ["anna"]
 
 
 @pytest.mark.usefixtures("account")
