@@ -73,13 +73,13 @@ At = Annotated[Desk, Depends(get_desk)]
     "/sessions",
     status_code=HTTPStatus.CREATED,
     response_model=PlacementOut,
-    responses=problems(401, 403, 409, 413, 422),
+    responses=problems(401, 403, 409, 413, 422, 503),
 )
 async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Response:
     """Ask where somebody is to log in; the place is held for them for a moment.
 
     Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
-    they may have no more, or why no node takes any.
+    they may have no more, or why no node takes any. 503: no node has told of itself yet.
     """
     people = People(principal, desk.context.site_file.current(), desk.rules)
     if not people.may_place(body.user):
@@ -89,7 +89,8 @@ async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Resp
     if isinstance(way.found, Refused):
         raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
     if isinstance(way.found, Nowhere):
-        raise ProblemError(HTTPStatus.CONFLICT, f"There is no node to log in: {way.found.why}.")
+        status = HTTPStatus.CONFLICT if way.found.anybody else HTTPStatus.SERVICE_UNAVAILABLE
+        raise ProblemError(status, f"There is no node to log in: {way.found.why}.")
     found = way.found
     placed = PlacementOut(
         node=found.node,

@@ -27,7 +27,7 @@ TELL_SECONDS = 7 * DAY
 """So long it is told which address a node had; who registers it later knows what they do."""
 
 _BY_NAME = select(NODES).where(NODES.c.name == bindparam("at"))
-_GONE = select(NODES.c.name, NODES.c.address).where(
+_GONE = select(NODES.c.name).where(
     NODES.c.heard_at < bindparam("old"), NODES.c.drained.is_(False), NODES.c.draining.is_(False)
 )
 _TOLD = select(FORMER.c.address, FORMER.c.node, FORMER.c.left_at).where(FORMER.c.left_at > bindparam("old"))
@@ -67,14 +67,19 @@ def forget(
         if drained:
             session.add(LoginDrain(node=name, at=now, principal=principal.name, draining=False, why=""))
     with store.writing() as moment:
-        _remove(moment, name, address)
+        _remove(moment, name)
+        _give_up(moment, name, address)
     return "forgotten"
 
 
 def forget_the_silent(moment: Moment) -> None:
-    """Forget nodes that have been silent for too long, and addresses that need not be told any more."""
-    for name, address in moment.rows(_GONE, {"old": moment.now - FORGET_SECONDS}):
-        _remove(moment, name, address)
+    """Forget nodes that have been silent for too long, and addresses that need not be told any more.
+
+    Their addresses are not given up: where all agents' tokens have run out, one that is mended first would
+    have the load balancer let all others go, whose sshds work.
+    """
+    for (name,) in moment.rows(_GONE, {"old": moment.now - FORGET_SECONDS}):
+        _remove(moment, name)
     moment.execute(_LONG_AGO, {"old": moment.now - TELL_SECONDS})
 
 
@@ -94,10 +99,9 @@ def former_addresses(store: LoginStore) -> list[FormerAddress]:
     return [FormerAddress(address, node, max(0, now - left)) for address, node, left in sorted(rows)]
 
 
-def _remove(moment: Moment, name: str, address: str) -> None:
+def _remove(moment: Moment, name: str) -> None:
     moment.execute(delete(LEASES).where(LEASES.c.node == name))
     moment.execute(delete(NODES).where(NODES.c.name == name))
-    _give_up(moment, name, address)
 
 
 def _give_up(moment: Moment, node: str, address: str) -> None:

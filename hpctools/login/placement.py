@@ -115,9 +115,14 @@ class Placed:
 
 @dataclass(frozen=True)
 class Nowhere:
-    """There is no node to log in; why."""
+    """There is no node to log in; why.
+
+    Attributes:
+        anybody: some node is known: the answer is about the nodes, and not that nothing is known.
+    """
 
     why: str
+    anybody: bool = True
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ def place(wish: Wish, nodes: Sequence[Node], policy: Policy) -> Placed | Nowhere
     tried = [node for node in nodes if node.name not in wish.avoid]
     usable = [node for node in tried if not node.draining]
     if not usable:
-        return Nowhere(_nowhere(nodes, tried))
+        return Nowhere(_nowhere(nodes, tried), anybody=bool(nodes))
     order = _order(wish, usable, policy)
     home, gone = _home(wish, nodes, policy)
     first = home or order.nodes[0]

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,8 @@ class Record:
         cluster: as sbatch says it, of several; mostly empty.
         stdout, stderr: what hp-submit said.
         marked: when the state was written, by the file system's clock, Unix seconds.
+        nonce: made anew each time it is written: a coarse clock tells two writers nothing. Empty in records
+            of older releases.
     """
 
     id: str
@@ -48,6 +51,7 @@ class Record:
     stdout: str = ""
     stderr: str = ""
     marked: float = 0.0
+    nonce: str = ""
 
 
 def root(environment: Mapping[str, str]) -> Path:
@@ -95,13 +99,13 @@ class Submission:
             raise RemoteError(f"cannot read {path}: {error}", "see the file; nothing was submitted") from None
 
     def write(self, record: Record) -> Record:
-        """Replace the record, so that it survives a power cut; returns it with its time.
+        """Replace the record, so that it survives a power cut; returns it with its time and nonce.
 
         Raises:
             RemoteError: it cannot be written.
         """
         path = self.own / "record.json"
-        marked = replace(record, marked=self.now())
+        marked = replace(record, marked=self.now(), nonce=secrets.token_hex(8))
         temporary = self.own / f"record.{os.getpid()}"
         try:
             with temporary.open("w", encoding="ascii") as file:

@@ -188,7 +188,7 @@ def test_nowhere_says_why() -> None:
     assert place(Wish("nlp1"), drained, POLICY) == Nowhere(
         "login-1, login-2 are being drained, and there is no other login node"
     )
-    assert place(Wish("nlp1"), [], POLICY) == Nowhere("no login node has told of itself yet")
+    assert place(Wish("nlp1"), [], POLICY) == Nowhere("no login node has told of itself yet", anybody=False)
     assert place(Wish("nlp1", avoid=("login-1",)), FOUR[:1], POLICY) == Nowhere(
         "none of the login nodes answered you"
     )

@@ -211,6 +211,22 @@ def test_who_sees_what_another_process_wrote_submits_nothing(tmp_path: Path, whe
     assert world.jobs == []
 
 
+def test_two_that_wrote_at_the_same_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
+    """Of a file system that counts whole seconds, both would find what they wrote themselves."""
+
+    class Coarse(Submission):
+        def now(self) -> float:
+            return 1000.0
+
+    one = Coarse(tmp_path / NAME)
+    one.make()
+    wanted = Record(NAME, "r", state="submitting")
+    first, second = one.write(wanted), one.write(wanted)
+    assert first != second == one.record()
+    (one.own / "record.json").write_text(f'{{"id": "{NAME}", "request": "r", "marked": 3.0}}')
+    assert one.record() == Record(NAME, "r", marked=3.0), "as an older release wrote it"
+
+
 def test_who_stood_still_after_the_mark_submits_nothing(tmp_path: Path) -> None:
     """Others have waited for its job meanwhile, and may have submitted theirs."""
     world = World()

@@ -31,7 +31,9 @@ def finder(settings: Settings, node: str, environment: Mapping[str, str]) -> Cal
 
 
 def route_address() -> str:
-    """The address that the kernel would send from, by the default route; empty where there is none.
+    """The address that the kernel would send from, by the default route; empty where others have none.
+
+    One of the link only, or with a scope (`fe80::1%eth0`), says nothing to other machines.
 
     A UDP socket is connected, which looks the route up and sends nothing.
     """
@@ -39,6 +41,7 @@ def route_address() -> str:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:
             asked.connect((far, _PORT))
             found = str(asked.getsockname()[0])
-            if not ipaddress.ip_address(found).is_loopback:
+            known = ipaddress.ip_address(found)
+            if not (known.is_loopback or known.is_link_local or "%" in found):
                 return found
     return ""

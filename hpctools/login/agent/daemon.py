@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from hpctools.login.agent.administrators import administrator_check
 from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.door import Door
-from hpctools.login.agent.drained import DrainFile
+from hpctools.login.agent.drained import DrainFile, Word
 from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.reporting import Reporter, Self, Service
@@ -59,6 +59,11 @@ class NodeHands:
 def make_agent(settings: Settings, service: Service | None) -> Agent:
     """An agent of this node that does not run yet."""
     name = settings.node or socket.gethostname().partition(".")[0]
+    drains = DrainFile(Path(settings.state) / "drain.json")
+    if service is None:
+        # What one said that the site no longer has: nobody could take it back.
+        with suppress(OSError):
+            drains.hear(service=Word())
     administrators = administrator_check(settings.administrators)
     agent = Agent(
         name,
@@ -67,7 +72,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         Reporter(
             Self(name, address.finder(settings, name, os.environ), administrators), service, time.monotonic
         ),
-        DrainFile(Path(settings.state) / "drain.json"),
+        drains,
         NodeHands(name, Path(settings.unlimited_file)),
         administrators,
         settings.idle,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
@@ -12,6 +13,8 @@ from hpctools.errors import UsageError
 from hpctools.site.access import Administrators
 from hpctools.site.base import Model
 from hpctools.site.login_care import Care, IdleSessions
+
+_log = logging.getLogger("hpctools.login")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -59,12 +62,15 @@ class Settings(Model):
 def read_settings(path: Path) -> Settings:
     """The settings in a file.
 
+    Keys that this agent does not know are told in the log and passed over: a later release may have made the
+    file, and a node without an agent counts nobody.
+
     Raises:
-        UsageError: it cannot be read, or has what no agent understands; says where.
+        UsageError: it cannot be read, or a value is none that an agent understands; says where.
     """
     try:
         stated = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Settings.model_validate_json(_json(stated if stated is not None else {}))
+        return _understood(path, stated if stated is not None else {})
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "make it: hpctools login render") from None
     except ValidationError as error:
@@ -73,6 +79,23 @@ def read_settings(path: Path) -> Settings:
         raise UsageError(f"{path}: {place or 'all of it'}: {first['msg']}", "see docs/login.md") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}", "make it anew") from None
+
+
+def _understood(path: Path, stated: Any) -> Settings:
+    try:
+        return Settings.model_validate_json(_json(stated))
+    except ValidationError as error:
+        unknown = [each["loc"] for each in error.errors() if each["type"] == "extra_forbidden"]
+        if not unknown:
+            raise
+    for *above, key in unknown:
+        found = stated
+        for part in above:
+            found = found[part]
+        del found[key]
+        place = ".".join(map(str, (*above, key)))
+        _log.warning("%s: %s: this agent does not know it, and goes on without it", path, place)
+    return Settings.model_validate_json(_json(stated))
 
 
 def _json(stated: object) -> str:

@@ -104,7 +104,7 @@ PROGRAMS = {
     ("DELETE", "/v1/tokens/{name}"): Row("/v1/tokens/nothing", only_admin(404)),
     # There is no login node, which only those hear who may ask for this person.
     ("POST", "/v1/login/sessions"): Row(
-        "/v1/login/sessions", (409, 403, 409, 403, 409, 409, 409), {"user": "nlp1"}
+        "/v1/login/sessions", (503, 403, 503, 403, 503, 503, 503), {"user": "nlp1"}
     ),
     ("GET", "/v1/login/sessions"): Row("/v1/login/sessions", EVERYBODY),
     ("DELETE", "/v1/login/sessions/{number}"): Row("/v1/login/sessions/1", (404,) * 7),

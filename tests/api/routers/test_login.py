@@ -185,6 +185,17 @@ def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: 
     assert admin.post("/v1/login/sessions", json={"user": "nlp1"}).status_code == 201
 
 
+def test_where_no_node_has_told_of_itself_the_service_does_not_know(sqlite_service: Any, agent: Any) -> None:
+    """No word about the person: hp-login goes by its list, as it does when the service is away."""
+    client = sqlite_service.client(None)
+    answer = client.post("/v1/login/sessions", json={"user": "nlp1"})
+    told = "There is no node to log in: no login node has told of itself yet."
+    assert (answer.status_code, answer.json()["detail"]) == (503, told)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    report(agent, 1)
+    assert client.post("/v1/login/sessions", json={"user": "nlp1"}).status_code == 201
+
+
 VALUES = {"name": "nlp", "node": "login-1", "month": "2026-11"}
 OPENED = {
     ("GET", "/v1/login/nodes"),

@@ -192,6 +192,12 @@ def test_a_node_is_forgotten_by_itself_after_a_week(desk: Desk) -> None:
     assert names(desk) == ["login-1", "login-2", "login-3"], "not each report looks"
     desk.report("login-3", agent="other", sequence=101)
     assert names(desk) == ["login-2", "login-3"]
+    assert former(desk) == {}, "its sshd may work: perhaps the agents' token had run out"
+
+
+def test_an_address_that_was_given_up_is_told_for_a_week(desk: Desk) -> None:
+    desk.report("login-1", address="10.0.0.1")
+    desk.report("login-1", sequence=2, address="10.0.0.9")
     assert former(desk) == {"10.0.0.1": ("login-1", 0)}
     desk.clock.now += TELL_SECONDS
     desk.report("login-3", agent="other", sequence=201)

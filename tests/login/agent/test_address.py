@@ -45,6 +45,9 @@ class FakeSocket:
         ({socket.AF_INET: "10.0.0.5", socket.AF_INET6: "fd00::5"}, "10.0.0.5"),
         ({socket.AF_INET6: "fd00::5"}, "fd00::5"),
         ({socket.AF_INET: "127.0.0.1"}, ""),
+        ({socket.AF_INET6: "fe80::1%eth0"}, ""),
+        ({socket.AF_INET6: "fd00::5%eth0"}, ""),
+        ({socket.AF_INET: "169.254.7.7", socket.AF_INET6: "fd00::5"}, "fd00::5"),
         ({}, ""),
     ],
 )

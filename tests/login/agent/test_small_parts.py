@@ -12,6 +12,7 @@ import pytest
 
 from hpctools.errors import UsageError
 from hpctools.login.agent import drained
+from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, load, parse_counters
 from hpctools.login.agent.sample import Sampler
@@ -19,6 +20,7 @@ from hpctools.login.agent.settings import Settings, read_settings
 from hpctools.login.agent.slices import set_property
 from hpctools.login.agent.sources import parse_logind, read_sources
 from hpctools.login.care import GIB, Limits
+from tests.login.agent.made_agent import FakeService
 
 STAT = "cpu  100 0 50 800 40 0 10 0 5 0\ncpu0 1 2 3\nbtime 1700000000\n"
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:  1 kB\nMemAvailable:    4000000 kB\n"
@@ -134,6 +136,31 @@ def test_a_damaged_memory_is_none(tmp_path: Path, text: str) -> None:
     assert DrainFile(tmp_path / "drain.json").now == Drained()
 
 
+@pytest.mark.parametrize("service", [FakeService({}), None])
+def test_without_a_service_its_last_word_counts_no_more(tmp_path: Path, service: FakeService | None) -> None:
+    """While it is silent it does; what the site took away could never lift the drain."""
+    here = Word(draining=True, why="fans")
+    DrainFile(tmp_path / "drain.json").hear(service=Word(draining=True, why="kernel"), here=here)
+    agent = make_agent(Settings(node="login-1", state=str(tmp_path)), service)
+    assert agent.drain_file.now.service.draining == (service is not None)
+    agent.drain(draining=False, why="")
+    assert DrainFile(tmp_path / "drain.json").now.draining == (service is not None)
+
+
+def test_settings_of_a_later_release_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that ends for a word that it does not know would leave its node without one."""
+    path = tmp_path / "agent.yaml"
+    path.write_text("node: login-1\nnews: [1]\ncare: {cpus: 2, patience: 00:05:00, mercy: 3}\n")
+    found = read_settings(path)
+    assert (found.node, found.care and found.care.cpus) == ("login-1", 2)
+    assert [word in caplog.text for word in ("agent.yaml: news: ", "agent.yaml: care.mercy: ")] == [True] * 2
+    path.write_text("news: 1\nevery: 0\n")
+    with pytest.raises(UsageError, match=r"agent.yaml: every: "):
+        read_settings(path)
+
+
 def test_settings_are_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text("node: login-1\ncare: {cpus: 2, patience: 00:05:00}\nbalance_on: [cpu]\n")
@@ -141,8 +168,8 @@ def test_settings_are_read_strictly(tmp_path: Path) -> None:
     assert (found.node, found.balance_on, found.idle) == ("login-1", ("cpu",), None)
     assert found.care is not None
     assert (found.care.cpus, found.care.patience) == (2, 300)
-    path.write_text("nodes: login-1\n")
-    with pytest.raises(UsageError, match=r"agent.yaml: nodes: Extra inputs"):
+    path.write_text("- login-1\n")
+    with pytest.raises(UsageError, match=r"agent.yaml: all of it: "):
         read_settings(path)
     path.write_text("a: [")
     with pytest.raises(UsageError, match="is no YAML"):
