@@ -195,7 +195,7 @@ class LoginRig(Rig):
         access = {**SETTINGS["access"], "login": login}
         (folder / "pam.json").write_text(json.dumps({"access": access}))
         agent = {"node": node, "address": node, "administrators": {"users": [ADMIN]}}
-        agent |= {"every": self.every, "check_port": 0}
+        agent |= {"every": self.every, "check_port": 0, "drain_notice": 0.0}
         agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
         agent |= {"sshd_port": self.ports[f"sshd-{node}"]}
         agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited"}

@@ -54,6 +54,7 @@ class Agent:
         claims: sessions that have asked to begin.
         own_sshd: is asked whether it lets people in; it does when None.
         standing: what it said last.
+        drain_notice: seconds for which people are still taken after a drain has begun.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Agent:
     sample: Sample | None = None
     own_sshd: OwnSshd | None = None
     standing: Standing = "open"
+    drain_notice: float = 0.0
     ended: int = 0
     wake: Event = field(default_factory=Event)
     claims: Claims = field(default_factory=Claims)

@@ -76,6 +76,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         NodeHands(name, Path(settings.unlimited_file)),
         administrators,
         settings.idle,
+        drain_notice=settings.drain_notice,
     )
     if settings.sshd_port:
         agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)

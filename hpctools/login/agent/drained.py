@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -41,10 +44,15 @@ class Drained:
 
 
 class DrainFile:
-    """What both sides said, kept over restarts of the agent and of the node; threads may hear it."""
+    """What both sides said, kept over restarts of the agent and of the node; threads may hear it.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        monotonic: seconds, never going back.
+    """
+
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._monotonic = path, monotonic
+        self._begun = -math.inf
         self._lock = Lock()
         self.now = _read(path)
 
@@ -57,9 +65,15 @@ class DrainFile:
         with self._lock:
             before = self.now
             now = self.now = replace(before, service=service or before.service, here=here or before.here)
+            if now.draining and not before.draining:
+                self._begun = self._monotonic()
             if now != before:
                 _write(self._path, json.dumps(asdict(now)) + "\n")
             return before, now
+
+    def has_lasted(self, seconds: float) -> bool:
+        """Whether the node has been drained for so long, or was already when this agent began."""
+        return self.now.draining and self._monotonic() - self._begun >= seconds
 
 
 def _write(path: Path, text: str) -> None:

@@ -296,6 +296,8 @@ def test_a_drained_node_takes_nobody_who_has_nothing_there(tmp_path: Path) -> No
     assert [lease(agent, None, user)["granted"] for user in ("nlp1", "daemon", "hpcadmin", "root")] == [
         True
     ] * 4
+    agent.drain_notice = 60.0
+    assert lease(agent, None, "nlp2")["granted"], "a balancer may not have noticed yet"
     agent.drain(draining=False, why="")
     assert lease(agent, None, "nlp2")["granted"]
 

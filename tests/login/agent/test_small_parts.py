@@ -36,6 +36,21 @@ RemoteHost=gone.example
 """
 
 
+def test_a_drain_has_lasted_since_it_began_or_since_before_the_agent(tmp_path: Path) -> None:
+    """Other words of the same drain do not begin it anew; the next one does."""
+    clock = [100.0]
+    file = DrainFile(tmp_path / "drain.json", lambda: clock[0])
+    assert not file.has_lasted(0.0)
+    file.hear(here=Word(True, "disk"))
+    clock[0] += 89.0
+    file.hear(service=Word(True, "kernel"))
+    assert (file.has_lasted(89.0), file.has_lasted(90.0)) == (True, False)
+    assert DrainFile(tmp_path / "drain.json", lambda: 0.0).has_lasted(90.0)
+    file.hear(here=Word(), service=Word())
+    file.hear(here=Word(True, "disk"))
+    assert not file.has_lasted(1.0)
+
+
 def test_the_load_is_what_happened_between_two_looks() -> None:
     before = parse_counters(STAT, MEMINFO, 4)
     assert before == Counters(4, 1000, 840, 16_000_000 * 1024, 4_000_000 * 1024)
