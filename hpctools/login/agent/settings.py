@@ -56,8 +56,8 @@ class Settings(Model):
     state: str = "/var/lib/hpctools-login"
     """What is kept over a restart."""
     drain_notice: Annotated[float, Field(ge=0, le=3600)] = 90.0
-    """Seconds for which a node that has just been drained still takes people: those whom a balancer sends that
-    has not noticed yet, or whom the service sent a moment before."""
+    """Seconds for which a node that has just been drained still takes people: whom a balancer sends that has
+    not noticed yet, or whom the service sent a moment before."""
     unlimited_file: str = "/etc/hpctools/login-unlimited"
     """While this file is there all limits of sessions are lifted on this node."""
 
