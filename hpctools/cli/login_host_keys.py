@@ -120,8 +120,7 @@ def sign(folder: Path, public: Path, names: tuple[str, ...], valid: str, followi
 
     \b
     Example:
-      hpctools login host-keys sign /root/authority /shared/hostkeys/login/ssh_host_ed25519_key.pub \\
-        --name login.uni.example
+      hpctools login host-keys sign /root/authority ssh_host_ed25519_key.pub --name login.uni.example
     """
     show(f"{KeyFolder(folder).sign(public, names, valid, following=following)}\n")
 
