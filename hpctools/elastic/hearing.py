@@ -91,7 +91,8 @@ class Hearing:
         roster = self._run.roster
         report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
         given_up = roster.was_given_up(worker, code, tail)
-        ours = worker in roster.restarting or given_up or code == 0 or agent.leaving
+        ended_by_us = worker in roster.restarting or given_up or agent.leaving or self._run.ended.done()
+        ours = ended_by_us or code == 0
         rules = not ours and self._watching.handles(report)
         if rules:
             why = f"crash: {worker} on {agent.node} ended with {code}"

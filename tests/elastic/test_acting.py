@@ -417,6 +417,20 @@ def test_a_crash_that_rules_deal_with_ends_the_run_with_its_code_too(tmp_path: P
     asyncio.run(scene())
 
 
+def test_workers_that_end_because_the_run_has_ended_have_not_crashed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        spec = replace(SPEC, recovery={"runPolicy": {"mode": "enforce"}, "metrics": {"crash": True}})
+        folder = RunFolder.create(tmp_path / "run", spec)
+        made, coordinator = coordinated(folder)
+        coordinator.act(Fail(40, "crash: time 3"))
+        exited = {"kind": "exited", "worker": "b0.0.0", "code": -15, "tail": []}
+        coordinator._connections._hearing.hear(made.run.roster.agents["b0"], exited)
+        assert await coordinator._scribe.has_written(10)
+        assert [each.event for each in folder.events()] == ["action"]
+
+    asyncio.run(scene())
+
+
 def test_what_was_done_about_a_fault_is_over_when_the_training_runs(tmp_path: Path) -> None:
     async def scene() -> None:
         folder = RunFolder.create(tmp_path / "run", SPEC)

@@ -89,9 +89,8 @@ def pause(samples: int) -> None:
 
 def hold_lock(seconds: float) -> None:
     """Compute in one call into C, which keeps the interpreter's lock; the channel's threads stand still."""
-    count, began = 10_000_000, time.monotonic()
-    sum(range(count))
-    sum(range(int(count * seconds / (time.monotonic() - began))))
+    end = time.monotonic() + seconds
+    any(map(end.__lt__, iter(time.monotonic, None)))  # no bytecode runs until the time is over
 
 
 def chat() -> None:
