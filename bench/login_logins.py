@@ -247,15 +247,13 @@ class Front:
         return seen
 
     def rested(self) -> None:
-        """Wait until no node has told that its processors are busy: plain sshds kept them so until now."""
+        """Wait until no node tells that its processors are busy: plain sshds kept them so until now."""
 
-        def told(fits: Callable[[float], bool]) -> bool | None:
+        def told() -> bool | None:
             nodes = self.rig.service.ask("GET", "/v1/login/nodes")["nodes"]
-            return all(fits(node["cpu"]) for node in nodes) or None
+            return all(node["cpu"] <= RESTED for node in nodes) or None
 
-        # An agent's first report has no load yet, and its second that of the moment in which all was started.
-        until(lambda: told(lambda cpu: cpu > 0), _LIMIT)
-        until(lambda: told(lambda cpu: cpu <= RESTED), _LIMIT)
+        until(told, _LIMIT)
 
     def leave(self) -> None:
         """Everybody leaves; the nodes and the service know it when this returns."""

@@ -77,18 +77,29 @@ def load(before: Counters, after: Counters) -> Load:
     return Load(after.cpus, min(1.0, max(0.0, busy)), min(1.0, max(0.0, 1 - after.available / after.memory)))
 
 
-def eased(before: Load | None, now: Load, seconds: float) -> Load:
+def last_minute(counters: Counters, proc: Path = PROC) -> Load:
+    """How busy the node was before anybody counted: the kernel's load of a minute, as part of the CPUs.
+
+    It forgets as `eased` does (proc_loadavg(5), kernel/sched/loadavg.c), but counts processes that wait for
+    storage, too: to begin with, no better figure is there.
+
+    Raises:
+        OSError, ValueError: the kernel's file is not there, or not as it should be.
+    """
+    running = float((proc / "loadavg").read_text().partition(" ")[0])
+    return replace(load(counters, counters), cpu=min(1.0, running / counters.cpus))
+
+
+def eased(before: Load, now: Load, seconds: float) -> Load:
     """The load with its CPUs' part as a moving average, in which a time weighs less the longer ago it was.
 
     Args:
-        before: what this returned last; None the first time.
+        before: what this returned last; to begin with, that of the last minute.
         now: since then.
         seconds: how long that is.
 
     Returns:
         `now`, its `cpu` 1 - 1/e of the way to a new value after MEMORY_SECONDS of it.
     """
-    if before is None:
-        return now
     part = -math.expm1(-seconds / MEMORY_SECONDS)
     return replace(now, cpu=before.cpu + (now.cpu - before.cpu) * part)

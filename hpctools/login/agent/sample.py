@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpctools.login.agent.load import Counters, Load, eased, load, read_counters
+from hpctools.login.agent.load import Counters, Load, eased, last_minute, load, read_counters
 from hpctools.login.agent.processes import PROC, Process, boot_time, read_processes
 from hpctools.login.agent.sessions import OpenSession, open_sessions
 
@@ -19,7 +19,7 @@ class Sample:
         at: when, seconds of a clock that never goes back.
         now: when, Unix seconds.
         boot: when the node was started, Unix seconds.
-        load: since the look before, its CPUs as a moving average of the last minute.
+        load: now, its CPUs as a moving average of the last minute.
     """
 
     at: float
@@ -51,7 +51,6 @@ class Sampler:
         self._monotonic, self._clock = monotonic, clock
         self._sources, self._proc = sources, proc
         self._last: Sample | None = None
-        self._averaged: Load | None = None
         self._known: dict[str, str] = {}
 
     def look(self) -> Sample:
@@ -73,8 +72,7 @@ class Sampler:
         return self._last
 
     def _load(self, at: float, counters: Counters) -> Load:
-        """The first look knows of no time that has passed: it does not count for the average."""
+        """The first look has counted nothing yet: the kernel knows how the last minute was."""
         if self._last is None:
-            return load(counters, counters)
-        self._averaged = eased(self._averaged, load(self._last.counters, counters), at - self._last.at)
-        return self._averaged
+            return last_minute(counters, self._proc)
+        return eased(self._last.load, load(self._last.counters, counters), at - self._last.at)

@@ -14,7 +14,7 @@ from hpctools.errors import UsageError
 from hpctools.login.agent import drained
 from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.drained import Drained, DrainFile, Word
-from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, load, parse_counters
+from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, last_minute, load, parse_counters
 from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.settings import Settings, read_settings
 from hpctools.login.agent.slices import set_property
@@ -63,7 +63,6 @@ def test_the_load_is_what_happened_between_two_looks() -> None:
 
 def test_what_lasts_seconds_hardly_changes_a_nodes_load_and_what_lasts_minutes_does() -> None:
     idle, busy = Load(4, 0.0, 0.2), Load(4, 1.0, 0.3)
-    assert eased(None, busy, 5.0) == busy
     assert eased(idle, busy, 15.0) == Load(4, pytest.approx(0.2212, abs=1e-4), 0.3)
     assert eased(idle, busy, MEMORY_SECONDS).cpu == pytest.approx(1 - 1 / math.e)
     assert eased(busy, idle, 5 * MEMORY_SECONDS).cpu < 0.01
@@ -71,20 +70,38 @@ def test_what_lasts_seconds_hardly_changes_a_nodes_load_and_what_lasts_minutes_d
     assert twice.cpu == pytest.approx(eased(idle, busy, 15.0).cpu), "looks may come as often as they like"
 
 
-def test_looks_at_a_node_average_its_load(tmp_path: Path) -> None:
-    """100 ticks of which none, half and all are busy, a minute apart; at first there is none to tell."""
+def test_what_the_kernel_knows_of_the_last_minute(tmp_path: Path) -> None:
+    counters = parse_counters(STAT, MEMINFO, 4)
+    for text, cpu in (("0.00 9 9 1/81 7\n", 0.0), ("1.40 0 0 3/81 7\n", 0.35), ("64.2 9 9 1/81 7\n", 1.0)):
+        (tmp_path / "loadavg").write_text(text)
+        assert last_minute(counters, tmp_path) == Load(4, cpu, 0.75)
+
+
+def test_looks_at_a_node_average_its_load_from_that_of_the_minute_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of four CPUs was busy; then 100 ticks of which none, half and all are, a minute apart.
+
+    A second in which the agent itself was started, and all else with it, is a sixtieth of a minute.
+    """
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     (tmp_path / "meminfo").write_text(MEMINFO)
-    idle = (0, 100, 150, 150)
-    times = iter((0.0, 60.0, 120.0, 180.0))
+    (tmp_path / "loadavg").write_text("1.00 0.50 0.25 2/81 4711\n")
+    busy = (0, 100, 0, 50, 100)
+    times = iter((0.0, 1.0, 61.0, 121.0, 181.0))
     sampler = Sampler(lambda: next(times), lambda: 1_700_000_100.0, dict, tmp_path)
-    seen = []
-    for number, each in enumerate(idle):
-        (tmp_path / "stat").write_text(
-            f"cpu {100 * number - each} 0 0 {each} 0 0 0 0 0 0\nbtime 1700000000\n"
-        )
+    seen, counted = [], [0, 0]
+    for each in busy:
+        counted = [counted[0] + each, counted[1] + 100 - each]
+        stat = "cpu {} 0 0 {} 0 0 0 0 0 0\nbtime 1700000000\n".format(*counted)
+        (tmp_path / "stat").write_text(stat)
         seen.append(sampler.look().load.cpu)
-    part = 1 - 1 / math.e
-    assert seen == pytest.approx([0.0, 0.0, 0.5 * part, 0.5 * part + (1 - 0.5 * part) * part])
+    second, minute = math.exp(-1 / 60), math.exp(-1)
+    expected = [0.25]
+    for now, stays in ((1.0, second), (0.0, minute), (0.5, minute), (1.0, minute)):
+        expected.append(now + (expected[-1] - now) * stays)
+    assert seen == pytest.approx(expected)
+    assert seen[1] < 0.27
 
 
 def test_sources_of_claims_and_utmp(tmp_path: Path) -> None:
