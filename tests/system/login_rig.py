@@ -26,13 +26,23 @@ from tests.system.pam_rig import ADMIN, SETTINGS, SSHD_CONFIG, Rig
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2
-SILENT = "silent_after: 00:00:05"
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+SILENT_SECONDS = 5
+SILENT = f"silent_after: 00:00:0{SILENT_SECONDS}"
 # Each login node has a process namespace, with a /proc of its own. Agents know sessions by sshd's name, so it
-# has no other one here, and its PAM stack takes the place of the usual one.
+# has no other one here, and its PAM stack takes the place of the usual one. Where its clock is off, its
+# agent loads libfaketime (sshd's unprivileged children may not; PAM's program asks for no time of day), and
+# the kernel tells another boot time, which it reckons from its clock.
 NODE = """\
 set -e
 hostname "$1"; mount -t proc proc /proc; mount --bind "/etc/pam.d/sshd-$1" /etc/pam.d/sshd
-"$2" -c 'from hpctools.cli.hp_login_agent import main; raise SystemExit(main())' --config "$3" &
+if [ "${FAKETIME:-}" ]; then
+  boot=$(sed -n 's/^btime //p' /proc/stat)
+  sed "s/^btime .*/btime $((boot + FAKETIME))/" /proc/stat >"/tmp/$1/stat"
+  mount --bind "/tmp/$1/stat" /proc/stat
+fi
+main='from hpctools.cli.hp_login_agent import main; raise SystemExit(main())'
+LD_PRELOAD="${FAKETIME_LIBRARY:-}" "$2" -c "$main" --config "$3" &
 echo $! >"$4"; shift 4; exec "$@"
 """
 
@@ -148,8 +158,12 @@ class LoginRig(Rig):
         lines = (*own, *(f"{name} {value}" for name, value in self.settings.items()))
         (self.tree / "etc/ssh/sshd_login").write_text("".join(f"{line}\n" for line in lines))
 
-    def serve_login(self, node: str, when_unreachable: str = "open") -> None:
-        """A login node: its stack, its agent, its sshd."""
+    def serve_login(self, node: str, when_unreachable: str = "open", clock_off_by: int = 0) -> None:
+        """A login node: its stack, its agent, its sshd.
+
+        Args:
+            clock_off_by: seconds by which its agent and its kernel have another time.
+        """
         service, folder = f"sshd-{node}", self.tree / "tmp" / node
         folder.mkdir(mode=0o755)
         self.ports[service] = port = ports.choose([service])[service]
@@ -169,6 +183,9 @@ class LoginRig(Rig):
         alone = ["unshare", "--uts", "--pid", "--fork", "--mount", "--kill-child"]
         told = [f"HPCTOOLS_API=http://127.0.0.1:{self.api_port or self.service.port}", f"PYTHONPATH={ROOT}"]
         told += [f"HPCTOOLS_API_TOKEN_FILE=/tmp/{node}/token", f"PATH={os.environ['PATH']}"]
+        if clock_off_by:
+            told += [f"FAKETIME={clock_off_by:+d}", f"FAKETIME_LIBRARY={FAKETIME}"]
+            told += ["FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_DISABLE_SHM=1"]
         argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *argv, *self._named(service)]
         with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:
             inside = self.cluster.sandbox.command(argv)
@@ -188,6 +205,12 @@ class LoginRig(Rig):
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         self.processes.append(process)
         return process
+
+    def clock_of(self, node: str) -> int:
+        """What time it is for a node's agent, Unix seconds: in the environment that it has."""
+        agent = f"^[^ ]*python[^ ]* -c .*/tmp/{node}/agent.yaml"
+        date = """xargs -0 -a "/proc/$(pgrep -n -f "$1")/environ" sh -c 'exec env -i "$@" date +%s' sh"""
+        return int(self.cluster.inside("sh", "-c", date, "sh", agent).stdout)
 
     def _settings(self, node: str, folder: Path, when_unreachable: str) -> None:
         login = {"sessions_per_user": LIMIT, "sessions": 0, "when_unreachable": when_unreachable}

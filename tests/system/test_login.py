@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -249,6 +250,28 @@ def test_while_the_service_is_away_each_node_has_its_own_limit_and_afterwards_al
     rig.leave()
     rig.until_known("nlp1", 0)
     assert rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n"
+
+
+@pytest.mark.long
+def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig: LoginRig) -> None:
+    """All leases are long out of date when it comes back, and it still knows who was there all the time."""
+    before = rig.stay("sshd-front-1", "nlp1")
+    rig.until_known("nlp1", 1)
+    rig.service.stop()
+    came, begun = 0, time.monotonic()
+    try:
+        while time.monotonic() < begun + 60:
+            for node in NODES:
+                assert rig.ssh(f"sshd-{node}", "nlp2", "id -un").stdout == "nlp2\n"
+                came += 1
+        assert before.poll() is None
+        rig.stay("sshd-front-2", "nlp1")
+    finally:
+        rig.service.start()
+    rig.until_known("nlp1", LIMIT)
+    assert rig.service.sessions("nlp2") == []
+    assert [rig.ssh(f"sshd-{node}", "nlp1", "id").returncode for node in (*NODES, *STRICT)] == [255] * 4
+    assert came > 20, "each waits for the node's agent for a moment at most"
 
 
 def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) -> None:

@@ -6,12 +6,14 @@ Packets are lost by a line of our own: the kernel's own way of losing them (tc n
 from __future__ import annotations
 
 import random
+import re
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -22,13 +24,14 @@ from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from tests.system.harness import Cluster, until
-from tests.system.login_rig import LIMIT, EntranceRig, Service
+from tests.system.login_rig import LIMIT, SILENT_SECONDS, EntranceRig, Service
 from tests.system.pam_rig import ADMIN
 from tests.system.test_login import STAY, came_in, come, gets_in, silent_at
 
 pytestmark = pytest.mark.timeout(600)
 NODES = ("front-1", "front-2")
 GRACE = 10
+APART = 7 * 60
 
 
 class Line:
@@ -112,13 +115,13 @@ class FaultRig(EntranceRig):
         until(lambda: self.weights()[node] == state or None, 60)
 
     @contextmanager
-    def another(self, node: str) -> Iterator[Line]:
+    def another(self, node: str, clock_off_by: int = 0) -> Iterator[Line]:
         """One more login node, with a line of its own, that lets people in while the service is away."""
         line, shared = Line(self.service.port), self.api_port
         self.checks |= ports.choose((node,))
         self.api_port = line.port
         try:
-            self.serve_login(node, when_unreachable="open")
+            self.serve_login(node, when_unreachable="open", clock_off_by=clock_off_by)
             yield line
             line.state = "whole"
             self.leave()
@@ -304,6 +307,31 @@ def test_a_single_node_that_is_cut_off_adds_its_own_limit_and_no_more(rig: Fault
         rig.until_known("nlp1", 2 * LIMIT)
         assert [rig.ssh(f"sshd-{node}", "nlp1", "id").returncode for node in (*NODES, "alone")] == [255] * 3
         assert len(rig.service.sessions("nlp1")) == 2 * LIMIT
+
+
+@pytest.mark.parametrize("off_by", [-APART, APART])
+def test_a_node_whose_clock_is_minutes_off_counts_as_any_other(rig: FaultRig, off_by: int) -> None:
+    """Its agent and its kernel believe what it says: nobody is older there, and no lease is stale."""
+    node = f"apart{off_by}"
+    with rig.another(node, clock_off_by=off_by):
+        assert rig.clock_of(node) - time.time() == pytest.approx(off_by, abs=60)
+        rig.stay(f"sshd-{node}", "nlp1")
+        rig.stay("sshd-front-1", "nlp1")
+        rig.until_known("nlp1", LIMIT)
+        refused = [rig.ssh(f"sshd-{each}", "nlp1", "id") for each in (node, "front-2")]
+        assert [each.returncode for each in refused] == [255, 255]
+        young = re.compile(rf"{node}, for \d+ s, from")
+        assert all(young.search(each.stderr) for each in refused), refused
+        begun = time.monotonic()
+        while time.monotonic() < begun + 2 * SILENT_SECONDS:
+            assert node in rig.up()
+            found = rig.service.ask("GET", "/v1/login/sessions?user=nlp1")["sessions"]
+            since = [datetime.fromisoformat(each["since"]).timestamp() for each in found]
+            assert len(since) == LIMIT
+            assert min(since) > time.time() - 120
+            assert max(since) <= time.time() + 1
+        rig.leave()
+        rig.until_known("nlp1", 0)
 
 
 def test_a_network_that_loses_packets_between_nodes_and_service_loses_no_count(rig: FaultRig) -> None:
