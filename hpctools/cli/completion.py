@@ -83,8 +83,11 @@ def _zsh() -> str:
             f"'--cluster:cluster:($({_CLUSTERS}))'" if word == "--cluster" else word
             for word in sorted(words_of(module))
         )
-        first = "".join(f"'1:script:{{compadd {word}; _files}}' " for word in _FIRST.get(module, ()))
-        cases.append(f"{module.replace('_', '-')}) _arguments {options} {first}'*:file:_files' ;;")
+        first, others = "", "_files"
+        for word in _FIRST.get(module, ()):
+            first += f"'1:script:{{compadd {word}; _files}}' "
+            others = f"{{if (( ${{words[(I){word}]}} )); then compadd $({_CLUSTERS}); else _files; fi}}"
+        cases.append(f"{module.replace('_', '-')}) _arguments {options} {first}'*:file:{others}' ;;")
     return "\n".join(
         [
             f"#compdef {' '.join(programs)}",
@@ -122,7 +125,10 @@ def _words(module: str, shell: str) -> str:
         for word in options
         if word.startswith("--")
     ]
-    lines += [f"complete -c {program} -n __fish_use_subcommand -a {word}" for word in first]
+    for word in first:
+        behind = f"-n '__fish_seen_subcommand_from {word}'"
+        lines += [f"complete -c {program} -n __fish_use_subcommand -a {word}"]
+        lines += [f"complete -c {program} {behind} -xa '({_CLUSTERS})'"]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -30,10 +30,13 @@ Got = TypeVar("Got")
 
 
 class Refusal(RemoteError):
-    """The cluster's hp-submit said no, in its own words, with its own exit code."""
+    """The cluster's hp-submit said no, in its own words, with its own exit code.
+
+    Its name before them is left out: they are shown as ours.
+    """
 
     def __init__(self, stderr: str, code: int) -> None:
-        super().__init__(stderr.strip())
+        super().__init__(stderr.strip().removeprefix("hp-submit: "))
         self.exit_code = code
 
 

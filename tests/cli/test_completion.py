@@ -88,16 +88,19 @@ def test_zsh_and_fish_complete_clusters(tmp_path: Path) -> None:
     (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1], other: [login9]}\n")
     (tmp_path / ".zshrc").write_text(START + script("zsh"))
     environ = {"HPCTOOLS_CLUSTERS": str(tmp_path / "clusters.yaml"), "ZDOTDIR": str(tmp_path)}
-    awaited = "hp-logs --cluster uni"
-    assert awaited in typed_at("zsh", ["hp-logs --cluster un"], [awaited], **environ)
+    typed = ["hp-logs --cluster un", "hp-submit trust un", "hp-submit trust --fingerprint x oth"]
+    awaited = ["hp-logs --cluster uni", "hp-submit trust uni", "hp-submit trust --fingerprint x other"]
+    shown = typed_at("zsh", typed, awaited, **environ)
+    assert [each for each in awaited if each not in shown] == [], shown
     (tmp_path / "fish/conf.d").mkdir(parents=True)
     (tmp_path / "fish/conf.d/hpctools.fish").write_text(script("fish"))
     environ |= {"PATH": PATH, "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["fish", "-c", "complete -C 'hp-logs --cluster '"],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environ},
-    )  # fmt: skip
-    assert done.stdout.split() == ["other", "uni"], done.stderr
+    for begun in ("hp-logs --cluster ", "hp-submit trust "):
+        done = subprocess.run(
+            ["fish", "-c", f"complete -C '{begun}'"],
+            capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environ},
+        )  # fmt: skip
+        assert done.stdout.split() == ["other", "uni"], done
 
 
 def typed_at(shell: str, typed: Sequence[str], awaited: Sequence[str], **environ: str) -> str:

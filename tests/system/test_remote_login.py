@@ -165,3 +165,15 @@ def test_a_node_that_the_service_names_and_nobody_trusts_yet_stops_nothing(
     rig.until_known(USER, 1)
     quiet = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
     assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
+def test_what_etc_environment_says_is_heard_on_the_cluster(rig: LoginRig, laptop: Laptop) -> None:
+    """No login shell starts there: PAM reads the file, which here refuses what nobody knows the costs of."""
+    (rig.tree / "tmp/front-1/environment").write_text("HPCTOOLS_BUDGET=refuse\n")
+    bound = rig.on_login("front-1", ["mount", "--bind", "/tmp/front-1/environment", "/etc/environment"])
+    assert bound.wait(20) == 0
+    laptop.list_nodes("front-1", api=False)
+    done = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    said = "hp-submit: the budget service does not answer, and this site submits nothing without it;"
+    assert done.stderr.startswith(said)
