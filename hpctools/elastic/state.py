@@ -159,7 +159,7 @@ _PLACE = "\x00tensor"
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors.append(value.detach().contiguous())
+        tensors.append(value.detach().resolve_conj().resolve_neg().contiguous())
         return (_PLACE, tuple(value.shape), value.dtype)
     return _mapped(value, lambda each: _without_tensors(each, tensors))
 

@@ -88,6 +88,7 @@ STATE = {
     },
     "half": torch.ones(3, dtype=torch.bfloat16),
     "empty": torch.empty(0, 4),
+    "lazy": [torch.tensor([1 + 2j, 3 - 4j]).conj(), torch.tensor([1 + 2j, 3 - 4j]).conj().imag],
     "cursor": {"step": 7, "epoch": 1},
     "nothing": None,
 }
