@@ -20,6 +20,9 @@ from api.services import tokens
 from hpctools.login import sshd
 from hpctools.login.haproxy import Server, Timing, configuration
 from hpctools.sandbox import ports
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
 from hpctools.site.login_haproxy import HaProxy
 from tests.system.harness import Cluster, until
 from tests.system.pam_rig import ADMIN, SETTINGS, SSHD_CONFIG, Rig
@@ -239,6 +242,29 @@ class LoginRig(Rig):
     def until_known(self, user: str, count: int) -> None:
         """Wait until the service knows so many sessions of somebody."""
         until(lambda: len(self.service.sessions(user)) == count or None, 30)
+
+
+@contextmanager
+def login_nodes(folder: Path, site: Path, release: str, nodes: Mapping[str, str]) -> Iterator[LoginRig]:
+    """A cluster with login nodes and the service, all of it ended at the end.
+
+    Args:
+        nodes: what each does when the service does not answer, `open` or `refuse`.
+    """
+    sandbox, service, made = Sandbox(folder / "state"), Service(folder, site.read_text()), None
+    try:
+        up(sandbox, site, 2, lambda name, seconds: None, slurm=release)
+        service.start()
+        made = LoginRig(Cluster(sandbox), service)
+        for node, when_unreachable in nodes.items():
+            made.serve_login(node, when_unreachable)
+        yield made
+    finally:
+        if made:
+            made.end()
+        if service.process:
+            service.stop()
+        down(sandbox)
 
 
 def _all_of(node: str) -> str:

@@ -16,11 +16,8 @@ import pytest
 
 from hpctools.cli import session_manager_lambda
 from hpctools.login.session_manager.started import Started
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
-from hpctools.sandbox.rise import up
-from tests.system.harness import Cluster, until
-from tests.system.login_rig import LIMIT, LoginRig, Service
+from tests.system.harness import until
+from tests.system.login_rig import LIMIT, LoginRig, login_nodes
 from tests.system.pam_rig import ADMIN
 
 pytestmark = pytest.mark.timeout(300)
@@ -38,22 +35,9 @@ WORKER = f"exec -a 'ssm-session-worker bo-0a1b' bash -c '{AS_NLP2}; exit'"
 def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[LoginRig]:
     """Two login nodes and the service."""
     folder = tmp_path_factory.mktemp("login")
-    sandbox, service, made = Sandbox(folder / "state"), Service(folder, site_file.read_text()), None
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        service.start()
-        made = LoginRig(Cluster(sandbox), service)
-        for node in NODES:
-            made.serve_login(node)
-        for node in STRICT:
-            made.serve_login(node, when_unreachable="refuse")
+    nodes = {**dict.fromkeys(NODES, "open"), **dict.fromkeys(STRICT, "refuse")}
+    with login_nodes(folder, site_file, slurm_release, nodes) as made:
         yield made
-    finally:
-        if made:
-            made.end()
-        if service.process:
-            service.stop()
-        down(sandbox)
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from hpctools.sandbox import ports
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
-from hpctools.sandbox.rise import up
-from tests.system.harness import Cluster, until
-from tests.system.login_rig import LIMIT, ROOT, LoginRig, Service
+from tests.system.harness import until
+from tests.system.login_rig import LIMIT, ROOT, LoginRig, login_nodes
 
 pytestmark = pytest.mark.timeout(300)
 NODES = ("front-1", "front-2")
@@ -26,21 +23,9 @@ USER = "nlp1"
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[LoginRig]:
     """Two login nodes and the service."""
-    folder = tmp_path_factory.mktemp("remote-login")
-    sandbox, service, made = Sandbox(folder / "state"), Service(folder, site_file.read_text()), None
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        service.start()
-        made = LoginRig(Cluster(sandbox), service)
-        for node in NODES:
-            made.serve_login(node)
+    folder, nodes = tmp_path_factory.mktemp("remote-login"), dict.fromkeys(NODES, "open")
+    with login_nodes(folder, site_file, slurm_release, nodes) as made:
         yield made
-    finally:
-        if made:
-            made.end()
-        if service.process:
-            service.stop()
-        down(sandbox)
 
 
 class Laptop:
