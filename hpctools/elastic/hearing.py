@@ -266,10 +266,11 @@ class Hearing:
         self._run.journal.resized(message)
 
     def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
-        detail = {key: value for key, value in message.items() if key != "kind"}
+        detail = {key: value for key, value in message.items() if key not in ("kind", "rounds")}
         self._run.journal.event("saved", worker=worker.name, **detail)
         self._run.has_checkpoint = True
-        self._run.membership.saved(int(message["step"]))
+        rounds = int(message.get("rounds", -1))  # workers park with these
+        self._run.membership.saved(rounds if rounds >= 0 else int(message["step"]))
         if message.get("why") != "interval":
             self._run.answered.set()
 

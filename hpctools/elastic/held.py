@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -77,7 +78,8 @@ class Held:
     def _save_as_ordered(self) -> None:
         """Save if it is ordered, or time."""
         if self._keeper is not None:
-            self._keeper.boundary(self._steps, sound=self._steps == 0 or math.isfinite(self.loss))
+            sound = self._steps == 0 or math.isfinite(self.loss)
+            self._keeper.boundary(self._steps, sound=sound, rounds=self._completed)
 
     @property
     def _steps(self) -> int:
@@ -99,6 +101,10 @@ class Held:
         self.loss = state["loss"]
         self._samples_done = state["samples"]
         self._skipped |= frozenset(state["skipped"])
+
+    def _own_time(self) -> float:
+        """Seconds on a clock that stands still while a piece waits for other workers."""
+        return time.monotonic()
 
     def _described(self) -> Mapping[str, Any]:
         """What a checkpoint's manifest tells about the place in the data."""

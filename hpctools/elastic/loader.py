@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -249,13 +248,17 @@ class Loader(Held):
             self._entered = True
             self._save_as_ordered()
             self._plan_step()
-        while (piece := self._next_piece(epoch)) is not None:
-            yield from self._feed(piece)
-        if self._batches.is_over and epoch == self._sampling.epochs - 1:
-            self._session.finish()
-            self._batches.close()
-            if self._keeper is not None:
-                self._keeper.close(finished=True)
+        went_back = True
+        while went_back:
+            while (piece := self._next_piece(epoch)) is not None:
+                yield from self._feed(piece)
+            if not self._batches.is_over or epoch < self._sampling.epochs - 1:
+                return
+            if went_back := self._session.finish():
+                self._plan_step()
+        self._batches.close()
+        if self._keeper is not None:
+            self._keeper.close(finished=True)
 
     def backward(self, loss: torch.Tensor, scaler: torch.amp.GradScaler | None = None) -> bool:
         """The backward pass of one batch; call it in place of `loss.backward()`.
@@ -382,10 +385,6 @@ class Loader(Held):
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
         self._metrics.step(self.step, self.loss, self._norm if self._tells_norm else None)
-
-    def _own_time(self) -> float:
-        """Seconds on a clock that stands still while a piece waits for other workers."""
-        return time.monotonic()
 
     @property
     def _tells_norm(self) -> bool:

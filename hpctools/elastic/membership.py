@@ -251,6 +251,7 @@ class Membership(Generations):
             completed: whether its last step is known to be done.
         """
         self._assembly = Assembly(now, completed=completed)
+        self._any_role = True  # the first baseline may have gone with who coordinated: it may never be whole
         self._last_number = self.generation = generation
         self._started = generation > 0
 

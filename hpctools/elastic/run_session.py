@@ -59,10 +59,9 @@ class RunSession:
         self._group: Group | None = None
         self._standing = 0  # the generation that we are in, or have left last
         self._trains = False
-        self._is_ready = self._is_done = self._has_left = False
+        self._is_ready = self._is_done = self._has_left = self._has_state = False
         self._broken = self._agreed = self.term = 0
         self._retired: Group | None = None
-        self._has_state = False
         self._orders = Orders()
         self._exchanging = False
         self._clock = StepClock()
@@ -136,12 +135,13 @@ class RunSession:
             self._changed.wait_for(lambda: task.finished)
         return task.result()
 
-    def finish(self) -> None:
-        """The last step is done: wait until it is for everyone."""
+    def finish(self) -> bool:
+        """The last step is done: wait until it is for everyone; True: steps are to be done again."""
+        completed = self._state._completed
         self._clock.step_ended(time.monotonic())
         self._report(self._clock.result(at_once=True))
         self._channel.send("beat", **self._beat())
-        while not self._orders.finished:
+        while not self._orders.finished and self._state._completed >= completed:
             with self._changed:
                 self._is_done = True
             self._channel.send("done", step=self._state._completed)
@@ -149,6 +149,7 @@ class RunSession:
             if not self._orders.finished:
                 self._go_if_told()
                 self._rejoin()
+        return self._state._completed < completed  # a roll back, or parts of a sharded state were lost
 
     @property
     def ready_for(self) -> int:

@@ -171,8 +171,12 @@ class Session(Protocol):
         """
         ...
 
-    def finish(self) -> None:
-        """The last step is done: wait until it is for everyone."""
+    def finish(self) -> bool:
+        """The last step is done: wait until it is for everyone.
+
+        Returns:
+            Whether the state has gone back to an earlier one instead: steps are to be done again.
+        """
         ...
 
     @property
@@ -208,8 +212,9 @@ class LoneSession:
         """Done at once."""
         return work(self.group)
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         """Nobody to wait for."""
+        return False
 
 
 def session_from(

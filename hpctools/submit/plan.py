@@ -106,6 +106,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     _check_launchers(intent)
     sizes = agreed_sizes(intent.nodes, facts.policy)
     array = _array(intent)
+    _check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
     if facts.partitions is not None:
         check_partitions(request, intent.effective("partition"), facts.partitions, facts.limits)
@@ -260,6 +261,18 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         ),
         time_limit_s=None if minutes is None else minutes * 60.0,
         resumed_from=facts.resumed_from,
+    )
+
+
+def _check_places(policy: PolicyFile | None, array: Array | None) -> None:
+    """Runs that saved in one place would go on from each other's checkpoints, and remove them."""
+    if policy is None or array is None or len(array.indices) < 2 or not policy.checkpoint.get("folder"):
+        return
+    raise SubmitError(
+        f"{policy.place('checkpoint.folder')}: checkpoint.folder is one place, and the runs of --array would "
+        "go on from each other's checkpoints there, and remove them",
+        "leave it out: each run saves in its own folder; or give elastic.Checkpoint(folder=...) in the "
+        "script, with $HPCTOOLS_ARRAY_INDEX in it",
     )
 
 

@@ -417,6 +417,27 @@ def test_a_crash_that_rules_deal_with_ends_the_run_with_its_code_too(tmp_path: P
     asyncio.run(scene())
 
 
+def test_what_is_saved_counts_in_the_rounds_with_which_workers_park(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        worker = made.run.roster.workers["b0.0.0"]
+        words = {
+            "kind": "saved",
+            "step": 5,
+            "seconds": 0.1,
+            "held_s": 0,
+            "bytes": 1,
+            "where": "x",
+            "why": "x",
+        }
+        made.hearing.hear(worker, {**words, "rounds": -1})
+        assert made.run.membership._saved_step == 5
+        made.hearing.hear(worker, {**words, "rounds": 7})
+        assert made.run.membership._saved_step == 7
+
+    asyncio.run(scene())
+
+
 def test_workers_that_end_because_the_run_has_ended_have_not_crashed(tmp_path: Path) -> None:
     async def scene() -> None:
         spec = replace(SPEC, recovery={"runPolicy": {"mode": "enforce"}, "metrics": {"crash": True}})

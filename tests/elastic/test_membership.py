@@ -42,6 +42,15 @@ def started(
     return membership
 
 
+def test_who_takes_over_before_the_first_step_begins_with_another_baseline_than_the_first() -> None:
+    """The first one's node has gone with the coordinator: nobody of it will ever be whole."""
+    membership = Membership((1, 2))
+    membership.take_over(0, now=0)
+    membership.ready("b100.0.0", (1, 100, 0, 0, 0), now=6)
+    membership.consider(now=7)
+    assert ("b100.0.0", "form") in [(to, message["kind"]) for to, message in sent(membership)]
+
+
 def test_who_comes_after_the_last_step_is_sent_away() -> None:
     """A killed worker that is ready again when the others are through would wait for ever."""
     membership = started("ab")

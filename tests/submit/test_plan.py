@@ -279,6 +279,16 @@ def test_settings_for_a_size_that_nodes_does_not_name_are_refused_with_their_lin
     assert plan(tmp_path, ["-N2:5", *argv], facts=facts).spec.policy["scale_config"].keys() == {"2", "5"}
 
 
+def test_the_runs_of_an_array_do_not_save_in_one_place(tmp_path):
+    """They would go on from each other's checkpoints, and remove them."""
+    facts = replace(FACTS, policy=parse_policy("checkpoint:\n  folder: /scratch/run7\n", "policy.yaml"))
+    argv = ["-N1:2", "--elastic-policy=policy.yaml", "--", "x"]
+    with pytest.raises(SubmitError, match=r"policy.yaml line 2: checkpoint.folder is one place, .* --array"):
+        plans(tmp_path, ["--array=0-3%1", *argv], facts=facts)
+    (one,) = plans(tmp_path, ["--array=3", *argv], facts=facts)
+    assert one.spec.checkpoint == {"folder": "/scratch/run7"}
+
+
 def test_an_array_is_a_run_for_each_index(tmp_path):
     script = "#!/bin/sh\n#SBATCH -N1:2 --output=o-%A_%a.txt --dependency=afterok:7\n#SBATCH --array=4-6%2\n"
     first, second, third = plans(tmp_path, ["job.sh"], script)

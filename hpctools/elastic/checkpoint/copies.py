@@ -35,8 +35,8 @@ class HostCopy:
         self.skeleton = copy.deepcopy(skeleton)
 
     def state(self) -> Any:
-        """What was copied; its tensors are the copy's own."""
-        return join(copy.deepcopy(self.skeleton), self.tensors)
+        """What was copied, copied once more: torch's optimizers keep what they load, and train it on."""
+        return join(copy.deepcopy(self.skeleton), {name: each.clone() for name, each in self.tensors.items()})
 
     def _room_for(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         known = self.tensors.get(name)

@@ -100,6 +100,7 @@ class Keeper:
         self._store_: Store | None = None
         self._saver_: Saver | None = None
         self._begun = self._next_begun = time.monotonic()
+        self._rounds = self._next_rounds = -1
         self._known_step = 0
         self._most_steps: int | None = None
         self._last: Saved | None = None
@@ -131,13 +132,15 @@ class Keeper:
             raise nothing_whole(self._settings.resume_from)
         return None
 
-    def boundary(self, step: int, *, sound: bool = True) -> None:
+    def boundary(self, step: int, *, sound: bool = True, rounds: int = -1) -> None:
         """Between two steps, `step` of which are completed: save when it is time or ordered.
 
         Args:
+            rounds: exchanges of all workers so far; -1: as many as steps.
             sound: whether the last loss was a number; what comes after one that was not is not worth
                 keeping, and would take the place of what is.
         """
+        self._rounds = rounds
         if sound:
             self._snapshots.consider(step, self._capture)
         order = self._desk.take_order() or self._put_off
@@ -220,7 +223,7 @@ class Keeper:
             self._desk.tell("unsaved", step=step, why=order.why)
 
     def _save(self, step: int, why: str) -> None:
-        self._next_begun = time.monotonic()
+        self._next_begun, self._next_rounds = time.monotonic(), self._rounds
         if not self._is_registered:
             self._is_registered = True
             # A thread in mid-write at Python's end could take the process down with an error.
@@ -253,6 +256,7 @@ class Keeper:
             self._warn(f"nothing is saved: {error}; the training goes on without")
 
     def _on_saved(self, saved: Saved) -> None:
+        saved = replace(saved, rounds=self._next_rounds)
         self._last, self._known_step, self._begun = saved, saved.step, self._next_begun
         self._told_slow = False
         self._saves_told.saved(saved, self._desk.grace_seconds)

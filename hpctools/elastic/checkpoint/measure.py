@@ -22,6 +22,7 @@ class Saved:
         bytes: in all its files.
         where: folder or address of the checkpoint.
         why: `interval`, or the reason of an order.
+        rounds: exchanges that it is the state after, which of streams are some more than steps; -1: as many.
     """
 
     step: int
@@ -30,6 +31,7 @@ class Saved:
     bytes: int
     where: str
     why: str
+    rounds: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """As a message's or event's fields."""

@@ -1,8 +1,7 @@
 """Checkpoints of a sharded training: every rank writes its parts, rank 0 commits when all are there.
 
 Rank 0 wishes for a checkpoint, and all hear of it at the end of the step (`feeding`), so that all save the
-state of the same step without another message. Store, manifest, checksums and retention are those of every
-checkpoint (`hpctools.elastic.checkpoint`).
+state of the same step without another message. All else is as for `hpctools.elastic.checkpoint`.
 """
 
 from __future__ import annotations
@@ -371,7 +370,8 @@ class ShardKeeper:
         """The checkpoint that rank 0 chose."""
         if self._found is None or self._found.manifest.step != step:
             every = [found for place in self._places() for found in candidates(place).usable]
-            self._found = next((each for each in every if each.manifest.step == step), None)
+            same = [each for each in every if each.manifest.step == step]  # of which rank 0 took a whole one
+            self._found = next((each for each in same if len(same) == 1 or self._is_whole(each)), None)
         if self._found is None:
             raise ElasticError(
                 f"rank 0 found a checkpoint of step {step} in {self._place}, and we do not see it",

@@ -138,6 +138,16 @@ def test_an_urgent_order_is_done_when_boundary_returns(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1, "the step was saved already"
 
 
+def test_a_save_tells_the_rounds_that_it_is_the_state_after(tmp_path: Path) -> None:
+    """Of streams they are more than steps; workers park with them."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2))
+    training.keeper.boundary(2, rounds=4)
+    assert training.saved() == [2]
+    training.desk.order = Order("fewer than the least")
+    training.keeper.boundary(2, rounds=4)
+    assert [each["rounds"] for each in training.desk.of("saved")] == [4, 4]
+
+
 def test_an_urgent_order_waits_for_what_is_being_written_but_not_for_ever(tmp_path: Path, held: Held) -> None:
     training = Training(tmp_path, Checkpoint(every_seconds=1e-9))
     training.go_to(1)

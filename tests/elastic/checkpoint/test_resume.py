@@ -146,6 +146,27 @@ def test_rolled_back_training_is_one_that_never_saw_the_batch(tmp_path: Path) ->
     assert rolled.loader._samples_done == without.loader._samples_done == SAMPLES * EPOCHS - BATCH
 
 
+@pytest.mark.parametrize("second", [9, 13])
+def test_rolled_back_twice_is_as_good_as_once(tmp_path: Path, second: int) -> None:
+    """To the same snapshot again, or to one that was taken into the same memory after the first time."""
+
+    def go_back(step: int) -> None:
+        if step == 11 and not rolled.loader._skipped:
+            assert rolled.loader._roll_back(9, [10])
+        elif step == second + 2 and len(rolled.loader._skipped) == 1:
+            assert rolled.loader._roll_back(second, [second + 2])
+
+    rolled = Training(elastic.Checkpoint(snapshots=1, snapshot_steps=4, every_seconds=0))
+    rolled.run(on_step=go_back)
+    without = Training(None)
+    without.loader._skipped = rolled.loader._skipped
+    without.run()
+    assert rolled.loader._skipped == {10, second + 2}
+    assert rolled.same_as(without)
+    mine, others = (each.optimizer.state_dict()["state"] for each in (rolled, without))
+    assert all(torch.equal(mine[key][name], others[key][name]) for key in others for name in others[key])
+
+
 def test_skipped_batch_is_the_one_that_the_step_would_have_taken() -> None:
     """By a plain loop over the same order that leaves steps 2, 6 (an epoch's last) and 18 (the last) out."""
     skipped = {2, 6, STEPS}

@@ -109,6 +109,19 @@ def test_one_bad_batch_among_many_steps_a_second_is_itself_passed_over(make_run:
     assert min(again) == 72, "not one step more was done again"
 
 
+def test_a_bad_last_step_is_rolled_back_and_what_comes_before_it_is_done_again(make_run: MakeRun) -> None:
+    """The loop has gone through its last batch, and gets more."""
+    policy = enforced({"nonFinite": True}, rollBackSteps=8, **RESTARTS)
+    checkpoint = {"snapshots": 8, "snapshotIntervalInSteps": 2}
+    with make_run(policy, "--nan-at", "24", steps=24, checkpoint=checkpoint) as run:
+        assert run.end() == 0, run.story()
+    assert [(cause, rung) for cause, _, rung in run.found()] == [("nonFinite", "rollBack")], run.story()
+    again = [line["step"] for line in run.steps() if line["generation"] > 1]
+    assert sorted(set(again)) == list(range(min(again), 24)), run.story()
+    assert min(again) <= 17
+    assert [line["finite"] for line in run.ledger() if "final" in line] == [True, True]
+
+
 @pytest.mark.long
 def test_in_mode_log_it_is_only_written_down(make_run: MakeRun) -> None:
     """The same, and a slow rank, which is named."""

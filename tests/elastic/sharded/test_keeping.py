@@ -14,6 +14,7 @@ from shard_parts import BY_ORDER, SPEC, RankOfOne
 
 from hpctools import elastic
 from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.sharded import attempts, keeping, part_files
 from hpctools.errors import ElasticError
@@ -35,6 +36,19 @@ def test_a_run_folder_means_where_the_run_saved(tmp_path: Path) -> None:
     assert set(other.keeper.examples(7)) == {"weight"}
     filled = other.filled_from(7)
     assert torch.equal(filled, torch.full((4,), 7.0))
+
+
+def test_of_two_checkpoints_of_a_step_all_ranks_read_the_same_whole_one(tmp_path: Path) -> None:
+    """The one that is listed first is damaged: rank 0 passes it over, and so has whoever reads beside it."""
+    place = tmp_path / "own"
+    for _ in range(2):
+        RankOfOne(str(place)).save_after(7)
+    first, second = (found.name for found in candidates(str(place)).usable)
+    assert first != second
+    data = place / first / "shards-00000.bin"
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    assert RankOfOne(str(place)).keeper.newest() == 7
+    assert torch.equal(RankOfOne(str(place)).filled_from(7), torch.full((4,), 7.0))
 
 
 def test_what_was_saved_since_goes_before_what_the_run_began_from(tmp_path: Path) -> None:
