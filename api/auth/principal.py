@@ -39,12 +39,22 @@ class Grant:
         return self.account is None or account in site.subtree(self.account)
 
 
+OIDC = "oidc:"
+PERSONAL = "user:"
+
+
+def personal(user: str, name: str) -> str:
+    """The whole name of a person's token; no other token can have one like it, since those have no colon."""
+    return f"{PERSONAL}{user}:{name}"
+
+
 @dataclass(frozen=True)
 class Principal:
     """Who asks.
 
     Attributes:
-        name: a token's name, or `oidc:` and a user's name; it stands in the audit trail.
+        name: a token's name, `user:NAME:` and the name of a person's token, or `oidc:` and a user's name; it
+            stands in the audit trail.
         grants: what they may do, and where.
         acting: the scope that the route asks for.
     """
@@ -52,6 +62,14 @@ class Principal:
     name: str
     grants: tuple[Grant, ...]
     acting: Scope = "read"
+
+    @property
+    def user(self) -> str | None:
+        """The Unix account of who signed in with the site's provider, or has a token of their own."""
+        for prefix in (OIDC, PERSONAL):
+            if self.name.startswith(prefix):
+                return self.name.removeprefix(prefix).partition(":")[0]
+        return None
 
     @property
     def is_admin(self) -> bool:

@@ -28,6 +28,7 @@ def token() -> None:
 @token.command()
 @click.option("--name", required=True, help="Whose it is; unique.")
 @click.option("--account", help="A department or lab: the token opens it and what is below.")
+@click.option("--user", help="A login name: it is this person's own, for hp-login and hp-submit as well.")
 @click.option("--admin", is_flag=True, help="The token opens everything.")
 @click.option(
     "--scope",
@@ -42,6 +43,7 @@ def token() -> None:
 def create(
     name: str,
     account: str | None,
+    user: str | None,
     admin: bool,
     scopes: tuple[Scope, ...],
     expires: str | None,
@@ -50,7 +52,9 @@ def create(
     """Make a token and print it; it cannot be shown again.
 
     \b
-    Example:  hpctools-api token create --name login-nodes --account root --scope login --out login-token
+    Examples:
+      hpctools-api token create --name login-nodes --account root --scope login --out login-token
+      hpctools-api token create --name laptop --account nlp-lab-a --user anna --out anna-token
     """
     if admin == (account is not None):
         raise UsageError(
@@ -62,13 +66,13 @@ def create(
     if account is not None:
         _check_account(SiteFile(settings.site, settings.metric), account)
     now = int(time.time())
-    ends = _expiry(expires, now)
+    wanted = (name, account, now, _expiry(expires, now), scopes or ("read",), user)
     with open_store(settings) as engine:
         if out is None:
-            click.echo(tokens.create(engine, name, account, now, ends, scopes or ("read",)))
+            click.echo(tokens.create(engine, *wanted))
         else:
             with _new_file(out) as file:
-                file.write(tokens.create(engine, name, account, now, ends, scopes or ("read",)) + "\n")
+                file.write(tokens.create(engine, *wanted) + "\n")
 
 
 @token.command("list")

@@ -79,13 +79,15 @@ Who = Annotated[People, Depends(get_people)]
 Store = Annotated[LoginStore, Depends(get_store)]
 
 
-@router.get("/sessions", responses=problems(401, 422))
+@router.get("/sessions", responses=problems(401, 403, 422))
 def list_sessions(
     store: Store, people: Who, page: Paged, user: UserName = None, node: NodeFilter = None
 ) -> SessionsOut:
-    """Open sessions of those whom the token may see: one's own people's."""
+    """Open sessions of those whom the token may see: one's own, and one's own people's."""
     seen = people.seen()
-    wanted = seen if user is None else frozenset({user} if seen is None or user in seen else ())
+    if user is not None and seen is not None and user not in seen:
+        raise ProblemError(HTTPStatus.FORBIDDEN, f"Your token shows nobody's sessions who is called {user}.")
+    wanted = seen if user is None else frozenset({user})
     listing = f"/v1/login/sessions?user={user}&node={node}"
     after = page.after(listing, [int])
     found = login_leases.sessions(store, wanted, node, int(after[0]) if after else 0, page.limit + 1)
@@ -139,6 +141,7 @@ def forget_node(context: Ctx, store: Store, rules: Rule, principal: Admin, node:
 
 @router.put("/nodes/{node}/drain", responses=problems(401, 403, 422))
 def put_drain(context: Ctx, store: Store, principal: Admin, node: NodeName, body: DrainIn) -> DrainOut:
-    """Have a node take no new sessions, or take them again."""
-    set_drain(store, context.engine, node, Drain(body.draining, body.why), principal, context.clock())
-    return DrainOut(node=node, draining=body.draining, why=body.why)
+    """Have a node take no new sessions, or take them again; one that has not told of itself yet, too."""
+    wanted = Drain(body.draining, body.why)
+    known = set_drain(store, context.engine, node, wanted, principal, context.clock())
+    return DrainOut(node=node, draining=body.draining, why=body.why, known=known)

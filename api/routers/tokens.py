@@ -21,7 +21,9 @@ router = APIRouter(prefix="/v1/tokens", tags=["operation"], route_class=StrictRo
 Name = Annotated[
     str,
     Path(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$", description="A token's name.", examples=["nlp-head"]
+        pattern=r"^(user:[A-Za-z_][A-Za-z0-9_.@-]{0,59}:)?[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$",
+        description="A token's name, as it is listed.",
+        examples=["nlp-head"],
     ),
 ]
 

@@ -68,6 +68,12 @@ class TokenIn(BaseModel):
         description="The subtree that it opens; left out for an administrator.",
         examples=["nlp"],
     )
+    user: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.@-]{0,59}$",
+        description="The login name of the person whose own it is; it is then listed as `user:USER:NAME`.",
+        examples=["anna"],
+    )
     scopes: list[Scope] = Field(default=["read"], min_length=1, max_length=4, examples=[["read", "write"]])
     expires_at: AwareDatetime | None = Field(default=None, examples=["2027-09-30T00:00:00Z"])
 
@@ -81,7 +87,7 @@ class TokenIn(BaseModel):
     def new(self) -> NewToken:
         """What is to be made."""
         ends = int(self.expires_at.astimezone(timezone.utc).timestamp()) if self.expires_at else None
-        return NewToken(self.name, self.account, tuple(dict.fromkeys(self.scopes)), ends)
+        return NewToken(self.name, self.account, tuple(dict.fromkeys(self.scopes)), ends, self.user)
 
 
 class AuditOut(BaseModel):
@@ -90,7 +96,8 @@ class AuditOut(BaseModel):
     id: int = Field(examples=[17])
     at: datetime = Field(examples=["2026-11-21T12:00:00Z"])
     principal: str = Field(
-        description="A token's name, `oidc:USER`, or `operator:USER` for work on the server itself.",
+        description="A token's name (a person's own: `user:USER:NAME`), `oidc:USER`, or `operator:USER` for "
+        "work on the server itself.",
         examples=["nlp-head"],
     )
     action: str = Field(examples=["token.create"])

@@ -297,6 +297,7 @@ class DrainOut(DrainIn):
     """What is so now."""
 
     node: str = Field(examples=["login-1"])
+    known: bool = Field(description="Whether a node of this name has ever told of itself.", examples=[True])
 
 
 class ClosedOut(BaseModel):

@@ -119,8 +119,8 @@ def drains(books: Engine) -> dict[str, Drain]:
 
 def set_drain(
     store: LoginStore, books: Engine, name: str, wanted: Drain, principal: Principal, now: int
-) -> None:
-    """Drain a node, or give it back; told in the audit trail."""
+) -> bool:
+    """Drain a node, or give it back; told in the audit trail. Returns whether the node has told of itself."""
     with writing(books) as session:
         query = select(LoginDrain).where(LoginDrain.node == name).order_by(LoginDrain.id.desc()).limit(1)
         last = session.scalar(query)
@@ -128,7 +128,8 @@ def set_drain(
         session.add(LoginDrain(node=name, at=now, principal=principal.name, **asdict(wanted)))
         audit.record(session, principal, "login.drain", name, asdict(before), asdict(wanted), at=now)
     with store.writing() as moment:
-        moment.execute(update(NODES).where(NODES.c.name == name).values(drained=wanted.draining))
+        changed = moment.execute(update(NODES).where(NODES.c.name == name).values(drained=wanted.draining))
+    return changed > 0
 
 
 def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -> list[KnownNode]:

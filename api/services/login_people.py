@@ -8,15 +8,14 @@ from api.auth.principal import Principal, Scope
 from api.services.login_rules import Rules
 from hpctools.budget.tree import BudgetSite
 
-_OIDC = "oidc:"
-
 
 @dataclass(frozen=True)
 class People:
     """What a principal may do for whom.
 
-    Login nodes and administrators may everything. A person who signed in may for themselves; whoever reads an
-    account may ask where its people are to log in, and whoever writes to it sees and ends their sessions.
+    Login nodes and administrators may everything. A person who signed in, or has a token of their own, may do
+    so for themselves; whoever reads an account may ask where its people are to log in, and whoever writes to
+    it sees and ends their sessions.
     """
 
     principal: Principal
@@ -30,9 +29,8 @@ class People:
 
     @property
     def user(self) -> str | None:
-        """Who they are, of a person who signed in; None for a token."""
-        name = self.principal.name
-        return name.removeprefix(_OIDC) if name.startswith(_OIDC) else None
+        """Who they are; None for a token that is nobody's own."""
+        return self.principal.user
 
     def may_place(self, user: str) -> bool:
         """Whether they may ask for a node for somebody."""

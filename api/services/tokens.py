@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.exc import IntegrityError
 
-from api.auth.principal import SCOPES, Grant, Principal, Scope
+from api.auth.principal import SCOPES, Grant, Principal, Scope, personal
 from api.db.access_models import ApiToken
 from api.db.engine import reading, writing
 from api.db.looks import looking
@@ -24,6 +24,7 @@ from hpctools.errors import UsageError
 _PREFIX = "hpct_"
 _FORM = re.compile(r"hpct_[A-Za-z0-9_-]{43}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,59}")
 
 # Every request asks it: columns of one row, without a session's bookkeeping; and most ask for the state next.
 _COLUMNS = (ApiToken.name, ApiToken.account, ApiToken.scopes, ApiToken.expires_at, ApiToken.revoked_at)
@@ -60,12 +61,20 @@ class NewToken:
         account: the subtree that it opens; None for an administrator, who has every scope.
         scopes: what it may do there; each includes `read`.
         expires_at: Unix seconds; None for no end.
+        user: whose own it is: it sees and ends this Unix account's sessions on login nodes, too. Several
+            people's tokens may have the same name.
     """
 
     name: str
     account: str | None
     scopes: tuple[Scope, ...] = ("read",)
     expires_at: int | None = None
+    user: str | None = None
+
+    @property
+    def whole_name(self) -> str:
+        """As it is listed and revoked."""
+        return self.name if self.user is None else personal(self.user, self.name)
 
 
 def create(
@@ -75,9 +84,10 @@ def create(
     now: int,
     expires_at: int | None = None,
     scopes: tuple[Scope, ...] = ("read",),
+    user: str | None = None,
 ) -> str:
     """Make a token from the server itself; see `issue`."""
-    return issue(engine, NewToken(name, account, scopes, expires_at), operator(), now)[0]
+    return issue(engine, NewToken(name, account, scopes, expires_at, user), operator(), now)[0]
 
 
 def issue(engine: Engine, new: NewToken, by: Principal | str, now: int) -> tuple[str, TokenInfo]:
@@ -93,7 +103,7 @@ def issue(engine: Engine, new: NewToken, by: Principal | str, now: int) -> tuple
     _check(new)
     secret = _PREFIX + secrets.token_urlsafe(32)
     token = ApiToken(
-        name=new.name,
+        name=new.whole_name,
         digest=_digest(secret),
         account=new.account,
         created_at=now,
@@ -105,10 +115,10 @@ def issue(engine: Engine, new: NewToken, by: Principal | str, now: int) -> tuple
             session.add(token)
             session.flush()
             info = _info(token)
-            audit.record(session, by, "token.create", new.name, None, _told(info), at=now)
+            audit.record(session, by, "token.create", new.whole_name, None, _told(info), at=now)
     except IntegrityError:
         raise TakenError(
-            f"there is a token {new.name!r} already", "revoked names stay taken; choose another"
+            f"there is a token {new.whole_name!r} already", "revoked names stay taken; choose another"
         ) from None
     return secret, info
 
@@ -167,6 +177,12 @@ def _check(new: NewToken) -> None:
         raise UsageError(
             f"{new.name!r} cannot be a token's name", "use letters, digits and . _ @ - (at most 128)"
         )
+    if new.user is not None and not _USER.fullmatch(new.user):
+        raise UsageError(f"{new.user!r} cannot be somebody's Unix account", "give their login name")
+    if len(new.whole_name) > 128:
+        raise UsageError(f"{new.whole_name!r} is too long", "128 characters are the most")
+    if new.user is not None and new.account is None:
+        raise UsageError("an administrator's token is nobody's own", "give their account, or no user")
     if not new.scopes:
         raise UsageError("a token without a scope opens nothing", f"scopes are {', '.join(SCOPES)}")
     if "admin" in new.scopes and new.account is not None:

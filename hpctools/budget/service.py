@@ -23,6 +23,8 @@ from hpctools.errors import BudgetError, UnreachableError, UsageError
 
 SECONDS = 30.0
 LARGEST = 64 << 20
+MOST_TOKEN = 16_384
+"""Characters of a token: a provider's may be as long for the service."""
 _HERE = ("localhost", "127.0.0.1", "::1")
 _WHERE = "set HPCTOOLS_API=https://HOST"
 _Question = tuple[str, str, bytes | None, dict[str, str]]
@@ -92,7 +94,7 @@ class Service:
         if status >= http.client.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
         kind = _REFUSALS.get(status, BudgetError)
-        raise kind(f"{self.host} refuses ({status}): {told}", _remedy(status))
+        raise kind(f"{self.host} refuses ({status}): {told}", _remedy(status, path))
 
     def _exchange(
         self, method: str, path: str, body: Mapping[str, Any] | None, conditions: Mapping[str, str]
@@ -176,7 +178,7 @@ def token_in(file: str) -> str:
     try:
         with path.open(encoding="ascii") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-            text = opened.read(4096).strip()
+            text = opened.read(MOST_TOKEN).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UsageError(
@@ -199,6 +201,12 @@ _REFUSALS: dict[int, type[BudgetError]] = {
 }
 
 
+_OF_LOGIN = {
+    403: "ask your administrator for a token of your own (hpctools-api token create --user)",
+    404: "see `hp-login --sessions` and `hpctools login nodes`",
+}
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text) if text else None
@@ -206,7 +214,9 @@ def _json(text: str) -> Any:
         return None
 
 
-def _remedy(status: int) -> str:
+def _remedy(status: int, path: str) -> str:
+    if path.startswith("/v1/login/") and status in _OF_LOGIN:
+        return _OF_LOGIN[status]
     return {
         401: "ask your administrator for a token that is valid",
         403: "ask for a token that may do this",

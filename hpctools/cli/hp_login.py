@@ -186,10 +186,10 @@ def find_way(
     while True:
         try:
             found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": list(tried)})
-        except ConflictError:
-            raise
         except HpctoolsError as error:
-            # It is away, or does not know us: sshd will say whether we may come in.
+            if isinstance(error, ConflictError) and not tried:
+                raise  # it is about the person, or all nodes
+            # It is away, does not know us, or knows no node that answers here: sshd says whether we may in.
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
         hosts = _hosts(found, nodes)

@@ -97,6 +97,8 @@ def drain(
     )
     words = _Words(service, name)
     words.drain(course.words(None))
+    if not words.known:
+        _tell_unknown(name)
     if not wait:
         show(
             {"node": name, "draining": True, "why": message} if as_json else f"{name} takes no new sessions\n"
@@ -125,14 +127,24 @@ def undrain(node: str | None, here: bool) -> None:
         show(f"{found['node']} is no longer drained here{still}\n")
         return
     name = _named(node)
-    put_drain(find_service(os.environ), name, draining=False, why="")
+    if not put_drain(find_service(os.environ), name, draining=False, why=""):
+        _tell_unknown(name)
     show(f"{name} takes sessions again\n")
 
 
-def put_drain(service: Service, node: str, *, draining: bool, why: str) -> None:
-    """Tell the service whether a node takes sessions."""
+def _tell_unknown(name: str) -> None:
+    """It may come yet; but mostly it is called otherwise."""
+    click.echo(
+        f"hpctools: warning: no node called {name} has told of itself; see `hpctools login nodes` for names",
+        err=True,
+    )
+
+
+def put_drain(service: Service, node: str, *, draining: bool, why: str) -> bool:
+    """Tell the service whether a node takes sessions; returns whether it has ever heard of the node."""
     clean = "".join(char for char in why if char.isprintable())[:500]
-    service.ask("PUT", f"/v1/login/nodes/{quote(node, safe='')}/drain", {"draining": draining, "why": clean})
+    path = f"/v1/login/nodes/{quote(node, safe='')}/drain"
+    return bool(service.ask("PUT", path, {"draining": draining, "why": clean}).get("known", True))
 
 
 class _Words:
@@ -141,10 +153,11 @@ class _Words:
     def __init__(self, service: Service, node: str) -> None:
         self._service, self._node = service, node
         self._empty_since: float | None = None
+        self.known = True
 
     def drain(self, why: str) -> None:
         """Have it drained, for this reason; new words are told anew."""
-        put_drain(self._service, self._node, draining=True, why=why)
+        self.known = put_drain(self._service, self._node, draining=True, why=why)
 
     def sessions(self) -> Mapping[int, str] | None:
         """People by the number of their session there; a tmux that nobody looks at does not hold it up.

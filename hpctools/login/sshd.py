@@ -20,6 +20,8 @@ _HEAD = """\
 # Made by `hpctools login render`: /etc/ssh/{path} of each login node; then reload sshd.
 # Who connects and does not log in is let go after a minute; until there are 300 of them nobody is refused.
 # Who vanishes is noticed after three minutes; a balancer sees that a quiet session lives.
+# sshd 9.8 and later: exempt your networks and balancers in a file beside this one, for whose connections end
+# without a login (docs/login.md): PerSourcePenaltyExemptList 192.0.2.0/24
 # A MaxStartups in sshd_config itself would count instead of this one: take it out there.
 """
 

@@ -209,6 +209,7 @@ def _with_python(
     begins = _begins(cwd / rest[0])
     if begins is None or (begins.startswith(b"#!") and not (size and _PYTHON.match(begins))):
         return tuple(words)
+    rest[0] = _from_here(rest[0], cwd)
     if size and _DIRECTIVE.search(begins):
         raise UsageError(
             f"{rest[0]} has #SBATCH lines, so --nodes {size} behind it would be its own",
@@ -217,6 +218,19 @@ def _with_python(
     if size:
         tell(f"--nodes {size} is taken for hp-submit's own, not for {rest[0]}'s")
     return (*options, *([f"--nodes={size}"] if size else []), "--", python, *rest)
+
+
+def _from_here(program: str, cwd: Path) -> str:
+    """A program as it lies below the present folder, which is how it will lie in the run folder."""
+    if not Path(program).is_absolute():
+        return program
+    try:
+        return str((Path(program).parent.resolve() / Path(program).name).relative_to(cwd.resolve()))
+    except ValueError:
+        folder = Path(program).parent
+        raise UsageError(
+            f"{program} is a path of this machine", f"submit it from its folder: cd {folder}"
+        ) from None
 
 
 _PYTHON = re.compile(rb"#![^\n]*\bpython[0-9.]*\b")
@@ -314,8 +328,11 @@ def _files(
     if policy := intent.settings.get("elastic-policy"):
         found.append(LocalFile(PurePosixPath(policy).name, cwd / policy))
     kind, target = python_target(intent.command) if intent.command else ("", "")
-    if kind == "file" and (cwd / target).is_file() and not Path(target).is_absolute():
-        found.append(LocalFile(str(inner_path(os.path.normpath(target))), cwd / target))
+    if kind == "file" and (cwd / target).is_file():
+        if Path(target).is_absolute():
+            tell(f"{target} is not sent: it is run as it lies on the cluster")
+        else:
+            found.append(LocalFile(str(inner_path(os.path.normpath(target))), cwd / target))
     for word in wish.uploads:
         found += _uploads(word, cwd, tell)
     _refuse_lost(found)

@@ -310,13 +310,19 @@ class Service:
         now: int = NOW,
         scopes: tuple[Scope, ...] = ("read",),
         name: str = "",
+        user: str | None = None,
     ) -> str:
-        return tokens.create(self.engine, name or f"t-{uuid4().hex}", account, now, expires_at, scopes)
+        named = name or f"t-{uuid4().hex}"
+        return tokens.create(self.engine, named, account, now, expires_at, scopes, user)
 
-    def client(self, account: str | None, *scopes: Scope) -> TestClient:
-        """A program that holds a token: an administrator's for None, otherwise one that reads."""
+    def client(self, account: str | None, *scopes: Scope, user: str | None = None) -> TestClient:
+        """A program that holds a token: an administrator's for None, otherwise one that reads.
+
+        Args:
+            user: whose own it is.
+        """
         client = self.anonymous()
-        token = self.token(account, scopes=scopes or ("read",))
+        token = self.token(account, scopes=scopes or ("read",), user=user)
         client.headers["Authorization"] = f"Bearer {token}"
         return client
 

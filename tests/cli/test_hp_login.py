@@ -78,6 +78,16 @@ def test_a_node_that_answers_by_neither_is_avoided() -> None:
     assert service.asked[1][2] == {"user": "nlp1", "avoid": ["login-1"]}
 
 
+def test_where_no_node_of_the_services_answers_the_list_is_tried() -> None:
+    """Agents tell inner addresses; from outside only the balancer of the list is reached."""
+    service = FakeService(FIRST, ConflictError("none of the login nodes answered you"))
+    way = find_way("nlp1", service, ("login.uni.example",), lambda node: node == "login.uni.example")
+    assert (way.node, way.address) == ("login.uni.example", "login.uni.example")
+    service = FakeService(FIRST, ConflictError("none of the login nodes answered you"))
+    with pytest.raises(UnreachableError, match="no login node answers, and none of the login nodes answered"):
+        find_way("nlp1", service, ("login.uni.example",), none_answers)
+
+
 def test_it_ends_when_no_node_answers() -> None:
     with pytest.raises(UnreachableError, match="none of login-1 answers"):
         find_way("nlp1", FakeService(FIRST), (), none_answers)

@@ -99,6 +99,14 @@ def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert service.asked[1][2] == {"draining": False, "why": ""}
 
 
+def test_a_node_that_nobody_has_heard_of_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mostly its name is another one; it is drained before it comes all the same."""
+    warning = "hpctools: warning: no node called login-1.uni has told of itself"
+    for words, done in (("drain", "takes no new sessions"), ("undrain", "takes sessions again")):
+        told, code = call(monkeypatch, FakeService({"known": False}), words, "login-1.uni")
+        assert (code, warning in told, f"login-1.uni {done}\n" in told) == (0, True, True)
+
+
 def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tmux that nobody looks at does not count."""
     clock = FastClock()

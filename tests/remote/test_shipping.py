@@ -131,6 +131,19 @@ def test_what_cannot_be_sent_is_said(here: Path, words: list[str], why: str) -> 
         packed(here, *words)
 
 
+def test_a_python_file_by_its_whole_path_is_sent_from_below_and_refused_from_elsewhere(here: Path) -> None:
+    """The shell makes a whole path of ~/proj/train.py."""
+    shipment = packed(here, str(here / "train.py"), "--lr", "1")
+    assert "train.py" in asked(shipment)["files"]
+    assert asked(shipment) == asked(packed(here, "train.py", "--lr", "1"))
+    (here.parent / "other.py").write_text("")
+    with pytest.raises(UsageError, match=r"other\.py is a path of this machine"):
+        packed(here, str(here.parent / "other.py"))
+    said: list[str] = []
+    packed(here, "--", "python", str(here / "train.py"), said=said)
+    assert said == [f"{here / 'train.py'} is not sent: it is run as it lies on the cluster"]
+
+
 @pytest.mark.parametrize(
     "words", [["job.sh", "--cluster", "uni"], ["--", "x", "--cluster=uni"], ["-p", "a", "b"]]
 )

@@ -63,6 +63,7 @@ class Service:
         upgrade(engine)
         self.node_token = tokens.create(engine, "nodes", "root", 0, None, ("login",))
         self.admin_token = tokens.create(engine, "admin", None, 0)
+        self.own_token = tokens.create(engine, "laptop", "cv", 0, user="cv2")
         engine.dispose()
         self.port = ports.choose(["api"])["api"]
         self.process: subprocess.Popen[bytes] | None = None

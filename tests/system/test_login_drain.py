@@ -28,13 +28,15 @@ class DrainRig(EntranceRig):
 
     def login(self, *words: str) -> subprocess.Popen[str]:
         """Begin `hpctools login`, as an administrator."""
-        return self._begin("-m", "hpctools.cli.main", "login", *words)
+        token = self.service.admin_token
+        return self._begin(token, "-m", "hpctools.cli.main", "login", *words)
 
     def hp_login(self, *words: str) -> subprocess.Popen[str]:
-        """Begin `hp-login`."""
-        return self._begin("-c", "from hpctools.cli.hp_login import main; raise SystemExit(main())", *words)
+        """Begin `hp-login`, as cv2."""
+        program = "from hpctools.cli.hp_login import main; raise SystemExit(main())"
+        return self._begin(self.service.own_token, "-c", program, *words)
 
-    def _begin(self, *words: str) -> subprocess.Popen[str]:
+    def _begin(self, token: str, *words: str) -> subprocess.Popen[str]:
         config = self.service.folder / "ssh_config"
         hosts = {node: self.ports[f"sshd-{node}"] for node in NODES}
         lines = [f"Host {node}\n  HostName 127.0.0.1\n  Port {port}\n" for node, port in hosts.items()]
@@ -42,7 +44,7 @@ class DrainRig(EntranceRig):
         told = {
             "HPCTOOLS_SSH_CONFIG": str(config),
             "HPCTOOLS_API": f"http://127.0.0.1:{self.service.port}",
-            "HPCTOOLS_API_TOKEN": self.service.admin_token,
+            "HPCTOOLS_API_TOKEN": token,
         }
         argv = [sys.executable, *words]
         pipe = subprocess.PIPE
@@ -136,6 +138,8 @@ def test_hp_login_goes_back_to_where_somebody_is_and_ends_their_session(rig: Dra
     listed = rig.hp_login("--user", "cv2", "--sessions", "--json").communicate(timeout=60)[0]
     ((number, node),) = [(each["id"], each["node"]) for each in json.loads(listed)["sessions"]]
     assert node == "front-2"
+    refused = rig.hp_login("--user", "nlp1", "--sessions").communicate(timeout=60)[1]
+    assert "for a token of your own (hpctools-api token create --user)" in refused
     ended = rig.hp_login("--end", str(number)).communicate(timeout=60)[0]
     assert ended == f"session {number} of cv2 on front-2 will end\n"
     assert session.wait(30) == 255

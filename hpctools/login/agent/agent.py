@@ -236,5 +236,5 @@ def announcement(node: str, drained: Drained) -> str:
     why = f": {drained.why}" if drained.why else ""
     return (
         f"{node} takes no new sessions{why}. Please finish what you do here and log in again, which "
-        "brings you to another login node. What runs as a job is not touched."
+        "brings you to another login node. Batch jobs are not touched; srun and salloc end with the session."
     )

@@ -1,7 +1,8 @@
 """Sessions that nobody uses: when they are warned and closed. Pure.
 
 Somebody uses a session who types, or in whose session something runs. One without a terminal (a tunnel, a
-copy) is never idle: nobody types into it.
+copy) is never idle: nobody types into it. Nor is one that waits for a job of Slurm's, which would end with it
+and has a time limit of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from hpctools.site.login_care import IdleSessions
 
 _BUSY = 0.01
 """Part of a processor; a shell at its prompt and a clock in tmux's status line use less."""
+
+_HOLD_A_JOB = frozenset({"srun", "salloc", "sattach"})
 
 Act = Literal["warn", "close"]
 
@@ -85,7 +88,8 @@ def _is_busy(ticks: int, seconds: float) -> bool:
 
 
 def _is_spared(session: OpenSession, rules: IdleSessions) -> bool:
-    return not session.ttys or (session.multiplexed and rules.spare_multiplexed)
+    waits = any(process.name in _HOLD_A_JOB for process in session.processes)
+    return waits or not session.ttys or (session.multiplexed and rules.spare_multiplexed)
 
 
 def warning(session: OpenSession, rules: IdleSessions) -> str:

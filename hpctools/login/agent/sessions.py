@@ -19,7 +19,9 @@ from hpctools.login.names import claim_of
 
 Kind = Literal["ssh", "ssm"]
 
-_TITLE = re.compile(r"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>\S+))?(?P<monitor> \[priv\])?")
+# An account may have an @ (`anna@uni.example`): only terminals behind the last one are no part of it.
+_TTYS = r"(?:notty|pts/\d+|tty\w+)(?:,(?:pts/\d+|tty\w+))*"
+_TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor> \[priv\])?")
 _WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
 _MULTIPLEXERS = ("tmux: client", "screen")
 _SERVERS = ("tmux: server", "screen")
@@ -153,13 +155,17 @@ def _is_multiplexed(inside: Iterable[Process]) -> bool:
     return any(process.name in _MULTIPLEXERS for process in inside)
 
 
-@lru_cache(maxsize=4096)
 def user_name(uid: int) -> str:
-    """The account of this number; the number itself where nobody knows it."""
+    """The account of this number; the number itself as long as nobody knows it."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return _account(uid)
     except KeyError:
         return str(uid)
+
+
+@lru_cache(maxsize=4096)  # keeps no exception: a directory may be away for a moment
+def _account(uid: int) -> str:
+    return pwd.getpwuid(uid).pw_name
 
 
 def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:

@@ -141,7 +141,11 @@ def test_a_head_sees_and_ends_the_sessions_of_their_people_only(sqlite_service: 
     assert seen("nlp") == []
     assert seen(None) == ["nlp1", "cv1", "guest"]
     assert seen(None, user="cv1") == ["cv1"]
-    assert seen("nlp", "write", user="cv1") == []
+    not_theirs = sqlite_service.client("nlp", "write").get("/v1/login/sessions?user=cv1")
+    assert (not_theirs.status_code, not_theirs.json()["detail"]) == (
+        403,
+        "Your token shows nobody's sessions who is called cv1.",
+    )
     head = sqlite_service.client("nlp", "write")
     (number,) = (each["id"] for each in head.get("/v1/login/sessions").json()["sessions"])
     assert sqlite_service.client("cv", "write").delete(f"/v1/login/sessions/{number}").status_code == 404
@@ -150,6 +154,39 @@ def test_a_head_sees_and_ends_the_sessions_of_their_people_only(sqlite_service: 
     assert report(agent, 2, session())["end"] == ["1-1"]
     (entry,) = sqlite_service.client(None).get("/v1/audit?action=login.end").json()["entries"]
     assert entry["before"] == {"user": "nlp1", "node": "login-1", "claim": "1-1", "kind": "ssh"}
+
+
+def test_a_persons_own_token_sees_and_ends_their_sessions_and_nobody_elses(
+    sqlite_service: Any, agent: Any
+) -> None:
+    report(agent, 1, session(), session("2-1", "nlp2"))
+    own = sqlite_service.client("nlp", user="nlp1")
+    for path in ("/v1/login/sessions", "/v1/login/sessions?user=nlp1"):
+        assert [each["user"] for each in own.get(path).json()["sessions"]] == ["nlp1"]
+    assert own.get("/v1/login/sessions?user=nlp2").status_code == 403
+    numbers = {each["user"]: each["id"] for each in all_sessions(sqlite_service)}
+    assert own.delete(f"/v1/login/sessions/{numbers['nlp2']}").status_code == 404
+    assert own.delete(f"/v1/login/sessions/{numbers['nlp1']}").status_code == 202
+    assert report(agent, 2, session(), session("2-1", "nlp2"))["end"] == ["1-1"]
+
+
+def all_sessions(service: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = service.client(None).get("/v1/login/sessions").json()["sessions"]
+    return found
+
+
+def test_no_other_token_can_have_the_name_of_a_persons_own(sqlite_service: Any) -> None:
+    admin = sqlite_service.client(None)
+    wanted = {"name": "laptop", "account": "nlp", "user": "nlp1"}
+    made = admin.post("/v1/tokens", json=wanted)
+    assert (made.status_code, made.json()["name"]) == (201, "user:nlp1:laptop")
+    assert admin.post("/v1/tokens", json=wanted).status_code == 409
+    assert admin.post("/v1/tokens", json={**wanted, "user": "nlp2"}).status_code == 201
+    for false in ({"name": "user:nlp1:x"}, {"user": "nlp1:x"}, {"user": "", "name": "x"}):
+        assert admin.post("/v1/tokens", json={**wanted, **false}).status_code == 422, false
+    for unfit in ({"account": None, "scopes": ["admin"]}, {"name": "x" * 120, "user": "y" * 60}):
+        assert admin.post("/v1/tokens", json={**wanted, **unfit}).status_code == 422, unfit
+    assert admin.delete("/v1/tokens/user:nlp1:laptop").status_code == 200
 
 
 def test_sessions_come_in_pages(sqlite_service: Any, agent: Any) -> None:
@@ -167,7 +204,10 @@ def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: 
     admin = sqlite_service.client(None)
     report(agent, 1)
     body = {"draining": True, "why": "new kernel"}
-    assert admin.put("/v1/login/nodes/login-1/drain", json=body).json() == {"node": "login-1", **body}
+    answer = admin.put("/v1/login/nodes/login-1/drain", json=body).json()
+    assert answer == {"node": "login-1", "known": True, **body}
+    assert admin.put("/v1/login/nodes/login-9/drain", json=body).json()["known"] is False
+    assert admin.put("/v1/login/nodes/login-9/drain", json={"draining": False}).json()["known"] is False
     assert {**report(agent, 2), "end": []} == {
         "taken": True,
         "lease_seconds": 30,

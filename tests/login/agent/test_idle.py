@@ -59,6 +59,13 @@ def test_a_session_in_which_something_runs_is_used() -> None:
     assert course(busy | later, {}) == [(6600.0, "warn")]
 
 
+def test_a_session_that_waits_for_a_job_is_used() -> None:
+    """srun in the foreground takes nothing here, and would take the job with it."""
+    waiting = process(110, 102, 1001, "srun ./train", name="srun")
+    (holds,) = open_sessions([*connection(100, "nlp1", 1001, "pts/0"), waiting], BOOT)
+    assert course({0.0: holds, 3600.0: holds, 7200.0: holds, 10_800.0: session()}, {}) == [(10_800.0, "warn")]
+
+
 def test_a_tunnel_is_never_idle_and_tmux_only_where_the_site_says_so() -> None:
     moments = [0.0, 3600.0, 4200.0]
     assert course(dict.fromkeys(moments, session("notty")), {}) == []

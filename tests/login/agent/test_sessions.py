@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from hpctools.login.agent.processes import TICKS
-from hpctools.login.agent.sessions import OpenSession, detached, open_sessions
+from hpctools.login.agent.sessions import OpenSession, detached, open_sessions, user_name
 from tests.login.node_processes import BOOT, LISTENER, connection, process
 
 
@@ -44,6 +48,26 @@ def test_root_has_one_process_and_newer_sshd_another_name() -> None:
         ("root", 0, ("pts/4",)),
         ("nlp1", 1001, ()),
     ]
+
+
+def test_accounts_with_an_at_are_people_as_well() -> None:
+    first = connection(100, "anna@uni.example", 1001, "pts/0,pts/12")
+    second = connection(200, "tom@uni.example", 1002)
+    found = open_sessions([LISTENER, *first, *second], BOOT)
+    assert [(each.user, each.uid, each.ttys) for each in found] == [
+        ("anna@uni.example", 1001, ("pts/0", "pts/12")),
+        ("tom@uni.example", 1002, ()),
+    ]
+
+
+def test_a_directory_that_is_away_for_a_moment_renames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", away)
+    assert user_name(4_000_001) == "4000001"
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="anna"))
+    assert user_name(4_000_001) == "anna"
 
 
 def test_a_session_of_session_manager_belongs_to_whom_it_runs_as() -> None:
