@@ -157,8 +157,11 @@ def test_what_etc_environment_says_is_heard_on_the_cluster(rig: LoginRig, laptop
     (rig.tree / "tmp/front-1/environment").write_text("HPCTOOLS_BUDGET=refuse\n")
     bound = rig.on_login("front-1", ["mount", "--bind", "/tmp/front-1/environment", "/etc/environment"])
     assert bound.wait(20) == 0
-    laptop.list_nodes("front-1", api=False)
-    done = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
+    try:
+        laptop.list_nodes("front-1", api=False)
+        done = laptop.run("hp-submit", "--cluster", "uni", "--hold", "job.sh")
+    finally:
+        assert rig.on_login("front-1", ["umount", "/etc/environment"]).wait(20) == 0
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     said = "hp-submit: the budget service does not answer, and this site submits nothing without it;"
     assert done.stderr.startswith(said)
