@@ -66,9 +66,10 @@ class Principal:
     @property
     def user(self) -> str | None:
         """The Unix account of who signed in with the site's provider, or has a token of their own."""
-        for prefix in (OIDC, PERSONAL):
-            if self.name.startswith(prefix):
-                return self.name.removeprefix(prefix).partition(":")[0]
+        if self.name.startswith(OIDC):
+            return self.name.removeprefix(OIDC)  # whole: the provider's subjects may have colons
+        if self.name.startswith(PERSONAL):
+            return self.name.removeprefix(PERSONAL).partition(":")[0]
         return None
 
     @property

@@ -29,7 +29,8 @@ from tests.system.pam_rig import ADMIN, SETTINGS, SSHD_CONFIG, Rig
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 2
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+FAKETIME = "faketime/libfaketimeMT.so.1"
+"""Below the machine's folder in /usr/lib."""
 SILENT_SECONDS = 5
 SILENT = f"silent_after: 00:00:0{SILENT_SECONDS}"
 # Each login node has a process namespace, with a /proc of its own. Agents know sessions by sshd's name, so it
@@ -188,7 +189,8 @@ class LoginRig(Rig):
         told = [f"HPCTOOLS_API=http://127.0.0.1:{self.api_port or self.service.port}", f"PYTHONPATH={ROOT}"]
         told += [f"HPCTOOLS_API_TOKEN_FILE=/tmp/{node}/token", f"PATH={os.environ['PATH']}"]
         if clock_off_by:
-            told += [f"FAKETIME={clock_off_by:+d}", f"FAKETIME_LIBRARY={FAKETIME}"]
+            (library,) = Path("/usr/lib").glob(f"*/{FAKETIME}")
+            told += [f"FAKETIME={clock_off_by:+d}", f"FAKETIME_LIBRARY={library}"]
             told += ["FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_DISABLE_SHM=1"]
         argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *argv, *self._named(service)]
         with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:

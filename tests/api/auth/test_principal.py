@@ -63,6 +63,20 @@ def test_a_route_that_writes_opens_only_what_may_be_written(site: Any) -> None:
     assert statuses == {"cv": 403, "dl": 404, "nlp": 404, "nothing": 404}
 
 
+@pytest.mark.parametrize(
+    ("name", "user"),
+    [
+        ("oidc:nlp1", "nlp1"),
+        ("oidc:nlp1:f-81", "nlp1:f-81"),  # a provider's subject, which is nobody's account
+        ("user:nlp1:laptop", "nlp1"),
+        ("nlp1", None),
+        ("operator:nlp1", None),
+    ],
+)
+def test_who_somebody_is_by_their_name(name: str, user: str | None) -> None:
+    assert Principal(name, ()).user == user
+
+
 def test_who_lacks_a_scope_everywhere_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ProblemError, match="Your token lacks the scope enforce for this"):
         asyncio.run(_let_in("enforce", principal(("nlp", ("write",)))))
