@@ -17,10 +17,11 @@ from hpctools.remote.shipping import Shipment, Wish, pack
 from hpctools.submit.intent import read_invocation
 
 if TYPE_CHECKING:
+    from hpctools.remote.clusters import Cluster
     from hpctools.remote.session import Session
     from hpctools.remote.trust import Offer
 
-_TRUST_USAGE = "hp-submit trust CLUSTER [--fingerprint SHA256:...]"
+_TRUST_USAGE = "hp-submit trust CLUSTER [--from FILE] [--fingerprint SHA256:...]"
 _TRUST_HELP = f"""\
 usage: {_TRUST_USAGE}
 
@@ -30,6 +31,7 @@ site tells: nothing is remembered unseen.
 Examples:
   hp-submit trust uni
   hp-submit trust uni --fingerprint SHA256:3fYvO0r1hVvB...    agree to this one without being asked
+  hp-submit trust uni --from hostkeys.txt    keys that come next, too: the site's list (a known_hosts file)
 """
 
 
@@ -96,13 +98,49 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
     if {"-h", "--help"} & set(words):
         show(_TRUST_HELP)
         return 0
-    name, stated = _trust_words(words)
-    cluster, way = find_cluster(name), road()
+    name, stated, listed = _trust_words(words)
+    cluster = find_cluster(name)
+    offers, failures = _told(cluster, listed) if listed else _looked_at(cluster)
+    from hpctools.remote import trust as trusting
+
+    agreed = trusting.agree(offers, lambda group: _agrees(group, stated, ask))
+    for offer in agreed:
+        print(f"{offer.settings.alias}: remembered in {trusting.remember(offer)}")
+    return 1 if failures or len(agreed) < len(offers) else 0
+
+
+def _told(cluster: Cluster, listed: str) -> tuple[list[Offer], int]:
+    """What the site's list says of the cluster's login nodes, and how many it says nothing of."""
+    from hpctools.remote import known_hosts
+    from hpctools.remote import trust as trusting
+    from hpctools.remote.ssh_config import settings
+
+    try:
+        lines = known_hosts.read([(listed, Path(listed).read_text(encoding="utf-8", errors="replace"))])
+    except OSError as error:
+        raise UsageError(f"cannot read {listed}: {error.strerror}", _TRUST_USAGE) from None
+    offers, failures = [], 0
+    for node in cluster.login_nodes:
+        found = settings(node, cluster.user, road().config)
+        new = trusting.told(found, lines)
+        offers += new
+        if not new and trusting.is_told(found, lines):
+            print(f"{node}: all of {listed} is known already")
+        elif not new:
+            tell("hp-submit")(f"{listed} says nothing of {node}")
+            failures += 1
+    return offers, failures
+
+
+def _looked_at(cluster: Cluster) -> tuple[list[Offer], int]:
+    """What the login nodes show that is not known, and how many could not be looked at."""
     from hpctools.remote import trust as trusting
     from hpctools.remote.placement import is_address, login_nodes
     from hpctools.remote.ssh_config import settings
 
-    offers, failures = [], 0
+    way = road()
+    offers: list[Offer] = []
+    failures = 0
     # Those, too, that only the site's API names: submissions may go there. But for a bare address, which may
     # be another machine's later, and of which no certificate speaks.
     user = lambda: user_of(cluster, way.config)  # noqa: E731
@@ -118,30 +156,31 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
             print(f"{node} is known already")
         else:
             offers.append(offer)
-    agreed = trusting.agree(offers, lambda group: _agrees(group, stated, ask))
-    for offer in agreed:
-        print(f"{offer.settings.alias}: remembered in {trusting.remember(offer)}")
-    return 1 if failures or len(agreed) < len(offers) else 0
+    return offers, failures
 
 
-def _trust_words(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    name, stated = "", []
+def _trust_words(words: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
+    name, stated, listed = "", [], ""
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if word.startswith("--fingerprint="):
             stated.append(word.partition("=")[2])
-        elif word in ("--fingerprint", "--cluster") and rest:
+        elif word.startswith("--from="):
+            listed = word.partition("=")[2]
+        elif word in ("--fingerprint", "--cluster", "--from") and rest:
             value = rest.pop(0)
             if word == "--cluster":
                 name = value
+            elif word == "--from":
+                listed = value
             else:
                 stated.append(value)
         elif word.startswith("-") or name:
             raise UsageError(f"trust does not know {word!r}", _TRUST_USAGE)
         else:
             name = word
-    return name, tuple(stated)
+    return name, tuple(stated), listed
 
 
 def _agrees(group: Sequence[Offer], stated: Sequence[str], ask: Callable[[str], str]) -> bool:
@@ -149,6 +188,8 @@ def _agrees(group: Sequence[Offer], stated: Sequence[str], ask: Callable[[str], 
     hosts = ", ".join(offer.settings.alias for offer in group)
     what = "the authority that signed the host key of" if first.marker else "the host key of"
     print(f"{what} {hosts}:\n  {first.kind} {first.fingerprint}")
+    for offer in (each for each in group if each.why):
+        print(f"  the certificate of {offer.settings.alias} does not hold: {offer.why}")
     if stated:
         if first.fingerprint in stated:
             return True
@@ -157,4 +198,8 @@ def _agrees(group: Sequence[Offer], stated: Sequence[str], ask: Callable[[str], 
     if sys.stdin is None or not sys.stdin.isatty():
         tell("hp-submit")("nobody is there to compare it; give --fingerprint SHA256:... as the site tells it")
         return False
-    return ask("Is that what the site says? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return ask("Is that what the site says? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # Ctrl-D
+        print()
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 from hpctools.errors import RemoteError
 from hpctools.remote import certificates, host_keys, known_hosts
 from hpctools.remote.host_keys import Shown, UnknownHost
-from hpctools.remote.known_hosts import fingerprint
+from hpctools.remote.known_hosts import KnownHosts, fingerprint
+from hpctools.remote.names import shown as printable
 from hpctools.remote.route import Road, reached
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CONNECT_SECONDS, check_host, handshake, shown_by
+from hpctools.remote.transport import CONNECT_SECONDS, check_host, handshake, is_signed, shown_by
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Offer:
         kind: its type.
         marker: `@cert-authority` for an authority.
         names: whom the line in known_hosts would be about.
+        why: why its certificate does not hold, where it showed one and its own key is offered.
     """
 
     settings: HostSettings
@@ -33,6 +36,7 @@ class Offer:
     kind: str
     marker: known_hosts.Marker
     names: str
+    why: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -54,7 +58,7 @@ def look(wanted: HostSettings, road: Road) -> Offer | None:
         try:
             check_host(transport, wanted)
         except UnknownHost:
-            return _offer(found, wanted)
+            return offered(found, wanted)
         finally:
             transport.close()
             for close in reversed(closers):
@@ -62,15 +66,48 @@ def look(wanted: HostSettings, road: Road) -> Offer | None:
     return None
 
 
-def _offer(shown: Shown, wanted: HostSettings) -> Offer:
+def told(wanted: HostSettings, listed: KnownHosts) -> list[Offer]:
+    """What a site's list says of a host, and the person's known_hosts files do not say yet.
+
+    A host shows one key of a kind, so the one that comes next is learned from a list only.
+
+    Args:
+        listed: lines of `hpctools login host-keys known-hosts`; they may name the host without its port.
+    """
+    known, called = host_keys.load(wanted), host_keys.names(wanted)
+    asked = [*called, wanted.host, wanted.alias]
+    offers: dict[tuple[str, bytes], Offer] = {}
+    markers: tuple[known_hosts.Marker, ...] = ("", "@cert-authority")
+    for marker in markers:
+        for line in listed.keys(asked, marker):
+            had = any(each.key == line.key for each in known.keys(called, marker))
+            if not had and not (known.is_revoked(line.key, called) or listed.is_revoked(line.key, asked)):
+                offers[marker, line.key] = Offer(wanted, line.key, line.kind, marker, called[0])
+    return list(offers.values())
+
+
+def is_told(wanted: HostSettings, listed: KnownHosts) -> bool:
+    """Whether a site's list says anything of a host."""
+    asked = [*host_keys.names(wanted), wanted.host, wanted.alias]
+    return bool(listed.keys(asked) or listed.keys(asked, "@cert-authority"))
+
+
+def offered(shown: Shown, wanted: HostSettings) -> Offer:
+    """An authority only where its certificate holds today: else the host would be refused ever after."""
     (name,) = host_keys.names(wanted)
+    why = ""
     if shown.certificate:
         try:
-            authority = certificates.read(shown.certificate).authority
-            return Offer(wanted, authority, _kind(authority), "@cert-authority", name)
-        except certificates.CertificateError:
-            pass  # the bare key can be trusted all the same
-    return Offer(wanted, shown.key, shown.kind, "", name)
+            certificate = certificates.read(shown.certificate)
+            called = [wanted.known_as] if wanted.known_as else [wanted.host]
+            certificates.check(certificate, called, time.time(), is_signed)
+            if certificate.plain_key == shown.key:
+                authority = certificate.authority
+                return Offer(wanted, authority, _kind(authority), "@cert-authority", name)
+            why = "it is another key's"
+        except certificates.CertificateError as error:
+            why = printable(str(error))  # the host wrote what it holds for
+    return Offer(wanted, shown.key, shown.kind, "", name, why)
 
 
 def _kind(key: bytes) -> str:

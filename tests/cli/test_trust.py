@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 
 from hpctools.cli.remote_submission import trust
+from hpctools.errors import UsageError
 from hpctools.remote import placement
 from hpctools.remote import trust as trusting
 from hpctools.remote.ssh_config import HostSettings
@@ -27,3 +29,29 @@ def test_bare_addresses_that_only_the_api_names_are_not_asked_about(
     monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
     assert trust(["uni"]) == 0
     assert asked == ["10.0.0.5", "login1", "login3"]
+
+
+def test_the_next_key_comes_from_the_sites_list_and_the_end_of_input_is_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, listed = tmp_path / "known_hosts", tmp_path / "list"
+    host = HostSettings("login1", "login1", 22, "me", user_known_hosts=(mine,))
+    monkeypatch.setattr("hpctools.remote.ssh_config.settings", lambda *_: host)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1]}\n")
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    key = base64.b64encode(b"\0\0\0\x0bssh-ed25519" + b"\0\0\0\x20" + bytes(32)).decode()
+    listed.write_text(f"login1 ssh-ed25519 {key}\n")
+
+    def ctrl_d(_: str) -> str:
+        raise EOFError
+
+    assert (trust(["uni", "--from", str(listed)], ctrl_d), mine.exists()) == (1, False)
+    assert trust(["uni", f"--from={listed}"], lambda _: "y") == 0
+    assert mine.read_text() == listed.read_text()
+    assert trust(["uni", "--from", str(listed)], ctrl_d) == 0
+    assert "is known already" in capsys.readouterr().out
+    listed.write_text("")
+    assert trust(["uni", "--from", str(listed)], ctrl_d) == 1
+    with pytest.raises(UsageError, match="cannot read"):
+        trust(["uni", "--from", str(tmp_path / "missing")])

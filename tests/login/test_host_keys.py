@@ -14,6 +14,8 @@ import pytest
 from hpctools.errors import HpctoolsError, UsageError
 from hpctools.login.host_certificates import read_certificate
 from hpctools.login.host_keys import KeyFolder
+from hpctools.remote import known_hosts, trust
+from hpctools.remote.ssh_config import HostSettings
 from hpctools.sandbox import ports
 from tests.system.harness import until
 
@@ -213,6 +215,7 @@ class Door:
         self.kept, self.folder = kept, folder
         self.port = ports.choose(["sshd"])["sshd"]
         self.process: subprocess.Popen[bytes] | None = None
+        self.options: list[str] = []
         (folder / "ssh").mkdir()
         key = folder / "mine"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=30)
@@ -238,7 +241,7 @@ class Door:
         """Log in, believing no key that is not known."""
         options = [
             "StrictHostKeyChecking=yes", f"UserKnownHostsFile={self.known}", "UpdateHostKeys=yes",
-            "BatchMode=yes", "IdentitiesOnly=yes",
+            "BatchMode=yes", "IdentitiesOnly=yes", *self.options,
         ]  # fmt: skip
         words = [word for option in options for word in ("-o", option)]
         argv = [
@@ -278,3 +281,33 @@ def test_nobody_is_warned_when_keys_change(door: Door) -> None:
     door.known.write_text(stranger)
     late = door.come()
     assert (late.returncode, "HOST IDENTIFICATION HAS CHANGED" in late.stderr) == (255, True)
+
+
+def test_under_two_names_the_next_key_is_learned_from_the_sites_list(door: Door) -> None:
+    """ssh skips UpdateHostKeys when the key stands under another name, too; then `trust --from` has to do."""
+    first, second = f"[127.0.0.1]:{door.port}", f"[login2]:{door.port}"
+    door.known.write_text(door.kept.known_hosts([first]) + door.kept.known_hosts([second]))
+    door.kept.begin_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
+    assert len(door.known.read_text().splitlines()) == 2  # it learned nothing
+    listed = known_hosts.read([("list", door.kept.known_hosts(["127.0.0.1", "login2"]))])
+    for host in ("127.0.0.1", "login2"):
+        settings = HostSettings(host, host, door.port, "me", user_known_hosts=(door.known,))
+        (offer,) = trust.told(settings, listed)
+        trust.remember(offer)
+        assert trust.told(settings, listed) == []
+    door.kept.finish_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
+
+
+def test_under_one_alias_ssh_learns_the_next_key_itself(door: Door) -> None:
+    door.known.write_text(door.kept.known_hosts(["login.uni.example"]))
+    door.options = ["HostKeyAlias=login.uni.example"]
+    door.kept.begin_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
+    door.kept.finish_rotation()
+    door.serve()
+    assert door.come().stdout == "in\n"
