@@ -64,6 +64,22 @@ def names(settings: HostSettings) -> list[str]:
     return [settings.known_as.lower() or known_name(settings.host, settings.port)]
 
 
+def known_names(settings: HostSettings, known: KnownHosts) -> list[str]:
+    """By what a host is looked up: its bare name, too, where nothing is known of it with its port.
+
+    So does ssh ("checking without port identifier"), but not under a HostKeyAlias.
+    """
+    called = names(settings)
+    if (
+        settings.known_as
+        or settings.port == 22
+        or known.keys(called)
+        or known.keys(called, "@cert-authority")
+    ):
+        return called
+    return [settings.host.lower()]
+
+
 def algorithms(known: KnownHosts, called: Sequence[str], *, only_known: bool = True) -> tuple[str, ...]:
     """Host key algorithms to ask for, those first by which the host can be known.
 
@@ -94,13 +110,30 @@ def judge(shown: Shown, settings: HostSettings, known: KnownHosts, now: float, v
         WrongHost: its key is another one, or revoked, or its certificate does not hold.
     """
     called = names(settings)
+    bare = known_names(settings, known)
+    try:
+        _judge(shown, settings, known, called, now, verify)
+    except UnknownHost:
+        if bare == called:
+            raise
+        try:
+            _judge(shown, settings, known, bare, now, verify)
+            return
+        except (UnknownHost, WrongHost):
+            pass  # it is another sshd than that of the bare name, and not known
+        raise
+
+
+def _judge(
+    shown: Shown, settings: HostSettings, known: KnownHosts, called: Sequence[str], now: float, verify: Verify
+) -> None:
     _refuse_revoked(shown.key, settings, known)
     if shown.certificate:
         _refuse_revoked_authority(shown, settings, known)
     authorities = known.keys(called, "@cert-authority")
     why = ""
     if shown.certificate and authorities:
-        why = _why_not(shown, settings, known, now, verify)
+        why = _why_not(shown, settings, [line.key for line in authorities], now, verify)
         if not why:
             return
     lines = known.keys(called)
@@ -125,13 +158,14 @@ def judge(shown: Shown, settings: HostSettings, known: KnownHosts, now: float, v
     )
 
 
-def _why_not(shown: Shown, settings: HostSettings, known: KnownHosts, now: float, verify: Verify) -> str:
+def _why_not(
+    shown: Shown, settings: HostSettings, trusted: Sequence[bytes], now: float, verify: Verify
+) -> str:
     """Why a certificate is not good enough; empty when it is."""
     try:
         certificate = certificates.read(shown.certificate)
         if certificate.plain_key != shown.key:
             return "it is another key's"
-        trusted = [line.key for line in known.keys(names(settings), "@cert-authority")]
         if certificate.authority not in trusted:
             return f"its authority {known_hosts.fingerprint(certificate.authority)} is not known"
         called = [settings.known_as] if settings.known_as else [settings.host]
@@ -151,7 +185,8 @@ def _refuse_revoked_authority(shown: Shown, settings: HostSettings, known: Known
 
 
 def _refuse_revoked(key: bytes, settings: HostSettings, known: KnownHosts, what: str = "a key") -> None:
-    line = known.is_revoked(key, names(settings))
+    bare = () if settings.known_as else (settings.host.lower(),)
+    line = known.is_revoked(key, [*names(settings), *bare])
     place = line.place if line else ""
     if settings.revoked_keys is not None:
         place = place or _revoked_in(settings.revoked_keys, key)

@@ -71,8 +71,11 @@ def connect(alias: str, user: str, road: Road) -> Connection:
 def _connect(wanted: HostSettings, road: Road, jumps_left: int) -> Connection:
     seconds = wanted.connect_seconds or CONNECT_SECONDS
     with reached(wanted, road, jumps_left) as (sock, closers):
-        called = host_keys.names(wanted)
-        algorithms = host_keys.algorithms(host_keys.load(wanted), called)
+        known = host_keys.load(wanted)
+        called = host_keys.known_names(wanted, known)
+        # What is known of the bare name may be another sshd's: then this one is to be called unknown.
+        only_known = called == host_keys.names(wanted)
+        algorithms = host_keys.algorithms(known, called, only_known=only_known)
         transport = handshake(sock, wanted, algorithms, seconds)
         check_host(transport, wanted)
         try:

@@ -125,7 +125,9 @@ def interpret(alias: str, stated: Stated, user: str = "") -> HostSettings:
 
     def paths(key: str) -> tuple[Path, ...]:
         words = [word for value in stated.get(key, ()) for word in _words(key, value) if word != "none"]
-        return tuple(dict.fromkeys(_path(word, tokens) for word in words))
+        found = dict.fromkeys(_path(word, tokens) for word in words)
+        # A known_hosts file in the folder where somebody happens to be, such as a checkout, says nothing.
+        return tuple(path for path in found if path.is_absolute() or not key.endswith("knownhostsfile"))
 
     return HostSettings(
         alias=alias,
@@ -149,7 +151,10 @@ def interpret(alias: str, stated: Stated, user: str = "") -> HostSettings:
 
 def _words(key: str, value: str) -> list[str]:
     # Of the known_hosts files several stand in one line; elsewhere a space belongs to the name.
-    return value.split() if key.endswith("knownhostsfile") else [value.strip().strip('"')]
+    if not key.endswith("knownhostsfile"):
+        return [value.strip().strip('"')]
+    # `ssh -G` quotes none of them: a word that begins no path belongs to the one before it.
+    return [word.strip('"') for word in re.split(r'\s+(?="?[/~$%]|none(?:\s|$))', value.strip())]
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str:

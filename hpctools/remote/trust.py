@@ -52,7 +52,8 @@ def look(wanted: HostSettings, road: Road) -> Offer | None:
         UnreachableError: it does not answer.
     """
     with reached(wanted, road) as (sock, closers):
-        algorithms = host_keys.algorithms(host_keys.load(wanted), host_keys.names(wanted), only_known=False)
+        known = host_keys.load(wanted)
+        algorithms = host_keys.algorithms(known, host_keys.known_names(wanted, known), only_known=False)
         transport = handshake(sock, wanted, algorithms, wanted.connect_seconds or CONNECT_SECONDS)
         found = shown_by(transport)
         try:

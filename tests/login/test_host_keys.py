@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from hpctools.errors import HpctoolsError, UsageError
 from hpctools.login.host_certificates import read_certificate
 from hpctools.login.host_keys import KeyFolder
-from hpctools.remote import known_hosts, trust
+from hpctools.remote import host_keys, known_hosts, trust
 from hpctools.remote.ssh_config import HostSettings
 from hpctools.sandbox import ports
 from tests.system.harness import until
@@ -311,3 +312,13 @@ def test_under_one_alias_ssh_learns_the_next_key_itself(door: Door) -> None:
     door.kept.finish_rotation()
     door.serve()
     assert door.come().stdout == "in\n"
+
+
+def test_ssh_knows_an_sshd_at_another_port_by_the_bare_name_as_we_do(door: Door) -> None:
+    door.known.write_text(door.kept.known_hosts(["127.0.0.1"]))
+    door.serve()
+    assert door.come().stdout == "in\n"
+    settings = HostSettings("a", "127.0.0.1", door.port, "me", user_known_hosts=(door.known,))
+    key = base64.b64decode(door.known.read_text().split()[2])
+    shown = host_keys.Shown("ssh-ed25519", key)
+    host_keys.judge(shown, settings, host_keys.load(settings), 0.0, lambda *_: False)

@@ -170,3 +170,23 @@ def test_what_a_host_wrote_is_no_command_for_a_terminal(made: Path) -> None:
     why = verdict(shown, f"@cert-authority * {public(made, 'ca')}")
     assert "it holds for" in why
     assert why.isprintable()
+
+
+def test_another_port_is_looked_up_by_the_bare_name_where_nothing_is_known_of_it(made: Path) -> None:
+    """As ssh does, "checking without port identifier"; but not under a HostKeyAlias."""
+    there = HostSettings("login1", "login1.uni.edu", 2222, "me")
+    shown, host, other = (
+        Shown("ssh-ed25519", blob(made / "host.pub")),
+        *map(public, [made] * 2, ["host", "other"]),
+    )
+    bare = f"login1.uni.edu {host}"
+    assert verdict(shown, bare, settings=there) == ""
+    assert verdict(shown, f"login1.uni.edu {other}", settings=there).startswith("UnknownHost")
+    assert verdict(shown, bare, f"[login1.uni.edu]:2222 {other}", settings=there).startswith("WrongHost")
+    for name in ("login1.uni.edu", "[login1.uni.edu]:2222"):
+        revoked = f"@revoked {name} {host}"
+        assert "revoked" in verdict(shown, bare, revoked, settings=there)
+    alias = HostSettings("login1", "login1.uni.edu", 2222, "me", known_as="login")
+    assert verdict(shown, bare, settings=alias).startswith("UnknownHost")
+    certificate = signed(made, "-h", "-n", "login1.uni.edu")
+    assert verdict(certificate, f"@cert-authority *.uni.edu {public(made, 'ca')}", settings=there) == ""

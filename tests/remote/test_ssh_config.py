@@ -108,3 +108,18 @@ def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACE", "there")
     tokens = {"h": "host", "%": "%"}
     assert expand("${PLACE}/%h/%%h/%q/${MISSING}", tokens) == "there/host/%h/%q/${MISSING}"
+
+
+def test_known_hosts_files_with_spaces_and_none_in_the_present_folder(tmp_path: Path) -> None:
+    """`ssh -G` quotes nothing: the second word would be a file of the folder where somebody is."""
+    (tmp_path / "config").write_text(
+        f'Host login1\n  UserKnownHostsFile "{tmp_path}/My Keys/known_hosts" {tmp_path}/more here\n'
+    )
+    found = settings("login1", config=tmp_path / "config")
+    assert found.user_known_hosts[0] == tmp_path / "My Keys/known_hosts"
+    assert all(path.is_absolute() for path in found.user_known_hosts)
+    stated = {"userknownhostsfile": ["known_hosts"]}
+    assert interpret("a", stated).user_known_hosts == ()
+    stated = {"userknownhostsfile": ["~/a b /c none"], "globalknownhostsfile": ["none"]}
+    assert interpret("a", stated).user_known_hosts == (Path.home() / "a b", Path("/c"))
+    assert interpret("a", stated).global_known_hosts == ()
