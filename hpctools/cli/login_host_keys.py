@@ -99,14 +99,23 @@ def rotate(folder: Path, step: str | None, nodes: tuple[str, ...], force: bool, 
 @click.option(
     "--next", "following", is_flag=True, help="The one that follows: known beside the old one first."
 )
-def authority(folder: Path, following: bool) -> None:
+@click.option("--finish", is_flag=True, help="Put the next one in place of the old one, kept as ca.old.")
+def authority(folder: Path, following: bool, finish: bool) -> None:
     """Make an authority that signs host keys; its public key is printed, the private one stays in FOLDER.
 
+    Finish its change when people know the next one and all nodes show certificates of it.
+
     \b
-    Example:
+    Examples:
       hpctools login host-keys authority /root/authority
+      hpctools login host-keys authority /root/authority --next
+      hpctools login host-keys authority /root/authority --finish
     """
-    show(KeyFolder(folder).make_authority(following=following) + "\n")
+    if following and finish:
+        raise UsageError("which step?", "give --next or --finish")
+    kept = KeyFolder(folder)
+    public = kept.finish_authority() if finish else kept.make_authority(following=following)
+    show(public + "\n")
 
 
 @host_keys.command()
@@ -142,14 +151,15 @@ def install(folder: Path, target: Path) -> None:
 @host_keys.command("known-hosts")
 @_FOLDER
 @_NAMES
-def known_hosts(folder: Path, names: tuple[str, ...]) -> None:
+@click.option("--stolen", is_flag=True, help="Revoke the authority before this one, too (ca.old).")
+def known_hosts(folder: Path, names: tuple[str, ...], stolen: bool) -> None:
     """The lines for people's known_hosts, or /etc/ssh/ssh_known_hosts.
 
     \b
     Example:
       hpctools login host-keys known-hosts /root/authority --name login.uni.example
     """
-    show(KeyFolder(folder).known_hosts(names))
+    show(KeyFolder(folder).known_hosts(names, stolen=stolen))
 
 
 def _ends_soon(certificate: Certificate, now: datetime) -> bool:

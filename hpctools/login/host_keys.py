@@ -195,6 +195,21 @@ class KeyFolder:
         _make(path, "ed25519")
         return path.with_name(f"{path.name}.pub").read_text().strip()
 
+    def finish_authority(self) -> str:
+        """Put the next authority in place of the old one, which is kept as ca.old; its public key.
+
+        Run it again when it was interrupted. All nodes need certificates of the next one before, and people
+        its line: this folder knows neither.
+
+        Raises:
+            UsageError: there is no next one.
+        """
+        self.check()
+        if not (self.path / _CA_NEXT).exists():
+            raise UsageError("no authority follows this one", "hpctools login host-keys authority --next")
+        self._replace(self.path / _CA, self.path / _CA_NEXT)
+        return (self.path / f"{_CA}.pub").read_text().strip()
+
     def sign(
         self, public: Path, names: Sequence[str], valid: str = "+52w", *, following: bool = False
     ) -> Path:
@@ -270,14 +285,26 @@ class KeyFolder:
         if certificate.exists():
             yield f"HostCertificate {certificate}"
 
-    def known_hosts(self, names: Sequence[str]) -> str:
-        """What people's known_hosts say: authorities where there are any, else the keys of now and next."""
+    def known_hosts(self, names: Sequence[str], *, stolen: bool = False) -> str:
+        """What people's known_hosts say: authorities where there are any, else the keys of now and next.
+
+        Args:
+            stolen: nobody is to believe the authority before this one, on any host.
+
+        Raises:
+            UsageError: `stolen`, and there was none before this one.
+        """
         host = ",".join(names)
         authorities = [self.path / f"{name}.pub" for name in (_CA, _CA_NEXT)]
         found = [f"@cert-authority {host} {_public(path)}" for path in authorities if path.exists()]
         if not found:
             paths = [self.path / name.format(kind=kind) for name in (_KEY, _NEXT) for kind in KINDS]
             found = [f"{host} {_derived(path)}" for path in paths if path.exists()]
+        if stolen:
+            before = self.path / f"{_CA}.old"
+            if not before.exists():
+                raise UsageError(f"there is no {before}", "hpctools login host-keys authority --finish")
+            found.append(f"@revoked * {_derived(before)}")
         return "".join(f"{line}\n" for line in found)
 
 

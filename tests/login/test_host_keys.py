@@ -322,3 +322,42 @@ def test_ssh_knows_an_sshd_at_another_port_by_the_bare_name_as_we_do(door: Door)
     key = base64.b64decode(door.known.read_text().split()[2])
     shown = host_keys.Shown("ssh-ed25519", key)
     host_keys.judge(shown, settings, host_keys.load(settings), 0.0, lambda *_: False)
+
+
+def test_the_change_of_an_authority_is_ended_and_a_stolen_one_is_revoked(door: Door) -> None:
+    kept, name = door.kept, f"[127.0.0.1]:{door.port}"
+    public = kept.path / "ssh_host_ed25519_key.pub"
+    old = kept.make_authority().split()[1]
+    with pytest.raises(UsageError, match="no authority follows"):
+        kept.finish_authority()
+    certificate = kept.sign(public, ["127.0.0.1"])
+    signed_by_old = certificate.read_text()
+    door.known.write_text(kept.known_hosts([name]))
+    door.serve()
+    assert door.come().stdout == "in\n"
+    fresh = kept.make_authority(following=True).split()[1]
+    door.known.write_text(both := kept.known_hosts([name]))
+    assert door.come().stdout == "in\n"
+    kept.sign(public, ["127.0.0.1"], following=True)
+    door.serve()
+    assert kept.finish_authority().split()[1] == fresh
+    door.known.write_text(kept.known_hosts([name]))
+    assert door.known.read_text() == f"@cert-authority {name} ssh-ed25519 {fresh}\n"
+    assert door.come().stdout == "in\n"
+    (revoked,) = kept.known_hosts([name], stolen=True).splitlines()[1:]
+    assert revoked == f"@revoked * ssh-ed25519 {old}"
+    certificate.write_text(signed_by_old)
+    door.serve()
+    door.known.write_text(both)
+    assert door.come().stdout == "in\n"
+    door.known.write_text(f"{both}{revoked}\n")
+    late = door.come()
+    assert (late.returncode, "REVOKED" in late.stderr.upper()) == (255, True)
+    with pytest.raises(UsageError, match="no authority follows"):
+        kept.finish_authority()
+
+
+def test_nobody_is_revoked_who_never_was_an_authority(kept: KeyFolder) -> None:
+    kept.make_authority()
+    with pytest.raises(UsageError, match=r"ca\.old"):
+        kept.known_hosts(["login"], stolen=True)
