@@ -160,11 +160,11 @@ def _through_program(wanted: HostSettings, closers: list[Callable[[], None]]) ->
     ours, its = socket.socketpair()
     shell = os.environ.get("SHELL") or "/bin/sh"
     with its:
+        # It keeps our terminal, where it may ask for a passphrase; Ctrl-C is ours to answer, not its.
         process = start(
-            [shell, "-c", f"exec {wanted.proxy_command}"],
+            ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", shell, "-c", f"exec {wanted.proxy_command}"],
             stdin=its.fileno(),
             stdout=its.fileno(),
-            new_session=True,
         )
     closers += [lambda: _end(process), ours.close]
     return ours
