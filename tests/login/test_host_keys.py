@@ -301,6 +301,11 @@ def test_under_two_names_the_next_key_is_learned_from_the_sites_list(door: Door)
     door.kept.finish_rotation()
     door.serve()
     assert door.come().stdout == "in\n"
+    key = base64.b64decode((door.kept.path / "ssh_host_ed25519_key.pub").read_text().split()[1])
+    for host in ("127.0.0.1", "login2"):  # and so it is judged by hp-submit
+        settings = HostSettings(host, host, door.port, "me", user_known_hosts=(door.known,))
+        shown = host_keys.Shown("ssh-ed25519", key)
+        host_keys.judge(shown, settings, host_keys.load(settings), 0.0, lambda *_: False)
 
 
 def test_under_one_alias_ssh_learns_the_next_key_itself(door: Door) -> None:
