@@ -83,7 +83,7 @@ class Carer:
         if is_told and (self._slices.adopts or wanted == Limits()):
             return True
         theirs = [each for each in processes if each.uid == uid]
-        if not theirs:
+        if not theirs and not self._slices.adopts:
             return True
         try:
             self._slices.limit(uid, wanted, theirs)
@@ -118,7 +118,12 @@ class Carer:
             self._memory.write_text(json.dumps(limited) + "\n")
 
     def _forget(self, processes: Iterable[Process]) -> None:
-        """systemd forgets the slice of who has left; they get their limits anew when they come back."""
+        """Who comes back has processes that are in no limit, unless the limit adopts them: that one is kept.
+
+        systemd keeps what it was told of a slice after its person has left: it is lifted like all others.
+        """
+        if self._slices.adopts:
+            return
         here = {process.uid for process in processes}
         gone = [uid for uid in self._told if uid not in here]
         for uid in gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,10 @@ from hpctools.slurm.run import run
 
 SYSTEMD = Path("/run/systemd/system")
 CGROUPS = Path("/sys/fs/cgroup")
+CONTROL = Path("/run/systemd/system.control")
+_log = logging.getLogger("hpctools.login")
 _SECONDS = 10.0
+_RELOAD_SECONDS = 60.0
 _PERIOD = 100_000
 """Microseconds over which processors are counted."""
 
@@ -45,22 +49,62 @@ def find_slices(systemd: Path = SYSTEMD, cgroups: Path = CGROUPS) -> Slices:
     return CgroupTwo(cgroups) if (cgroups / "cgroup.controllers").exists() else CgroupOne(cgroups)
 
 
+@dataclass(frozen=True)
 class SystemdSlices:
-    """user-UID.slice, in which logind puts all that a person runs."""
+    """user-UID.slice, in which logind puts all that a person runs.
 
-    adopts = True
+    Only what is limited is set, and what is lifted is taken back, so that the site's own limits count again
+    (docs/decisions/0196).
+
+    Attributes:
+        control: where systemd writes what `set-property --runtime` told it.
+    """
+
+    control: Path = CONTROL
+    adopts: ClassVar[bool] = True
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """See `Slices`; systemd has the processes already."""
-        run(set_property(uid, limits), timeout=_SECONDS)
+        values = _properties(limits)
+        self._take_back(uid, [name for name, value in values.items() if value is None])
+        if any(value is not None for value in values.values()):
+            run(set_property(uid, limits), timeout=_SECONDS)
+
+    def _take_back(self, uid: int, names: Iterable[str]) -> None:
+        folder = self.control / f"user-{uid}.slice.d"
+        files = {name: folder / f"50-{name}.conf" for name in names}
+        there = {name: file for name, file in files.items() if file.exists()}
+        if not there:
+            return
+        try:
+            for file in there.values():
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            # A unit from before it could write here: no limit is better than one that never ends.
+            _log.warning("%s: %s; limits are set to none. Copy the new hp-login-agent.service", folder, error)
+            unlimited = [f"{name}={_UNLIMITED[name]}" for name in there]
+            run(_set(uid, unlimited), timeout=_SECONDS)
+        else:
+            run(["systemctl", "daemon-reload"], timeout=_RELOAD_SECONDS)
+
+
+_UNLIMITED = {"CPUQuota": "", "MemoryHigh": "infinity", "MemoryMax": "infinity"}
+
+
+def _properties(limits: Limits) -> dict[str, str | None]:
+    quota = f"{max(1, round(limits.cpus * 100))}%" if limits.cpus is not None else None
+    high, most = (
+        str(size) if size is not None else None for size in (limits.memory_high, limits.memory_most)
+    )
+    return {"CPUQuota": quota, "MemoryHigh": high, "MemoryMax": most}
 
 
 def set_property(uid: int, limits: Limits) -> list[str]:
-    """The command; an empty value is systemd's word for no limit."""
-    quota = f"{max(1, round(limits.cpus * 100))}%" if limits.cpus is not None else ""
-    values = [f"CPUQuota={quota}"]
-    for name, size in (("MemoryHigh", limits.memory_high), ("MemoryMax", limits.memory_most)):
-        values.append(f"{name}={size if size is not None else 'infinity'}")
+    """The command that sets what is limited, and names nothing else."""
+    return _set(uid, [f"{name}={value}" for name, value in _properties(limits).items() if value is not None])
+
+
+def _set(uid: int, values: list[str]) -> list[str]:
     return ["systemctl", "set-property", "--runtime", f"user-{uid}.slice", *values]
 
 

@@ -62,6 +62,42 @@ def test_somebody_is_slowed_down_told_and_let_go() -> None:
     assert carer.penalties == 1
 
 
+def test_a_penalty_ends_for_who_has_left_and_comes_back() -> None:
+    """systemd keeps a slice's limit when its person leaves: it is lifted in time nevertheless."""
+    slices = FakeSlices()
+    carer = Carer(CARE, slices, lambda user, words: None, lambda user: False)
+    end = work(carer, 3.0, 4)
+    for minute in range(30):
+        at = end + 60 * minute
+        carer.look(sample(process(50, uid=1), at=at), sample(process(50, uid=1), at=at + 60))
+    assert slices.told[-1] == (54321, Limits())
+    work(carer, 0.1, 2, end + 1800)
+    assert slices.told[-1] == (54321, Limits())
+
+
+def test_who_is_away_stays_in_the_note_until_the_limit_is_lifted(tmp_path: Path) -> None:
+    memory = tmp_path / "limited.json"
+    carer = Carer(CARE, FakeSlices(), lambda user, words: None, lambda user: False, memory)
+    end = work(carer, 3.0, 4)
+    carer.look(sample(process(50, uid=1), at=end), sample(process(50, uid=1), at=end + 60))
+    assert memory.read_text() == "[54321]\n"
+
+
+def test_lifting_takes_back_what_was_set_and_leaves_the_sites_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr("hpctools.login.agent.slices.run", lambda words, timeout: ran.append(words))
+    folder = tmp_path / "user-1001.slice.d"
+    folder.mkdir()
+    for name in ("50-CPUQuota.conf", "50-MemoryHigh.conf", "50-TasksMax.conf"):
+        (folder / name).touch()
+    SystemdSlices(tmp_path).limit(1001, Limits(), ())
+    SystemdSlices(tmp_path).limit(1001, Limits(), ())
+    assert [file.name for file in folder.iterdir()] == ["50-TasksMax.conf"]
+    assert ran == [["systemctl", "daemon-reload"]]
+
+
 def test_nobody_is_told_of_a_limit_that_cannot_be_set() -> None:
     slices, told = FakeSlices(), list[str]()
     slices.broken = True

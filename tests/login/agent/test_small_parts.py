@@ -214,5 +214,5 @@ def test_settings_are_read_strictly(tmp_path: Path) -> None:
 def test_what_systemd_is_told() -> None:
     limited = set_property(1001, Limits(2.5, 8 * GIB, None))
     fixed = ["systemctl", "set-property", "--runtime", "user-1001.slice"]
-    assert limited == [*fixed, "CPUQuota=250%", "MemoryHigh=8589934592", "MemoryMax=infinity"]
-    assert set_property(1001, Limits()) == [*fixed, "CPUQuota=", "MemoryHigh=infinity", "MemoryMax=infinity"]
+    assert limited == [*fixed, "CPUQuota=250%", "MemoryHigh=8589934592"]  # the site's MemoryMax stays
+    assert set_property(1001, Limits(memory_most=GIB)) == [*fixed, "MemoryMax=1073741824"]
