@@ -21,6 +21,7 @@ from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile, Word
 from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
+from hpctools.login.agent.processes import check_seen
 from hpctools.login.agent.reporting import Reporter, Self, Service
 from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.settings import Settings
@@ -95,7 +96,9 @@ def serve(settings: Settings, service: Service | None, quick: Service | None = N
 
     Raises:
         UnreachableError: a port or the socket cannot be had.
+        HpctoolsError: the processes of others are hidden from it.
     """
+    check_seen()
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
     agent.look()

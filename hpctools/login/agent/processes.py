@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpctools.errors import HpctoolsError
+
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +53,21 @@ def read_processes(proc: Path = PROC) -> tuple[Process, ...]:
     """
     found = (_read(proc / name) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208
     return tuple(process for process in found if process is not None)
+
+
+def check_seen(proc: Path = PROC) -> None:
+    """Make sure that processes of others are seen, as they are not under `hidepid` (proc(5)).
+
+    Raises:
+        HpctoolsError: they are not: nobody would be counted, told or cared for, without a word.
+    """
+    try:
+        (proc / "1" / "stat").read_text()
+    except OSError as error:
+        raise HpctoolsError(
+            f"the agent does not see the processes of others ({error}): {proc} is mounted with hidepid",
+            "put SupplementaryGroups=GROUP into its unit, GROUP being the mount's gid= (docs/login.md)",
+        ) from None
 
 
 def _read(folder: Path) -> Process | None:

@@ -84,3 +84,32 @@ def test_the_processes_of_this_machine() -> None:
 def test_a_circle_of_parents_ends() -> None:
     found = children([process(2, 3), process(3, 2)])
     assert [each.pid for each in below(2, found)] == [3]
+
+
+LOOKS = """\
+from hpctools.errors import HpctoolsError
+from hpctools.login.agent.processes import check_seen
+try:
+    check_seen()
+except HpctoolsError as error:
+    print(error)
+else:
+    print("seen")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize(
+    ("groups", "words"), [("--clear-groups", "is mounted with hidepid"), ("--groups=54321", "seen")]
+)
+def test_an_agent_that_sees_nobody_says_so(groups: str, words: str) -> None:
+    """Root with the unit's capabilities, in namespaces of its own whose /proc hides processes."""
+    mount = 'mount -t proc -o hidepid=2,gid=54321 proc /proc || exit 77; "$@"; exit $?'
+    few = ["setpriv", "--bounding-set=-all,+kill,+dac_override", groups]
+    done = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "sh", "-c", mount, "sh", *few, sys.executable, "-c", LOOKS],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode == 77:
+        pytest.skip(f"no mount of /proc here: {done.stderr.strip()}")
+    assert words in done.stdout, done.stderr
