@@ -14,11 +14,12 @@ from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.idle import Act, Watched, warning, watch
 from hpctools.login.agent.own_sshd import OwnSshd, Standing
+from hpctools.login.agent.own_terminals import own_terminals
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Reminders
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
-from hpctools.login.agent.sessions import OpenSession, detached
+from hpctools.login.agent.sessions import OpenSession, detached, user_name
 from hpctools.login.placement import Node, Policy
 from hpctools.site.login_care import IdleSessions
 
@@ -31,8 +32,8 @@ Ended = OpenSession | Process
 class Hands(Protocol):
     """What is done to people and their sessions."""
 
-    def tell(self, terminals: Iterable[str], message: str) -> object:
-        """Write on terminals."""
+    def tell(self, terminals: Iterable[str], message: str, owner: int | None = None) -> object:
+        """Write on terminals; on those of this account only, when one is given."""
 
     def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
         """When something was last typed, Unix seconds, by terminal."""
@@ -154,7 +155,14 @@ class Agent:
         for key, session in fresh.items():
             if key not in self._told:
                 self.hands.tell(session.ttys, words)
-        self._told = frozenset(fresh)
+        others = {
+            f"{uid} {tty} {words}": (tty, uid)
+            for tty, uid in own_terminals(sample.processes, sample.sessions).items()
+        }
+        for key, (tty, uid) in others.items():
+            if key not in self._told:
+                self.hands.tell((tty,), words, uid)
+        self._told = frozenset({*fresh, *others})
 
     def _close_idle(self, rules: IdleSessions, sample: Sample) -> None:
         sessions = tuple(session for session in sample.sessions if not self.exempt(session.user))
@@ -175,6 +183,10 @@ class Agent:
         """Tell a person something on all their terminals here."""
         sessions = self.sample.sessions if self.sample else ()
         self.hands.tell([tty for each in sessions if each.user == user for tty in each.ttys], message)
+        if self.sample:
+            for tty, uid in own_terminals(self.sample.processes, sessions).items():
+                if user_name(uid) == user:
+                    self.hands.tell((tty,), message, uid)
 
     @property
     def node(self) -> Node:

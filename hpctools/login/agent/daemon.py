@@ -40,9 +40,9 @@ class NodeHands:
     node: str
     unlimited: Path
 
-    def tell(self, terminals: Iterable[str], message: str) -> object:
-        """Write on terminals."""
-        return tell(terminals, message, self.node)
+    def tell(self, terminals: Iterable[str], message: str, owner: int | None = None) -> object:
+        """Write on terminals; on those of this account only, when one is given."""
+        return tell(terminals, message, self.node, owner=owner)
 
     def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:
         """When something was last typed."""

@@ -17,14 +17,19 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\uffff]")
 _WIDTH = 76
 
 
-def tell(terminals: Iterable[str], message: str, node: str, dev: Path = DEV) -> int:
+def tell(terminals: Iterable[str], message: str, node: str, dev: Path = DEV, owner: int | None = None) -> int:
     """Write a message on terminals, whatever `mesg` says; return on how many.
 
     A terminal that takes nothing (somebody has stopped it) is not waited for. What a message holds beside
     letters is left out, since a terminal would obey it.
+
+    Args:
+        owner: whose the terminals must be (in a container one of the same name is another one); anybody's
+            when None.
     """
     data = framed(message, node).encode()
-    return sum(_write(dev / each, data) for each in sorted(set(terminals)) if _TERMINAL.fullmatch(each))
+    paths = (dev / each for each in sorted(set(terminals)) if _TERMINAL.fullmatch(each))
+    return sum(_write(path, data, owner) for path in paths)
 
 
 def framed(message: str, node: str) -> str:
@@ -37,13 +42,15 @@ def framed(message: str, node: str) -> str:
     return f"\r\n\a** Message of {_UNPRINTABLE.sub('', node)} to you:\r\n{body}\r\n"
 
 
-def _write(path: Path, data: bytes) -> bool:
+def _write(path: Path, data: bytes, owner: int | None) -> bool:
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         terminal = os.open(path, flags)
     except OSError:
         return False
     try:
+        if owner is not None and os.fstat(terminal).st_uid != owner:
+            return False
         return os.isatty(terminal) and os.write(terminal, data) == len(data)
     except OSError:
         return False

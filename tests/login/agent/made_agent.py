@@ -40,7 +40,7 @@ class FakeHands:
     ended: list[str] = field(default_factory=list)
     typed: dict[str, float] = field(default_factory=dict)
 
-    def tell(self, terminals: Iterable[str], message: str) -> object:
+    def tell(self, terminals: Iterable[str], message: str, owner: int | None = None) -> object:
         self.told.append((tuple(terminals), message))
         return None
 

@@ -62,6 +62,19 @@ def test_a_drain_is_announced_once_and_to_those_who_come_later(tmp_path: Path) -
     assert agent.check() == "drain\n"
 
 
+def test_who_works_without_a_terminal_of_sshds_is_told_where_they_type(tmp_path: Path) -> None:
+    """An editor's remote shell, a pane of a tmux; not a second time at what runs inside a session."""
+    editor = process(310, 302, 1003, "bash", terminal="pts/7")
+    pane, inside = process(400, 1, 1004, terminal="pts/8"), process(110, 102, 1001, terminal="pts/9")
+    root = process(500, 1, 0, terminal="pts/4")
+    first, tunnel = connection(100, "nlp1", 1001, "pts/0"), connection(300, "nlp3", 1003)
+    agent = made_agent(tmp_path, *first, *tunnel, editor, pane, inside, root, service=FakeService(DRAIN))
+    agent.look()
+    assert [where for where, _ in hands(agent).told] == [("pts/0",), ("pts/7",), ("pts/8",)]
+    agent.tell_user("1004", "because")
+    assert (("pts/8",), "because") in hands(agent).told[3:]
+
+
 def test_new_words_of_a_drain_are_announced_again(tmp_path: Path) -> None:
     service = FakeService(DRAIN, {**DRAIN, "why": "new kernel in 5 minutes"}, FINE, DRAIN)
     agent = made_agent(tmp_path, *connection(100, "nlp1", 1001, "pts/0"), service=service)

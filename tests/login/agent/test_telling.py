@@ -35,6 +35,7 @@ def test_terminals_are_told_and_others_are_not_touched() -> None:
     try:
         name = os.ttyname(slave).removeprefix("/dev/")
         count = tell([name, "null", "../etc/passwd", "pts/9999999"], "closing soon", "login-1")
+        assert tell([name], "not theirs", "login-1", owner=os.fstat(slave).st_uid + 1) == 0
         told = os.read(master, 4096).decode()
     finally:
         os.close(slave)
@@ -42,6 +43,7 @@ def test_terminals_are_told_and_others_are_not_touched() -> None:
     assert count == 1
     assert "** Message of login-1 to you:" in told
     assert "  closing soon" in told
+    assert "not theirs" not in told
 
 
 def test_a_terminal_that_somebody_stopped_is_not_waited_for() -> None:
