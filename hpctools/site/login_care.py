@@ -57,3 +57,5 @@ class IdleSessions(Model):
     """And closed so long after the warning."""
     spare_multiplexed: bool = True
     """Whether a session that looks at a tmux or screen stays open. tmux itself is never ended."""
+    spared: tuple[Program, ...] = ()
+    """Programs that wait for jobs, such as a workflow manager: a session in which one runs stays open."""

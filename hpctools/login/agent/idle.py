@@ -2,7 +2,7 @@
 
 Somebody uses a session who types, or in whose session something runs. One without a terminal (a tunnel, a
 copy) is never idle: nobody types into it. Nor is one that waits for a job of Slurm's, which would end with it
-and has a time limit of its own.
+and has a time limit of its own, or in which one of the site's `spared` programs runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.processes import TICKS, Process
 from hpctools.login.agent.sessions import OpenSession
 from hpctools.site.login_care import IdleSessions
 
@@ -19,6 +19,13 @@ _BUSY = 0.01
 """Part of a processor; a shell at its prompt and a clock in tmux's status line use less."""
 
 _HOLD_A_JOB = frozenset({"srun", "salloc", "sattach"})
+_WAIT_WHEN_TOLD = {
+    "sbatch": frozenset({"--wait", "-W"}),
+    "hp-submit": frozenset({"--wait", "-W", "--follow"}),
+    "hp-status": frozenset({"--watch"}),
+    "hp-logs": frozenset({"--follow", "-f"}),
+}
+"""Programs that wait for a job when they are called so."""
 
 Act = Literal["warn", "close"]
 
@@ -88,8 +95,19 @@ def _is_busy(ticks: int, seconds: float) -> bool:
 
 
 def _is_spared(session: OpenSession, rules: IdleSessions) -> bool:
-    waits = any(process.name in _HOLD_A_JOB for process in session.processes)
+    spared = _HOLD_A_JOB.union(rules.spared)
+    waits = any(process.name in spared or _waits(process) for process in session.processes)
     return waits or not session.ttys or (session.multiplexed and rules.spare_multiplexed)
+
+
+def _waits(process: Process) -> bool:
+    """Whether it is one that waits for a job; hpctools' own may have their interpreter in front."""
+    words = process.title.split()
+    for place, word in enumerate(words[:2]):
+        options = _WAIT_WHEN_TOLD.get(word.rpartition("/")[2])
+        if options:
+            return not options.isdisjoint(words[place + 1 :])
+    return False
 
 
 def warning(session: OpenSession, rules: IdleSessions) -> str:

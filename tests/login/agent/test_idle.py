@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from hpctools.login.agent.idle import Act, Watched, warning, watch
 from hpctools.login.agent.processes import TICKS
 from hpctools.login.agent.sessions import OpenSession, open_sessions
@@ -43,6 +45,26 @@ def test_a_session_is_warned_once_and_then_closed() -> None:
         (4200.0, "close"),
         (4300.0, "close"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "is_spared"),
+    [
+        ("sbatch --wait job.sh", "sbatch", True),
+        ("/usr/bin/sbatch -W job.sh", "sbatch", True),
+        ("sbatch job.sh", "sbatch", False),
+        ("/opt/hpctools/bin/python /opt/hpctools/bin/hp-submit --follow job.sh", "hp-submit", True),
+        ("/opt/hpctools/bin/python /opt/hpctools/bin/hp-status 7 --watch", "hp-status", True),
+        ("/usr/bin/python3 /usr/bin/snakemake --cores 4", "snakemake", True),
+        ("less job.sh", "less", False),
+    ],
+)
+def test_who_waits_for_a_job_by_other_means_stays(title: str, name: str, is_spared: bool) -> None:
+    rules = RULES.model_copy(update={"spared": ("snakemake",)})
+    waiting = process(110, 102, 1001, title, name=name)
+    (found,) = open_sessions([*connection(100, "nlp1", 1001, "pts/0"), waiting], BOOT)
+    acts = course(dict.fromkeys([0.0, 3600.0, 4200.0], found), {}, rules)
+    assert (acts == []) is is_spared
 
 
 def test_who_presses_a_key_keeps_it_and_is_warned_anew() -> None:
