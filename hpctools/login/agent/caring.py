@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hpctools.errors import HpctoolsError
@@ -12,7 +13,7 @@ from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Notice
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.sessions import user_name
-from hpctools.login.agent.slices import Slices
+from hpctools.login.agent.slices import Slices, held
 from hpctools.login.agent.usage import Usage, usage
 from hpctools.login.care import Limits, Standing, excess, limits, message, reminder, step
 from hpctools.site.login_care import Care
@@ -30,6 +31,7 @@ class Carer:
         tell: tells a user something, wherever they are.
         exempt: whether this user is left alone.
         memory: a file that says who is limited, for the next agent should this one be killed; none when None.
+        held: bytes that a person's slice holds, if somebody knows.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class Carer:
         tell: Tell,
         exempt: Callable[[str], bool],
         memory: Path | None = None,
+        held: Callable[[int], int | None] = held,
     ) -> None:
+        self._held = held
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
         self._memory = memory
         self._standings: dict[int, Standing] = {}
@@ -53,10 +57,17 @@ class Carer:
         if seconds <= 0:
             return
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
-        people = {uid: used for uid, used in found.items() if not self._exempt(user_name(uid))}
+        people = {
+            uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
+        }
         for uid in {*people, *self._standings}:
             self._step(uid, people.get(uid, Usage(0.0, 0)), seconds, after)
         self._forget(after.processes)
+
+    def _once(self, uid: int, used: Usage) -> Usage:
+        """What forked workers share is counted in each of them; the kernel knows what it is in all."""
+        held = self._held(uid)
+        return used if held is None or held >= used.memory else replace(used, memory=held)
 
     def _step(self, uid: int, used: Usage, seconds: float, sample: Sample) -> None:
         before = self._standings.get(uid, Standing())

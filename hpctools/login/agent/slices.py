@@ -108,6 +108,19 @@ def _set(uid: int, values: list[str]) -> list[str]:
     return ["systemctl", "set-property", "--runtime", f"user-{uid}.slice", *values]
 
 
+def held(uid: int, cgroups: Path = CGROUPS) -> int | None:
+    """Bytes that all in a person's slice hold, what they share counted once; None where systemd has no such.
+
+    Without files that the kernel only keeps in memory as long as nobody needs it (cgroup v2's memory.stat).
+    """
+    try:
+        lines = (cgroups / "user.slice" / f"user-{uid}.slice" / "memory.stat").read_text().splitlines()
+        found = {name: int(size) for name, size in (line.split() for line in lines)}
+        return found["anon"] + found["shmem"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 @dataclass(frozen=True)
 class CgroupTwo:
     """Folders of cgroup v2."""

@@ -14,7 +14,7 @@ import pytest
 from hpctools.errors import CommandError
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import TICKS, Process, read_processes
-from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, in_job
+from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, held, in_job
 from hpctools.login.care import GIB, Limits
 from hpctools.site.login_care import Care
 from tests.login.node_processes import process, sample
@@ -73,6 +73,23 @@ def test_a_penalty_ends_for_who_has_left_and_comes_back() -> None:
     assert slices.told[-1] == (54321, Limits())
     work(carer, 0.1, 2, end + 1800)
     assert slices.told[-1] == (54321, Limits())
+
+
+@pytest.mark.parametrize(("known", "penalties"), [(4 << 28, 0), (None, 1)])
+def test_memory_that_workers_share_counts_once(known: int | None, penalties: int) -> None:
+    """Sixteen of them have the same gigabyte; the slice holds little more than one."""
+    carer = Carer(CARE, FakeSlices(), lambda u, w: None, lambda u: False, held=lambda uid: known)
+    workers = [process(60 + each, uid=54321, memory=GIB) for each in range(16)]
+    for minute in range(8):
+        carer.look(sample(*workers, at=60 * minute), sample(*workers, at=60 * (minute + 1)))
+    assert carer.penalties == penalties
+
+
+def test_what_a_slice_holds_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "user.slice/user-1001.slice"
+    folder.mkdir(parents=True)
+    (folder / "memory.stat").write_text("anon 100\nfile 5000\nkernel 7\nshmem 20\n")
+    assert (held(1001, tmp_path), held(1002, tmp_path)) == (120, None)
 
 
 def test_who_is_away_stays_in_the_note_until_the_limit_is_lifted(tmp_path: Path) -> None:
