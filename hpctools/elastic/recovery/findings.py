@@ -48,8 +48,12 @@ class Detector(Protocol):
         """Some time has passed."""
         ...
 
-    def reset(self) -> None:
-        """Something was done: what was seen before counts no more."""
+    def reset(self, *, anew: bool = True) -> None:
+        """Something was done: what was seen before counts no more.
+
+        Args:
+            anew: all processes began again; False: only some did, or the state alone went back.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ class _State:
     began: float = 0.0
     active: bool = True
     told: bool = False
+    begun: bool = False
 
 
 class Logs:
@@ -24,12 +25,16 @@ class Logs:
 
     Args:
         warn: is told of rules that are given up.
+        begun: the training began under an earlier coordinator: whether a line came then is not known, and
+            what is printed once, at the start, does not come again.
     """
 
-    def __init__(self, rules: tuple[LogRule, ...], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, rules: tuple[LogRule, ...], warn: Callable[[str], None], *, begun: bool = False
+    ) -> None:
         self._warn = warn
         self._time = ActiveTime()
-        self._states = {rule.name: _State(rule) for rule in rules}
+        self._states = {rule.name: _State(rule, begun=begun) for rule in rules}
 
     def heard(self, now: float, report: Report) -> list[Finding]:
         """A matcher has told of a rule: how many lines, the last number, how many bad ones in a row."""
@@ -55,10 +60,14 @@ class Logs:
             self._excuse()
         return [finding for state in self._states.values() if (finding := self._overdue(state, time))]
 
-    def reset(self) -> None:
-        """The training begins again, and the rules with it."""
+    def reset(self, *, anew: bool = True) -> None:
+        """The training begins again, and the rules with it; or it goes on, with what was printed before."""
+        if not anew:
+            self._excuse()
         for state in self._states.values():
-            state.began, state.matched, state.told = self._time.seconds, None, False
+            state.told = False
+            if anew:
+                state.began, state.matched, state.begun = self._time.seconds, None, False
 
     def _excuse(self) -> None:
         """A line may have come and was not seen: the time begins anew."""
@@ -80,7 +89,7 @@ class Logs:
 
     def _overdue(self, state: _State, time: float) -> Finding | None:
         rule = state.rule
-        limit = rule.start_s if state.matched is None else rule.every_s
+        limit = _first_limit(state) if state.matched is None else rule.every_s
         since = state.began if state.matched is None else state.matched
         if limit is None or not state.active or state.told or time - since <= limit:
             return None
@@ -96,6 +105,14 @@ class Logs:
             f"log rule {state.rule.name} is given up: its expression takes too long, or the matcher on "
             f"{report.node} ended{line}"
         )
+
+
+def _first_limit(state: _State) -> float | None:
+    """Seconds to the first line; where it may have come unseen, only what comes again can be overdue."""
+    start, every = state.rule.start_s, state.rule.every_s
+    if not state.begun or start is None:
+        return start
+    return None if every is None else max(start, every)
 
 
 def _finding(

@@ -80,7 +80,7 @@ class Finite:
         """Nothing: numbers come with reports."""
         return []
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """Nothing is remembered."""
 
     def _finding(self, report: Report, name: str, value: float, step: int | None) -> Finding:
@@ -123,7 +123,7 @@ class Course:
         self._steps.tick(view)
         return []
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """The course stays what it was."""
         self._streak.clear()
 
@@ -186,7 +186,7 @@ class Metrics:
             steps.tick(view)
         return []
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """Count anew."""
         self._streaks.clear()
 

@@ -49,7 +49,7 @@ class Pace:
         why = f"no step for {time - self._since:.1f} s, the limit is {limit:.1f} s"
         return [Finding(*finding, why, worker=worker, node=node, step=view.step, numbers=numbers)]
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """The clock begins anew."""
         self._since = self._since_resize = self._time.seconds
         self._told = False
@@ -116,7 +116,7 @@ class Slow:
         self._latest = {name: seen for name, seen in self._latest.items() if name in names}
         return []
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """Compare anew."""
         self._latest.clear()
         self._streaks.clear()

@@ -50,7 +50,7 @@ class Crashes:
         """Nothing: ends come with reports."""
         return []
 
-    def reset(self) -> None:
+    def reset(self, *, anew: bool = True) -> None:
         """Nothing is remembered."""
 
 
@@ -62,13 +62,21 @@ class RecoveryWatcher:
     Args:
         note: writes into the run's history.
         ladder: with what earlier coordinators did.
+        restarts: whatever is done starts all processes again (restart mode).
+        begun: the training began under an earlier coordinator.
     """
 
-    def __init__(self, settings: Recovery, note: Note, ladder: Ladder) -> None:
+    def __init__(
+        self, settings: Recovery, note: Note, ladder: Ladder, *, restarts: bool = False, begun: bool = False
+    ) -> None:
         self._settings = settings
         self._note = note
         self._ladder = ladder
-        self._detectors = detectors_of(settings, lambda message: note("warning", message=message))
+        self._detectors = detectors_of(
+            settings, lambda message: note("warning", message=message), begun=begun
+        )
+        self._restarts = restarts
+        self._anew = restarts
         self._generation = 0
         self._looks_away: tuple[int, float] | None = None
         self._ending = False
@@ -102,7 +110,8 @@ class RecoveryWatcher:
         if changed or now - since > SETTLED_SECONDS:
             self._looks_away = None
             for each in self._detectors:
-                each.reset()
+                each.reset(anew=self._anew)
+            self._anew = self._restarts
 
     def _act(self, now: float, found: Sequence[Finding]) -> list[Action]:
         actions: list[Action] = []
@@ -117,6 +126,7 @@ class RecoveryWatcher:
             self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
             if self._settings.enforce:
                 actions += [decision.action, *_with_it(finding, decision.action)]
+                self._anew |= isinstance(decision.action, RestartAll)
                 self._ending = isinstance(decision.action, Fail)
                 self._looks_away = (self._generation, now)
         return actions
@@ -137,8 +147,15 @@ def _with_it(finding: Finding, action: Action) -> list[Action]:
     return []
 
 
-def detectors_of(settings: Recovery, warn: Callable[[str], None]) -> tuple[Detector, ...]:
-    """What a policy looks for; the most specific first."""
+def detectors_of(
+    settings: Recovery, warn: Callable[[str], None], *, begun: bool = False
+) -> tuple[Detector, ...]:
+    """What a policy looks for; the most specific first.
+
+    Args:
+        warn: is told of log rules that are given up.
+        begun: the training began under an earlier coordinator.
+    """
     found: list[Detector] = []
     if settings.crash is not None:
         found.append(Crashes(settings.crash))
@@ -149,7 +166,7 @@ def detectors_of(settings: Recovery, warn: Callable[[str], None]) -> tuple[Detec
     if settings.spike is not None:
         found.append(Course(settings.spike))
     if settings.logs:
-        found.append(Logs(settings.logs, warn))
+        found.append(Logs(settings.logs, warn, begun=begun))
     if settings.slow is not None:
         found.append(Slow(settings.slow))
     if settings.stall is not None or settings.hang is not None:

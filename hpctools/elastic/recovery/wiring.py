@@ -34,8 +34,10 @@ def watchers_of(
     if not settings.watches:
         return []
     ladder = Ladder(settings if settings.enforce else _on_paper(settings))
-    ladder.restore(entries_of(_events(folder), now, datetime.now(timezone.utc)))
-    return [RecoveryWatcher(settings, note or _noting(folder), ladder)]
+    events = _events(folder)
+    ladder.restore(entries_of(events, now, datetime.now(timezone.utc)))
+    restarts, begun = spec.mode == "restart", any(each.event == "joined" for each in events)
+    return [RecoveryWatcher(settings, note or _noting(folder), ladder, restarts=restarts, begun=begun)]
 
 
 def _on_paper(settings: Recovery) -> Recovery:

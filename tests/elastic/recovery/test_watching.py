@@ -178,3 +178,49 @@ def test_the_loss_of_a_worker_of_an_earlier_release_is_judged_as_it_was() -> Non
     assert in_steps_of({"rank": 1, "step": 7, "loss": 0.5}) == {}
     assert in_steps_of({"rank": 0, "step": 7, "loss": 0.5, "in_steps": {}}) == {}
     assert in_steps_of({"in_steps": {"loss": [[6, 0.4], [7, 0.5]]}}) == {"loss": ((6, 0.4), (7, 0.5))}
+
+
+JOB_START = {
+    "runPolicy": {
+        "mode": "enforce",
+        "logMonitoringConfiguration": [
+            {"name": "JobStart", "logPattern": ".*Training began.*", "expectedStartCutOffInSeconds": 120}
+        ],
+    },
+    "metrics": {"crash": True, "nonFinite": True},
+}
+LINE = Report("log", "w0", "n0", metrics={"matched": 1.0}, lines=("Training began",), what="JobStart")
+
+
+def quiet(watcher: RecoveryWatcher, since: int, generation: int) -> list[Any]:
+    """What is asked for in 300 s in which all is well."""
+    ticks = range(since, since + 300)
+    return [each for now in ticks for each in watcher.tick(float(now), view(now, generation))]
+
+
+@pytest.mark.parametrize("report", [Report("exit", "w1", "n0", code=1), loss(6, math.nan)])
+def test_what_is_printed_once_is_not_missed_after_a_recovery_that_goes_on(
+    tmp_path: Path, report: Report
+) -> None:
+    """Another worker is started again, or the state goes back: the first one does not print it again."""
+    watcher, _ = made(tmp_path, JOB_START)
+    watcher.tick(0.0, view(0))
+    assert watcher.heard(1.0, LINE) == []
+    (action,) = watcher.heard(5.0, report)
+    assert isinstance(action, (RestartWorker, RollBack))
+    assert quiet(watcher, 6, generation=2) == []
+
+
+def test_what_is_printed_once_is_not_missed_by_the_next_coordinator(tmp_path: Path) -> None:
+    _, folder = made(tmp_path, JOB_START)
+    folder.append_event("joined", worker="b1.0.0", node="n0", generation=1)
+    assert quiet(made(tmp_path, JOB_START)[0], 6, generation=2) == []
+
+
+def test_what_is_printed_at_each_start_is_missed_after_a_restart_of_all(tmp_path: Path) -> None:
+    policy = {**JOB_START, "metrics": {"nonFinite": {"do": ["restartAll", "fail"]}}}
+    watcher, _ = made(tmp_path, policy)
+    watcher.tick(0.0, view(0))
+    watcher.heard(1.0, LINE)
+    assert [type(each) for each in watcher.heard(5.0, loss(6, math.nan))] == [RestartAll]
+    assert quiet(watcher, 6, generation=2) != []
