@@ -136,8 +136,12 @@ class Acting:
         return self._run.membership.trains(worker)
 
     def _roll_back(self, action: RollBack, now: float) -> None:
-        step = self._run.journal.status.step
-        blamed = step if action.blamed is None else action.blamed
+        blamed = self._in_work() if action.blamed is None else action.blamed
         to_step = max(0, blamed - max(action.steps, int(action.skip)))
         self._run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
         self._run.journal.went_back(self._run.membership.last_number, to_step)
+
+    def _in_work(self) -> int:
+        """Number of the step that the run works at, as last told; at its end the last one."""
+        status = self._run.journal.status
+        return status.step + 1 if status.total_steps is None else min(status.step + 1, status.total_steps)

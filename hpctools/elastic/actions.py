@@ -51,7 +51,7 @@ class RollBack:
     Attributes:
         steps: before the blamed one was done, when 1; its batch can be skipped from there only.
         skip: whether the batch of the blamed step is left out when it comes again.
-        blamed: number of that step, counted from 1; None: the present one.
+        blamed: number of that step, counted from 1; None: the one in work.
     """
 
     steps: int

@@ -8,6 +8,7 @@ forward to the cursor's.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -125,13 +126,27 @@ class _Whole:
         return _EveryNth(self._dataset, index, of)
 
 
+def _has_streams(dataset: Any) -> bool:
+    """Whether `shard(index, of)` is there, and not what another library calls so.
+
+    `datasets.Dataset` and `datasets.IterableDataset` of Hugging Face have `shard(num_shards, index, ...)`.
+    """
+    shard = getattr(dataset, "shard", None)
+    if not callable(shard):
+        return False
+    try:
+        return "num_shards" not in inspect.signature(shard).parameters
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return True
+
+
 def as_streams(dataset: Any) -> StreamDataset | None:
     """The data set as streams; None: it is map-style.
 
     Raises:
         ElasticError: it can neither be indexed nor iterated.
     """
-    if hasattr(dataset, "shard"):
+    if _has_streams(dataset):
         return dataset  # type: ignore[no-any-return]
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return None

@@ -28,6 +28,8 @@ _REFUSED = {
     "comment": "the run's jobs are found by their comment; put your words into --wckey or --job-name",
     "external": "an elastic run needs a script or a command",
     "requeue": "remove it: the run replaces lost replica jobs by itself",
+    "signal": "leave it out: before it ends or loses a node the run saves by itself, and a script that asks "
+    "elastic_event_detected() is told",
     "test-only": "use --dry-run, or --test-only with --nodes MIN",
     "wait": "follow the run with: hp-status --watch RUN",
 }
@@ -35,7 +37,7 @@ _REFUSED = {
 _BASELINE_ONLY = """
     autocomplete batch bb bbf begin contiguous deadline dependency error export export-file get-user-env
     hold ignore-pbs input kill-on-invalid-dep licenses mail-type mail-user no-kill nodefile nodelist
-    open-mode output priority reboot signal spread-job spread-segments consolidate-segments segment
+    open-mode output priority reboot spread-job spread-segments consolidate-segments segment
     stepmgr switches time-min use-min-nodes wait-all-nodes
 """
 _NEITHER = ("array", "parsable", "quiet", "verbose", "usage", "no-requeue", "nodes", "job-name", "wrap")

@@ -21,7 +21,7 @@ from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.partitions import check_partitions
 from hpctools.submit.plain import command_name
-from hpctools.submit.preemption import who_may_preempt
+from hpctools.submit.preemption import short_grace, who_may_preempt
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Without the #SBATCH lines of the user's script, which may ask for what only the first job can have.
 _NEXT_BASELINE = "next-baseline.sh"
+_LIVE_ONLY = ("crash", "nonFinite", "lossSpike", "slowRank", "rules")
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,10 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
     """
     intent = torchrun.unwrapped(intent)
     request = _request(intent, agreed_sizes(intent.nodes, facts.policy), facts)
-    preempted = who_may_preempt(request, facts.limits) if facts.limits else None
-    return () if preempted is None else (preempted,)
+    if facts.limits is None:
+        return ()
+    said = (who_may_preempt(request, facts.limits), short_grace(request, facts.limits))
+    return tuple(each for each in said if each is not None)
 
 
 def _array(intent: Intent) -> Array | None:
@@ -145,10 +148,24 @@ def _check_saving(intent: Intent, policy: PolicyFile | None) -> None:
             "restart mode a script saves by itself",
             "leave the section out, or train with elastic.Loader, without --elastic-mode=restart or torchrun",
         )
+    if policy:
+        _check_rules(policy)
     if "resume" in intent.settings:
         raise UsageError(
             "--resume is for checkpoints of hpctools.elastic, and in restart mode a script has its own",
             "leave it out: the script goes on from what it finds where it saves",
+        )
+
+
+def _check_rules(policy: PolicyFile) -> None:
+    """What nothing in restart mode could ever meet would be trusted in vain."""
+    stated = policy.recovery.get("metrics") or {}
+    for name in (name for name in _LIVE_ONLY if stated.get(name)):
+        why = "every crash restarts the ranks" if name == "crash" else "nobody tells numbers of the loop"
+        raise SubmitError(
+            f"{policy.place(f'metrics.{name}')}: metrics.{name} does nothing in restart mode, where {why}",
+            "leave it out; runPolicy.restartPolicy says how often ranks are restarted, and "
+            "logMonitoringConfiguration watches lines that the script prints",
         )
 
 

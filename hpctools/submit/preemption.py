@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from hpctools.slurm.limits import Limits
 from hpctools.submit.allowance import Request
+from hpctools.submit.inheritance import ELASTIC_QOS
 
 _STAYS = ("off",)
+_ENOUGH_SECONDS = 3
+"""Below this a step or a save that has begun is seldom done: docs/elastic.md, Checkpoints."""
 
 
 def who_may_preempt(request: Request, limits: Limits) -> str | None:
@@ -21,6 +24,27 @@ def who_may_preempt(request: Request, limits: Limits) -> str | None:
     if limits.preempt_type == "qos":
         return _by_qos(request, limits)
     return _by_partition(request, limits) if limits.preempt_type == "partition_prio" else None
+
+
+def short_grace(request: Request, limits: Limits) -> str | None:
+    """What a person should know when those who leave get no time for it; None: they get some, or not known.
+
+    GraceTime is 0 unless somebody set it (sacctmgr(1)): Slurm then kills as soon as it preempts.
+
+    Returns:
+        One line with its remedy.
+    """
+    taken = frozenset().union(*limits.precedence.preempts.values())
+    grace = limits.grace.get(ELASTIC_QOS, 0)
+    if limits.preempt_type != "qos" or ELASTIC_QOS not in taken or grace >= _ENOUGH_SECONDS:
+        return None
+    if request.sizes.maximum == request.sizes.minimum:
+        return None
+    return (
+        f"a replica that is preempted gets {grace} s to leave (GraceTime of the QoS {ELASTIC_QOS}): what it "
+        "has not handed over by then is done again, and in restart mode all since the script's last save; "
+        f"ask the operators for 30 s: sacctmgr modify qos {ELASTIC_QOS} set GraceTime=30"
+    )
 
 
 def _by_qos(request: Request, limits: Limits) -> str | None:

@@ -366,7 +366,14 @@ def test_whose_baseline_may_be_preempted_is_told_so_and_it_is_submitted(sbatch, 
     mine = Account("nlp", True, ("low", "medium", "elastic"))
     taken = Precedence({"critical": frozenset({"low", "elastic"})})
     known = Limits(
-        "nlp1", frozenset(), (mine,), {"elastic": Bounds("")}, {}, {}, preempt_type="qos", precedence=taken
+        "nlp1",
+        frozenset(),
+        (mine,),
+        {"elastic": Bounds("")},
+        {"elastic": 9},
+        {},
+        preempt_type="qos",
+        precedence=taken,
     )
     slurm = FakeSlurm()
     assert main(["-N1:2", "--parsable", "--", "train"], client=lambda: slurm, limits=lambda user: known) == 0
@@ -461,6 +468,24 @@ def test_what_a_restart_mode_script_saves_is_its_own(sbatch, capfd):
             "without --elastic-mode=restart or torchrun\n"
         )
     assert main([*policy, "--", "train"], client=FakeSlurm) == 0
+
+
+def test_rules_that_nothing_could_meet_in_restart_mode_are_refused(sbatch, capfd):
+    words = ["-N1:2", "--elastic-mode=restart", "--elastic-policy=policy.yaml", "--", "train"]
+    for rule, why in (
+        ("nonFinite: true", "nobody tells numbers of the loop"),
+        ("lossSpike: {ratio: 3}", "nobody tells numbers of the loop"),
+        ("crash: {do: [replaceNode, fail]}", "every crash restarts the ranks"),
+    ):
+        (sbatch / "policy.yaml").write_text(f"metrics:\n  {rule}\n")
+        assert main(words, client=FakeSlurm) == 1
+        assert capfd.readouterr().err == (
+            f"hp-submit: policy.yaml line 2: metrics.{rule.partition(':')[0]} does nothing in restart mode, "
+            f"where {why}; leave it out; runPolicy.restartPolicy says how often ranks are restarted, and "
+            "logMonitoringConfiguration watches lines that the script prints\n"
+        )
+    (sbatch / "policy.yaml").write_text("metrics: {hang: {seconds: 60}, stalledStep: true}\n")
+    assert main(words, client=FakeSlurm) == 0
 
 
 def test_the_values_of_our_options_are_not_sbatchs(sbatch, capfd):

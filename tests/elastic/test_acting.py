@@ -539,6 +539,23 @@ def test_it_goes_back_from_the_blamed_step_however_late_that_is_known(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize(("total", "back", "left_out"), [(None, 50, 51), (60, 50, 51), (50, 49, 50)])
+def test_where_none_is_blamed_it_is_the_step_in_work(
+    tmp_path: Path, total: int | None, back: int, left_out: int
+) -> None:
+    """Its batch is what a worker ended in; the 50th is done, and sound."""
+
+    async def act() -> None:
+        scene = scene_at(RunFolder.create(tmp_path / "run", SPEC), 50)
+        scene.run.journal.change(total_steps=total)
+        scene.acting.act(RollBack(steps=1, skip=True, reason="why"))
+        form = scene.workers["b0.0.0"].said("form")[-1]
+        assert form["roll_back"] == {"to_step": back, "skip": [left_out]}
+        assert scene.run.journal.status.step == back
+
+    asyncio.run(act())
+
+
 def beats(scene: Scene, generation: int, step: int) -> int:
     """What the run's status says after a sign of life of the first worker."""
     worker = scene.run.roster.workers["b0.0.0"]
@@ -558,7 +575,7 @@ def test_after_going_back_late_signs_of_life_do_not_lift_the_step_again(tmp_path
 
     async def act() -> None:
         scene = scene_at(RunFolder.create(tmp_path / "run", SPEC), 50)
-        scene.acting.act(RollBack(steps=10, skip=False, reason="why"))
+        scene.acting.act(RollBack(steps=10, skip=False, reason="why", blamed=50))
         assert scene.run.journal.status.step == 40
         assert beats(scene, 1, 51) == 40
         assert scene.run.roster.workers["b0.0.0"].step == 50, "nor do watchers see it"

@@ -130,6 +130,35 @@ def test_an_ordinary_iterable_is_divided_sample_by_sample() -> None:
     assert as_streams([1, 2]) is None
 
 
+class HuggingFaces:
+    """What `datasets.Dataset` has: map-style, and a `shard` that is asked the other way round."""
+
+    def __len__(self) -> int:
+        return 23
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        if not 0 <= index < 23:
+            raise IndexError(index)
+        return index, torch.full((6,), float(index))
+
+    def shard(self, num_shards: int, index: int, contiguous: bool = True) -> object:
+        raise ValueError("index should be in [0, num_shards-1]")
+
+
+class HuggingFacesIterable(Plain):
+    """What `datasets.IterableDataset` has."""
+
+    def shard(self, num_shards: int, index: int, contiguous: bool = True) -> object:
+        raise ValueError("index should be in [0, num_shards-1]")
+
+
+def test_what_another_library_calls_shard_is_not_taken_for_ours() -> None:
+    assert as_streams(HuggingFaces()) is None
+    fed, _, _ = train(HuggingFacesIterable())
+    assert Counter(number for epoch, numbers in fed if epoch == 1 for number in numbers) == Counter(range(23))
+    assert as_streams(file := File()) is file
+
+
 def test_what_is_no_data_set_is_said() -> None:
     with pytest.raises(ElasticError, match="int is no data set; give it"):
         train(7)

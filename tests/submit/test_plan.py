@@ -153,6 +153,10 @@ def test_wrap_is_run_by_a_shell(tmp_path):
             ["--wait", "--", "x"],
             "--wait is not for an elastic run; follow the run with: hp-status --watch RUN",
         ),
+        (
+            ["--signal=B:USR1@60", "--", "x"],
+            "--signal is not for an elastic run; leave it out: before it ends",
+        ),
         (["-M", "other", "--", "x"], "--clusters is not for an elastic run"),
         (["--comment=mine", "--", "x"], "--comment is not for an elastic run"),
         (["-n", "8", ":", "-n", "9", "--", "x"], "heterogeneous"),

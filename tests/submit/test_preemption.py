@@ -9,7 +9,7 @@ import pytest
 from hpctools.slurm.limits import Account, Limits, PartitionTimes, Precedence
 from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.preemption import who_may_preempt
+from hpctools.submit.preemption import short_grace, who_may_preempt
 
 PREEMPTS = {
     "critical": frozenset({"low", "elastic"}),
@@ -72,3 +72,28 @@ def test_by_partition_those_of_a_higher_tier_take_from_one_that_does_not_say_off
     assert (told is not None) == takes
     if told:
         assert "may be preempted by jobs of partition urgent (PriorityTier)" in told
+
+
+def test_who_has_no_time_to_leave_is_told_before() -> None:
+    """GraceTime is 0 unless a site has set it, and a script that would save has lost its work by then."""
+    for grace in ({}, {"elastic": 0}):
+        told = short_grace(REQUEST, replace(LIMITS, grace=grace))
+        assert told == (
+            "a replica that is preempted gets 0 s to leave (GraceTime of the QoS elastic): what it has not "
+            "handed over by then is done again, and in restart mode all since the script's last save; ask "
+            "the operators for 30 s: sacctmgr modify qos elastic set GraceTime=30"
+        )
+
+
+@pytest.mark.parametrize(
+    ("request_", "limits"),
+    [
+        (REQUEST, replace(LIMITS, grace={"elastic": 30})),
+        (replace(REQUEST, sizes=NodeSizes.between(4, 4)), LIMITS),
+        (REQUEST, replace(LIMITS, preempt_type="none")),
+        (REQUEST, replace(LIMITS, precedence=Precedence({"high": frozenset({"low"})}, {}))),
+    ],
+    ids=["enough", "no replicas", "no preemption", "nobody takes replicas"],
+)
+def test_who_has_time_or_is_not_preempted_is_told_nothing(request_: Request, limits: Limits) -> None:
+    assert short_grace(request_, limits) is None

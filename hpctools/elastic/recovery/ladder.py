@@ -14,6 +14,8 @@ from hpctools.elastic.recovery.settings import EXIT_CODES, EXIT_FULL_RESTARTS, E
 
 INCIDENT_SECONDS = 5.0
 LAST = ("restartAll", "fail")
+IN_WORK = ("crash", "stalledStep", "hang")
+"""Causes whose finding tells of completed steps; to blame is the one after."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Ladder:
             "restartProcess": RestartWorker(finding.worker, reason, code),
             "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker, code),
             "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker, code),
-            "rollBack": RollBack(self._settings.back, self._settings.skip, reason, finding.step),
+            "rollBack": RollBack(self._settings.back, self._settings.skip, reason, _blamed(finding)),
             "restartAll": RestartAll(reason),
             "fail": Fail(code, reason),
         }
@@ -161,6 +163,12 @@ def _can(rung: str, finding: Finding) -> bool:
     if rung == "restartProcess":
         return bool(finding.worker)
     return bool(finding.node) or rung not in ("replaceNode", "excludeNode")
+
+
+def _blamed(finding: Finding) -> int | None:
+    """The step whose batch a roll back may leave out; None: the one in work."""
+    in_work = finding.step is not None and finding.cause in IN_WORK
+    return finding.step + 1 if in_work and finding.step is not None else finding.step
 
 
 def _reason(finding: Finding, why: str) -> str:

@@ -52,6 +52,17 @@ def test_roll_back_goes_before_the_step_that_is_to_blame_and_skips_it() -> None:
     )
 
 
+@pytest.mark.parametrize("cause", ["crash", "hang", "stalledStep"])
+def test_who_ends_or_stands_in_a_step_is_rolled_back_over_that_one(cause: str) -> None:
+    """What is told of them is the steps completed before; the batch in work is the one that may be bad."""
+    found = Finding(cause, ("rollBack",), "why", step=7)
+    for step, blamed in ((7, 8), (None, None)):
+        decision = Ladder(Recovery()).decide(0.0, replace(found, step=step))
+        assert decision is not None
+        assert isinstance(decision.action, RollBack)
+        assert decision.action.blamed == blamed
+
+
 def test_only_what_is_affected_each_node_begins_at_the_first_rung() -> None:
     ladder = Ladder(Recovery(restart=RestartPolicy(partial=9)))
     others = [replace(CRASH, worker=f"w{n}", node=f"n{n}") for n in range(5)]
