@@ -51,7 +51,7 @@ class GrowthHistory:
             recovered: somebody was lost, or there was none before.
         """
         self._last = None
-        self._unmeasured = before > 0
+        self._unmeasured = before > 0 and not recovered  # a recovery's may have waited for nodes, for hours
         if recovered and (before > 0 or self._has_begun):
             self._restarted = now
         self._has_begun = True
@@ -71,7 +71,7 @@ class GrowthHistory:
             self._growths.append((grown, now))
 
     def resized(self, pause_s: float) -> None:
-        """The pause of the last change was measured; the beginning of a training is none."""
+        """The pause of the last change was measured; neither a beginning nor a recovery tells what one costs."""
         if self._unmeasured:
             self.paused(pause_s)
         self._unmeasured = False

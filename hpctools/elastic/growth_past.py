@@ -84,9 +84,9 @@ def _left(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: floa
 
 
 def _resize(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
-    pause, before, after = (detail.get(key) for key in ("pause_s", "from", "to"))
-    if isinstance(pause, int | float):
-        past.pauses.append(float(pause))
+    before, after = detail.get("from"), detail.get("to")
+    if (cost := _cost(detail)) is not None:
+        past.pauses.append(cost)
     if detail.get("recovered"):
         past.restarted = at
     if not (isinstance(before, int) and isinstance(after, int)):
@@ -95,6 +95,15 @@ def _resize(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: fl
         past.growths.append((at, None))
     elif after < before and past.growths and past.growths[-1][1] is None:
         past.growths[-1] = (past.growths[-1][0], at)
+
+
+def _cost(detail: Mapping[str, Any]) -> float | None:
+    """Seconds that the change itself took; None where waiting for nodes is in them and cannot be told apart."""
+    pause, phases = detail.get("pause_s"), detail.get("phases")
+    waited = phases.get("wait") if isinstance(phases, dict) else None
+    if not isinstance(pause, int | float) or (waited is None and detail.get("recovered")):
+        return None
+    return max(0.0, pause - (waited or 0.0))
 
 
 def _resumed(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:

@@ -128,6 +128,15 @@ def test_a_policy_may_limit_the_back_off_or_take_it_away() -> None:
     assert not ours.judge(71.5, 1, 2, quick).grow
 
 
+def test_a_recovery_that_waited_for_hours_is_no_reason_not_to_grow() -> None:
+    payback = Payback()
+    payback.history.formed(0, 2, 0.0, recovered=True)
+    payback.history.formed(2, 2, 10800.0, recovered=True)
+    payback.history.resized(10790.0)
+    verdict = payback.judge(10900.0, 2, 3, GrowthFacts(waiting_since=10895.0, last_ready=10895.0))
+    assert (verdict.grow, verdict.to) == (True, 3)
+
+
 def test_history_notes_tenures_rates_and_undone_growths() -> None:
     history = GrowthHistory()
     history.arrived("r1", 0.0)

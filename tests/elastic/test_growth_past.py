@@ -60,7 +60,7 @@ def test_events_tell_who_stayed_how_long_and_what_growing_brought() -> None:
     assert past_of(EVENTS, [*moments, *idle], NOW, UTC) == Past(
         since={"r7": 100.0, "r9": 400.0},
         tenures=[Tenure(110.0, True, 210.0), Tenure(100.0, False, 300.0)],
-        pauses=[0.5, 2.0],
+        pauses=[0.5],
         growths=[(200.0, 211.0), (500.0, None)],
         rates={2: Rate(20.0, 1.0), 3: Rate(60.0, 2.0)},
         restarted=211.0,
@@ -104,6 +104,20 @@ def test_the_snooze_is_for_restarts_with_one_coordinator_as_with_the_next(taken_
     assert (verdict.grow, verdict.why) == (False, "a restart was a short time ago"), "all were restarted"
 
 
+@pytest.mark.parametrize(
+    ("pause", "phases", "costs"),
+    [
+        (10800.0, {"state": 0.2}, []),
+        (10804.0, {"save": 1.0, "wait": 10800.0, "start": 2.0, "first": 1.0}, [4.0]),
+    ],
+)
+def test_hours_below_the_least_are_no_cost_of_a_resize(
+    pause: float, phases: dict[str, float], costs: list[float]
+) -> None:
+    detail = {"from": 2, "to": 2, "recovered": True, "pause_s": pause, "phases": phases}
+    assert past_of([BEGUN, event(300, "resize", **detail)], [], NOW, UTC).pauses == costs
+
+
 def test_who_comes_back_counts_from_when_it_came_and_who_does_not_is_not_there() -> None:
     history = GrowthHistory()
     history.restore(past_of(EVENTS, [], NOW, UTC))
@@ -111,7 +125,7 @@ def test_who_comes_back_counts_from_when_it_came_and_who_does_not_is_not_there()
     history.arrived("r10", 1002.0)
     assert history.facts(1010.0) == Facts(
         restarted=211.0,
-        pauses=(0.5, 2.0),
+        pauses=(0.5,),
         tenures=(
             Tenure(110.0, True, 210.0),
             Tenure(100.0, False, 300.0),
@@ -136,7 +150,8 @@ def test_a_folder_tells_it_and_one_that_cannot_be_read_tells_nothing(tmp_path: P
     spec = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
     folder = RunFolder.create(tmp_path / "run", spec)
     assert read_past(folder, NOW) == Past()
-    folder.append_event("resize", pause_s=1.5, recovered=True, **{"from": 2, "to": 1})
+    phases = {"save": 1.0, "wait": 0.0, "start": 0.5, "first": 0.0}
+    folder.append_event("resize", pause_s=1.5, recovered=True, phases=phases, **{"from": 2, "to": 1})
     past = read_past(folder, NOW)
     assert (past.pauses, NOW - 5 < past.restarted <= NOW) == ([1.5], True)
     (folder.path / "events.jsonl").unlink()

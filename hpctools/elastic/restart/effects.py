@@ -49,8 +49,8 @@ class Resized:
             script that never asks for events, to the start of all processes.
         step: calls of `elastic_event_detected` so far.
         normal_step: seconds between two calls; 0 when not known.
-        phases: the pause's parts in seconds: `save` (to the end of the last process), `start` (of all new
-            ones, waiting for nodes included) and `first` (to the first step, where it is seen).
+        phases: the pause's parts in seconds: `save` (to the end of the last process), `wait` (for nodes),
+            `start` (of all new ones) and `first` (to the first step, where it is seen).
     """
 
     generation: int
@@ -61,6 +61,11 @@ class Resized:
     step: int
     normal_step: float
     phases: dict[str, float]
+
+    @property
+    def cost(self) -> float:
+        """Seconds of the pause that the change itself took: without the wait for nodes."""
+        return self.pause - self.phases["wait"]
 
 
 @dataclass(frozen=True)

@@ -341,7 +341,7 @@ class Generations:
             return
         record.times["measured"] = now
         resized = record.resized(last, self._steps)
-        self._growing.paused(resized.pause)
+        self._growing.paused(resized.cost)
         self._do(resized)
 
     def _release_idle(self) -> None:

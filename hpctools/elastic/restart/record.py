@@ -109,7 +109,7 @@ class Record:
             steps: calls in all generations before this one.
         """
         told, ended, began = last.times["told"], last.times["ended"], self.times["began"]
-        first = self.times.get("first", began)
+        first, formed = self.times.get("first", began), self.times.get("formed", ended)
         return Resized(
             generation=self.number,
             before=len(last.ranks),
@@ -118,5 +118,10 @@ class Record:
             pause=first - told,
             step=steps,
             normal_step=1 / last.rate if last.rate else 0.0,
-            phases={"save": ended - told, "start": began - ended, "first": first - began},
+            phases={
+                "save": ended - told,
+                "wait": formed - ended,
+                "start": began - formed,
+                "first": first - began,
+            },
         )

@@ -212,6 +212,20 @@ def test_below_the_smallest_size_it_waits_and_goes_on_when_it_can() -> None:
     assert model.saved == STEPS
 
 
+def test_what_a_restart_costs_is_told_without_the_wait_for_nodes() -> None:
+    model = cluster(nodes=2, limits=replace(LIMITS, sizes=(2, 3)))
+    model.until(lambda: begun(model) and model.machine.step > 3)
+    model.kill(next(node for node in model.nodes.values() if node.name == "a1"))
+    model.run(100)
+    model.add()
+    model.until(lambda: bool(model.of(Resized)))
+    (resized,) = model.of(Resized)
+    assert resized.pause > 90
+    assert resized.phases["wait"] > 90
+    assert resized.cost == pytest.approx(resized.pause - resized.phases["wait"])
+    assert list(model.machine._growing._history._pauses) == [resized.cost]
+
+
 def test_only_allowed_sizes_are_formed() -> None:
     """4 nodes, one leaves: sizes 1, 2 and 4 make 2; the third stands by."""
     model = cluster(1, 4, limits=replace(LIMITS, sizes=(1, 2, 4)))
