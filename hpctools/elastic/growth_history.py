@@ -71,7 +71,7 @@ class GrowthHistory:
             self._growths.append((grown, now))
 
     def resized(self, pause_s: float) -> None:
-        """The pause of the last change was measured; neither a beginning nor a recovery tells what one costs."""
+        """The pause of the last change was measured; that of a beginning or a recovery is no cost."""
         if self._unmeasured:
             self.paused(pause_s)
         self._unmeasured = False

@@ -98,7 +98,7 @@ def _resize(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: fl
 
 
 def _cost(detail: Mapping[str, Any]) -> float | None:
-    """Seconds that the change itself took; None where waiting for nodes is in them and cannot be told apart."""
+    """Seconds that the change itself took; None where a wait for nodes cannot be told from it."""
     pause, phases = detail.get("pause_s"), detail.get("phases")
     waited = phases.get("wait") if isinstance(phases, dict) else None
     if not isinstance(pause, int | float) or (waited is None and detail.get("recovered")):

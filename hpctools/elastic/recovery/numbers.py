@@ -14,6 +14,7 @@ from hpctools.elastic.watchers import Report, View
 
 NORMAL_MAD = 1.4826  # the standard deviation of a normal distribution is so many median absolute deviations
 ENOUGH = 5
+ENOUGH_TO_DEVIATE = 20  # of five numbers the median absolute deviation says next to nothing
 FIRST_BAD = "first_nonfinite_step"
 """Number, from 1, of the first step whose loss was not finite; told again until the state is another one."""
 
@@ -147,12 +148,22 @@ class Course:
             return None
         median = statistics.median(self._recent)
         spread = NORMAL_MAD * statistics.median(abs(each - median) for each in self._recent)
-        ratio, deviations = self._settings.ratio, self._settings.deviations
+        ratio, deviations = self._criteria(median)
         if ratio is not None and not value > ratio * median:
             return None
-        if deviations is not None and not value > median + deviations * max(spread, 1e-3 * abs(median)):
+        if deviations is not None and (
+            len(self._recent) < min(self._settings.window, ENOUGH_TO_DEVIATE)
+            or not value > median + deviations * max(spread, 1e-3 * abs(median))
+        ):
             return None
         return {"value": value, "median": median, "deviation": spread}
+
+    def _criteria(self, median: float) -> tuple[float | None, float | None]:
+        """Ratio and deviations; a multiple says nothing of a loss that is not above 0."""
+        ratio, deviations = self._settings.ratio, self._settings.deviations
+        if ratio is None or median > 0:
+            return ratio, deviations
+        return None, Spike.deviations if deviations is None else deviations
 
     def _finding(self, step: int, numbers: dict[str, float]) -> Finding:
         return Finding(

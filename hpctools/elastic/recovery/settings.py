@@ -139,9 +139,11 @@ class Spike:
 
     Attributes:
         window: how many steps the recent course is.
-        ratio: above so many times their median; None: not looked at.
+        ratio: above so many times their median; None: not looked at. While the median is not above 0 it is
+            passed over, and the deviations (the default's, where none are given) decide.
         deviations: above their median by so many standard deviations, estimated from the median absolute
-            deviation; None: not looked at. With both, both have to hold.
+            deviation of at least 20 steps (of `window`, where that is less); None: not looked at. With both,
+            both have to hold.
         points: how many such steps in a row.
     """
 
