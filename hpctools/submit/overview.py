@@ -14,6 +14,7 @@ from hpctools.submit.larger import why_not_larger
 from hpctools.submit.queue import is_over, of_run
 
 _OVER_STATES = (*FINAL_STATES, "lost")
+_AT_WORK = ("RUNNING", "CONFIGURING")
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def _state(
     if not known:
         return written, "slurmctld does not answer, so this is what the run itself last wrote"
     # A run may have had several: where one was lost, another one was submitted.
-    baseline = next((job for job in reversed(jobs) if job.role == "baseline"), None)
+    baselines = [job for job in reversed(jobs) if job.role == "baseline"]
+    newest = next(iter(baselines), None)
+    baseline = next((job for job in baselines if job.state in _AT_WORK), newest)
     recorded = [str(job_id) for job_id, role in roles.items() if role == "baseline"]
     lost = ""
     if baseline is None:
@@ -147,10 +150,17 @@ def _state(
             else ("lost", lost)
         )
     if baseline is not None and baseline.state == "PENDING":
-        reason = "the scheduler looks at it next" if baseline.reason == "None" else baseline.reason
-        waits = f"its baseline job {baseline.id} waits: {reason}"
+        waits = f"its baseline job {baseline.id} waits: {_reason(baseline)}"
         return (written, f"{waits}; its replicas go on") if goes_on else ("pending", waits)
-    return written, status.message if status is not None else ""
+    message = status.message if status is not None else ""
+    if newest is not None and newest is not baseline and newest.state == "PENDING":
+        follows = f"baseline job {newest.id}, which is to take the place of {baseline.id}, waits"
+        message = "; ".join(filter(None, (message, f"{follows}: {_reason(newest)}")))
+    return written, message
+
+
+def _reason(job: JobView) -> str:
+    return "the scheduler looks at it next" if job.reason == "None" else job.reason
 
 
 def _preemptions(events: Sequence[Event]) -> list[Preemption]:

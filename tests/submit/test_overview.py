@@ -91,6 +91,13 @@ def test_a_recorded_id_that_another_run_has_by_now_is_not_ours():
             "its baseline job 16 waits: Priority; its replicas go on",
         ),
         (RUNNING, [job(12, "NODE_FAIL"), job(16)], "running", ""),
+        (
+            RUNNING,
+            [job(12), job(16, "PENDING", reason="Resources")],
+            "running",
+            "baseline job 16, which is to take the place of 12, waits: Resources",
+        ),
+        (RUNNING, [job(12), job(16, "CANCELLED")], "running", ""),
         (replace(RUNNING, state="finished"), [], "finished", ""),
         (replace(RUNNING, state="failed", message="exit code 1"), [job(12)], "failed", "exit code 1"),
         (RUNNING, None, "running", "slurmctld does not answer, so this is what the run itself last wrote"),
