@@ -169,6 +169,10 @@ class SlowRank:
     do: tuple[str, ...] = ("replaceNode", "excludeNode")
 
 
+FULL_IN_RESTART_MODE = 3
+"""`RestartPolicy.full` where a policy says nothing of it and every recovery restarts all of the run."""
+
+
 @dataclass(frozen=True)
 class RestartPolicy:
     """HyperPod's restartPolicy.

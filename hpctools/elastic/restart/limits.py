@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpctools.elastic.growth import Patience
-from hpctools.elastic.recovery.settings import Recovery
+from hpctools.elastic.recovery.settings import FULL_IN_RESTART_MODE, Recovery
 from hpctools.elastic.spec import RunSpec
 
 GRACEFUL_SECONDS = 60.0
@@ -14,7 +14,7 @@ TERM_SECONDS = 3.0
 FIRST_SECONDS = 2.0
 BLIND_SNOOZE_SECONDS = 60.0
 PAUSE_SECONDS = 5.0
-RESTARTS = 3
+RESTARTS = FULL_IN_RESTART_MODE
 PERIOD_SECONDS = 3600.0
 
 
@@ -67,13 +67,19 @@ class Limits:
             per_node=spec.workers_per_node,
             graceful=GRACEFUL_SECONDS if policy.graceful_shutdown_s is None else policy.graceful_shutdown_s,
             faulty=policy.faulty_scale_down_s,
-            restarts=int(restart.get("maxFullJobRestarts", RESTARTS)),
-            retries=int(stated.get("jobMaxRetryCount", Recovery.retries)),
+            restarts=int(_given(restart, "maxFullJobRestarts", RESTARTS)),
+            retries=int(_given(stated, "jobMaxRetryCount", Recovery.retries)),
             has_policy=bool(stated),
-            period=float(restart.get("evalPeriodSeconds", PERIOD_SECONDS)),
+            period=float(_given(restart, "evalPeriodSeconds", PERIOD_SECONDS)),
             patience=replace(patience, pause=PAUSE_SECONDS),
             blind_snooze=BLIND_SNOOZE_SECONDS if snooze is None else snooze,
         )
+
+
+def _given(values: dict[str, Any], key: str, default: float) -> float:
+    """A key without a value says as little as none."""
+    value = values.get(key)
+    return default if value is None else value
 
 
 def term_within(seconds: float) -> float:

@@ -36,3 +36,11 @@ def test_a_run_policys_counters_hold_and_without_one_there_is_no_code() -> None:
         recovery={"runPolicy": {"restartPolicy": {"maxFullJobRestarts": 0, "evalPeriodSeconds": 9}}}
     )
     assert (full.restarts, full.retries, full.period, full.has_policy) == (0, 50, 9.0, True)
+
+
+@pytest.mark.parametrize("key", ["maxFullJobRestarts", "evalPeriodSeconds", "jobMaxRetryCount"])
+def test_a_key_without_a_value_leaves_what_holds_without_it(key: str) -> None:
+    """In YAML `maxFullJobRestarts:` is None; hp-submit takes it."""
+    policy = {"mode": "enforce", "restartPolicy": {key: None}, key: None}
+    stated = limits(recovery={"runPolicy": policy})
+    assert (stated.restarts, stated.retries, stated.period) == (3, 50, 3600.0)
