@@ -276,7 +276,7 @@ class Generations:
         for member in record.members:
             self._tell(member, "commit", call=call)
         record.times.setdefault("told", now)
-        steps = call - min(rank.calls for rank in record.ranks.values())
+        steps = call - record.fewest
         limit = now + self._limits.graceful + (steps / record.rate if record.rate else 0.0)
         self._limit = limit if self._limit is None else min(self._limit, limit)
 

@@ -66,6 +66,11 @@ class Record:
         return max(self.most, max((rank.calls for rank in self.ranks.values()), default=0))
 
     @property
+    def fewest(self) -> int:
+        """The fewest calls of those ranks that ask at all: one alone may ask for all of them."""
+        return min((rank.calls for rank in self.ranks.values() if rank.calls), default=self.calls)
+
+    @property
     def told(self) -> bool:
         """Whether a rank has been told of an event."""
         return any(rank.told for rank in self.ranks.values())

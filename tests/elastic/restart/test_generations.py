@@ -9,6 +9,8 @@ from cluster_model import STEPS, Cluster, Crashed, Formed, Resized
 
 from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.growth import Patience
+from hpctools.elastic.restart.effects import Tell
+from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import Limits
 
 QUICK = Patience(settle=0.5, patience=0.5, pause=0.1)
@@ -322,3 +324,18 @@ def test_whatever_comes_the_training_is_done_in_the_end(seed: int) -> None:
         model.add()
     model.until(lambda: model.finished, 400)
     assert model.saved == STEPS
+
+
+def test_a_script_in_which_one_rank_asks_for_all_has_the_time_of_the_policy_and_not_hours() -> None:
+    machine = Generations(LIMITS)
+    machine.joined("a0", (0, 0), 0.0)
+    machine.tick(5.0)
+    machine.offered("a0", 1, "n0", 1, 5.0)
+    machine.began("a0", 1, 5.0)
+    for now, calls in ((6.0, 10), (7.0, 20), (3607.0, 36020)):  # ten steps a second, for an hour
+        machine.counted("a0", 1, {"0": (calls, 0)}, now)
+    machine.leaving("a0", 1e6, 3607.0)
+    told = [each.message for each in machine.effects if isinstance(each, Tell)]
+    (call,) = [each["call"] for each in told if each["do"] == "propose"]
+    machine.answered("a0", 1, call, 3607.0, bound=True, calls=36020)
+    assert machine._limit == pytest.approx(3607.0 + LIMITS.graceful, abs=5.0)
