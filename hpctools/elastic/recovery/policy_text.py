@@ -177,7 +177,7 @@ def _pattern(fields: Fields, key: str) -> str:
     text = fields.text(key)
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         fields.wrong(key, f"{text!r} is no regular expression: {error}", "see Python's re")
         return ""
     return text

@@ -252,3 +252,9 @@ def test_exit_codes_are_distinct() -> None:
     """And none is one that the shell, Slurm or the agent use: 1, 2, 75, 126 and above."""
     codes = [*EXIT_CODES.values(), EXIT_RETRIES, EXIT_FULL_RESTARTS, EXIT_GOES_ON]
     assert codes == list(range(40, 51))
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999}", "(" * 5000 + ")" * 5000])
+def test_an_expression_that_re_cannot_take_at_all_is_a_problem_like_any_other(pattern: str) -> None:
+    with pytest.raises(ElasticError, match="is no regular expression"):
+        parse({"logMonitoringConfiguration": [{"name": "x", "logPattern": pattern}]})
