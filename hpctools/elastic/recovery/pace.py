@@ -30,7 +30,7 @@ class Pace:
         self._generation = 0
         self._since = 0.0
         self._since_resize = 0.0
-        self._told = False
+        self._told: set[str] = set()  # causes, since the last step
 
     def heard(self, now: float, report: Report) -> list[Finding]:
         """Nothing: steps are seen by the run's view."""
@@ -41,9 +41,9 @@ class Pace:
         time = self._time.tick(now, view)
         self._note(time, view)
         limit, finding = self._limit(time)
-        if limit is None or self._told or finding is None:
+        if limit is None or finding is None or finding[0] in self._told:
             return []
-        self._told = True
+        self._told.add(finding[0])
         worker, node = _behind(view)
         numbers = {"seconds": round(time - self._since, 2), "limit_s": round(limit, 2), **self._median()}
         why = f"no step for {time - self._since:.1f} s, the limit is {limit:.1f} s"
@@ -52,7 +52,7 @@ class Pace:
     def reset(self, *, anew: bool = True) -> None:
         """The clock begins anew."""
         self._since = self._since_resize = self._time.seconds
-        self._told = False
+        self._told.clear()
 
     def _note(self, time: float, view: View) -> None:
         steps = 0 if self._step is None else view.step - self._step
@@ -61,7 +61,8 @@ class Pace:
         if view.generation != self._generation or view.phase != "running":
             self._since_resize = time
         if steps != 0 or self._step is None:
-            self._since, self._told = time, False
+            self._since = time
+            self._told.clear()
         self._step, self._generation = view.step, view.generation
 
     def _limit(self, time: float) -> tuple[float | None, tuple[str, tuple[str, ...]] | None]:

@@ -12,7 +12,7 @@ from typing import Any
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.recovery.ladder import Entry, Ladder
 from hpctools.elastic.recovery.policy_text import parse
-from hpctools.elastic.recovery.settings import Hang, LogRule, Recovery
+from hpctools.elastic.recovery.settings import FULL_IN_RESTART_MODE, Hang, LogRule, Recovery
 from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -30,7 +30,7 @@ def watchers_of(
     Raises:
         ElasticError: the policy in the run's description makes no sense (it was checked at submit).
     """
-    settings = parse(spec.recovery, f"run {spec.id}")
+    settings = _of_mode(spec, parse(spec.recovery, f"run {spec.id}"))
     if not settings.watches:
         return []
     ladder = Ladder(settings if settings.enforce else _on_paper(settings))
@@ -38,6 +38,14 @@ def watchers_of(
     ladder.restore(entries_of(events, now, datetime.now(timezone.utc)))
     restarts, begun = spec.mode == "restart", any(each.event == "joined" for each in events)
     return [RecoveryWatcher(settings, note or _noting(folder), ladder, restarts=restarts, begun=begun)]
+
+
+def _of_mode(spec: RunSpec, settings: Recovery) -> Recovery:
+    """In restart mode whatever is done restarts all: it may be done as often as without a watcher."""
+    stated = (spec.recovery.get("runPolicy") or {}).get("restartPolicy") or {}
+    if spec.mode != "restart" or stated.get("maxFullJobRestarts") is not None:
+        return settings
+    return replace(settings, restart=replace(settings.restart, full=FULL_IN_RESTART_MODE))
 
 
 def _on_paper(settings: Recovery) -> Recovery:

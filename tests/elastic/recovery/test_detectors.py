@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from hpctools.elastic.pieces import by_blocks
 from hpctools.elastic.recovery.findings import Finding
-from hpctools.elastic.recovery.log_rules import Logs
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
 from hpctools.elastic.recovery.pace import Pace, Slow
 from hpctools.elastic.recovery.settings import (
     Hang,
-    LogRule,
     MetricRule,
     NonFinite,
     SlowRank,
@@ -81,6 +79,12 @@ def test_a_stalled_step_is_told_once_with_who_keeps_the_others_waiting() -> None
     assert found.numbers == pytest.approx({"seconds": 5.0, "limit_s": 5.0, "median_s": 1.0}, abs=0.25)
     assert run.passes(20.0, step_s=1.0) == [], "it has recovered by itself"
     assert len(run.passes(12.0)) == 1
+
+
+def test_what_stalled_and_stays_so_is_a_hang_as_well() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), Hang(30.0)))
+    run.passes(10.0, step_s=1.0)
+    assert [each.cause for each in run.passes(100.0)] == ["stalledStep", "hang"]
 
 
 def test_short_steps_have_the_absolute_limit() -> None:
@@ -324,82 +328,3 @@ def test_metric_rules_count_for_each_worker() -> None:
     assert metrics.heard(0.0, beat(2, "w1", grad_norm=2.5)) == []
     (found,) = metrics.heard(0.0, beat(2, "w0", grad_norm=math.nan))
     assert (found.cause, found.name, found.worker) == ("metric", "gradients", "w0")
-
-
-def log(what: str, worker: str = "b0.0.0", line: str = "a line", **metrics: float) -> Report:
-    return Report("log", worker, "n1", metrics=metrics, lines=(line,), what=what)
-
-
-class LogRun:
-    """Log rules in a run that trains for a while."""
-
-    def __init__(self, *rules: LogRule) -> None:
-        self.warnings: list[str] = []
-        self.logs = Logs(rules, self.warnings.append)
-        self.now = 0.0
-
-    def passes(
-        self, seconds: float, phase: str = "running", members: tuple[MemberView, ...] = ()
-    ) -> list[Finding]:
-        found, end = [], self.now + seconds
-        while self.now < end:
-            self.now += TICK
-            found += self.logs.tick(self.now, View(1, 1, 1, phase, members))
-        return found
-
-
-def test_a_line_that_does_not_come_and_one_that_does_not_come_again() -> None:
-    run = LogRun(LogRule("steps", "step", start_s=10.0, every_s=5.0))
-    assert run.passes(9.0) == []
-    (late,) = run.passes(20.0)
-    assert (late.cause, late.name, late.worker, late.why) == (
-        "log",
-        "steps",
-        "",
-        "no line matched for 10.1 s",
-    )
-    run.logs.heard(run.now, log("steps", matched=2.0))
-    assert run.passes(4.5) == []
-    assert run.passes(1000.0, phase="waiting") == []
-    assert [each.why for each in run.passes(2.0)] == ["no further line matched for 5.1 s"]
-    run.logs.reset()
-    assert run.passes(9.0) == []
-    assert len(run.passes(2.0)) == 1
-
-
-def test_a_fault_a_slow_number_and_one_that_is_not_finite() -> None:
-    run = LogRun(
-        LogRule("oom", "x", fault=True),
-        LogRule("slow", "x", threshold=Threshold(80.0, "lt", 3)),
-        LogRule("loss", "x"),
-    )
-    (oom,) = run.logs.heard(0.0, log("oom", matched=1.0, line="OutOfMemoryError"))
-    assert (oom.worker, oom.node, oom.why) == ("b0.0.0", "n1", "a worker printed: OutOfMemoryError")
-    assert run.logs.heard(0.0, log("slow", matched=9.0, streak=2.0, value=70.0)) == []
-    (slow,) = run.logs.heard(0.0, log("slow", matched=9.0, streak=3.0, value=70.0))
-    assert slow.why == "3 bad values in a row, the last in: a line"
-    assert run.logs.heard(0.0, log("loss", matched=1.0, streak=0.0, value=1e30)) == []
-    assert len(run.logs.heard(0.0, log("loss", matched=1.0, streak=1.0, value=math.nan))) == 1
-
-
-def test_while_an_agent_is_mute_nobody_knows_what_its_workers_print() -> None:
-    run = LogRun(LogRule("steps", "step", start_s=10.0, every_s=5.0))
-    run.logs.heard(run.now, log("steps", matched=1.0))
-    mute = MemberView("w0", "n0", 1, 0.0, trains=True, mute=True)
-    assert run.passes(100.0, members=(mute,)) == []
-    assert run.passes(4.5) == []
-    assert [each.why for each in run.passes(1.0)] == ["no further line matched for 5.1 s"]
-
-
-def test_stopped_given_up_and_dropped() -> None:
-    run = LogRun(
-        LogRule("a", "x", every_s=5.0), LogRule("b", "x", start_s=5.0), LogRule("c", "x", start_s=5.0)
-    )
-    run.logs.heard(0.0, log("a", matched=1.0, stopped=1.0))
-    run.logs.heard(0.0, log("b", given_up=1.0, line="aaaa"))
-    assert len(run.warnings) == 1
-    assert "log rule b is given up" in run.warnings[0]
-    run.passes(4.0)
-    run.logs.heard(run.now, log("", dropped=300.0))
-    assert run.passes(4.5) == [], "lines were lost: nobody knows whether one matched"
-    assert [each.name for each in run.passes(1.0)] == ["c"]

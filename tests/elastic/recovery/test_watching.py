@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,22 @@ def test_what_is_printed_at_each_start_is_missed_after_a_restart_of_all(tmp_path
     watcher.heard(1.0, LINE)
     assert [type(each) for each in watcher.heard(5.0, loss(6, math.nan))] == [RestartAll]
     assert quiet(watcher, 6, generation=2) != []
+
+
+@pytest.mark.parametrize(
+    ("mode", "stated", "restarts"), [("live", {}, 1), ("restart", {}, 3), ("restart", 2, 2)]
+)
+def test_all_may_be_restarted_as_often_as_the_mode_has_it_where_the_policy_says_nothing(
+    tmp_path: Path, mode: str, stated: Any, restarts: int
+) -> None:
+    limit = {"maxFullJobRestarts": stated} if stated else {}
+    policy = {
+        "runPolicy": {"mode": "enforce", "restartPolicy": limit},
+        "metrics": {"hang": {"do": ["restartAll"]}},
+    }
+    folder = RunFolder.create(tmp_path / "run", spec(policy))
+    (watcher,) = watchers_of(replace(spec(policy), mode=mode), folder, 0.0)
+    found = [
+        each for now in range(40000) for each in watcher.tick(float(now), view(5, generation=1 + now // 1000))
+    ]
+    assert [type(each) for each in found] == [RestartAll] * restarts + [Fail]
