@@ -50,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="id of a run, of its array, or of any of its jobs"
     )
-    parser.add_argument("--replicas", action="store_true", help="cancel only the replica jobs")
+    # For the batch script of a baseline job.
+    parser.add_argument("--replicas", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", metavar="NAME", help="ask a cluster over SSH, from a laptop")
     parser.add_argument("--json", action="store_true", help="print one JSON object a run")
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")

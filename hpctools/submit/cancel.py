@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
 from hpctools.elastic.job_fate import ALIVE, Fate, fate_of, known_better
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import ElasticError
+from hpctools.errors import ElasticError, SubmitError
 from hpctools.slurm import accounting
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
@@ -107,13 +107,21 @@ def cancel_replicas(
     does not say what became of the job: who coordinates then asks on.
 
     Args:
-        own: the baseline job that ends; when it is none of the run's, the last one is taken for it.
+        own: the baseline job that ends, which asks.
         ended_as: asks slurmdbd for the state of a job that is being ended.
+
+    Raises:
+        SubmitError: it is no baseline job of the run: then somebody else asks, and nothing was done.
+        UnreachableError: the controller does not answer.
     """
     run = _Run(folder, folder.spec())
     jobs = run.active(_queue([run], client))
-    baselines = [job.id for job in jobs if job.role == "baseline"]
-    own = own if own in baselines else max(baselines, default=0)
+    baselines = {each.job_id for each in folder.jobs() if each.role == "baseline"}
+    if own is None or own not in baselines | {job.id for job in jobs if job.role == "baseline"}:
+        raise SubmitError(
+            "--replicas is for the batch script of a run's baseline job, when that ends",
+            f"end the run with hp-cancel {run.spec.id}, or one of its jobs with scancel JOB",
+        )
     fate = known_better(own, fate_of(own, jobs), ended_as, sleep)
     if _goes_on(run, jobs, own, fate):
         return run.done

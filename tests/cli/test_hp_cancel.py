@@ -80,8 +80,9 @@ def test_of_an_array_those_that_wait_go_first_so_that_none_begins_because_an_ear
 
 
 def test_the_baseline_script_cancels_replicas_by_folder_and_says_nothing_when_there_are_none(
-    slurm, tmp_path, capfd
+    slurm, tmp_path, capfd, monkeypatch
 ):
+    monkeypatch.setenv("SLURM_JOB_ID", "101")
     folder = str(tmp_path / "train-3fa9c1")
     make_status = make_run(tmp_path, "unused-000000")
     make_status.write_status(RunStatus("finished"))
@@ -90,6 +91,15 @@ def test_the_baseline_script_cancels_replicas_by_folder_and_says_nothing_when_th
     assert slurm.queue[101].state == "RUNNING"
     assert cancel("--replicas", folder, slurm=slurm) == 0
     assert capfd.readouterr().out == ""
+
+
+def test_a_person_who_asks_for_replicas_alone_is_told_what_to_do_instead(slurm, capfd, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert cancel("--replicas", "train-3fa9c1", slurm=slurm) == 1
+    assert "end the run with hp-cancel train-3fa9c1" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        cancel("--help", slurm=slurm)
+    assert "--replicas" not in capfd.readouterr().out
 
 
 def test_jobs_that_stay_are_named_with_exit_code_1(slurm, capfd, monkeypatch):

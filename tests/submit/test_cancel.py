@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hpctools.elastic.folder import RunStatus
-from hpctools.errors import UnreachableError
+from hpctools.errors import SubmitError, UnreachableError
 from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_runs
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
@@ -103,7 +103,7 @@ def test_another_users_job_with_our_number_is_not_touched(run):
 def test_at_its_end_the_baseline_cancels_only_replicas(run):
     folder, slurm = run
     folder.write_status(RunStatus("finished"))
-    done = cancel_replicas(folder, slurm, FakeClock().sleep)
+    done = cancel_replicas(folder, slurm, FakeClock().sleep, 101)
     assert (done.baseline, done.replicas) == ((), (102, 103))
     assert slurm.queue[101].state == "RUNNING"
     assert folder.status().state == "finished"
@@ -116,7 +116,7 @@ def test_a_run_that_could_not_say_how_it_ended_gets_a_final_state(run, state, fi
     slurm.change(102, state="PENDING")
     slurm.change(103, state="PENDING")
     folder.write_status(RunStatus("running"))
-    cancel_replicas(folder, slurm, FakeClock().sleep, ended_as=lambda job_id: "CANCELLED")
+    cancel_replicas(folder, slurm, FakeClock().sleep, 101, ended_as=lambda job_id: "CANCELLED")
     assert folder.status().state == final
     assert (folder.ending() is not None) == (final == "cancelled")
     said = "its agents ended before" if final == "failed" else "baseline job 101 was cancelled (scancel)"
@@ -129,7 +129,7 @@ def test_a_run_whose_baseline_agents_were_killed_goes_on_with_its_replicas(run):
     slurm.change(101, state="RUNNING")
     slurm.change(102, state="RUNNING")
     folder.write_status(RunStatus("running"))
-    assert cancel_replicas(folder, slurm, FakeClock().sleep) == Cancelled("train-3fa9c1", (), (), ())
+    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101) == Cancelled("train-3fa9c1", (), (), ())
     assert slurm.cancelled == []
     assert folder.status().state == "running"
     assert folder.ending() is None
@@ -232,3 +232,13 @@ def test_without_a_controller_nothing_is_recorded(run):
     with pytest.raises(UnreachableError):
         cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
     assert folder.status() is None
+
+
+@pytest.mark.parametrize("own", [None, 102, 999])
+def test_who_is_no_baseline_job_of_the_run_ends_no_replicas_and_settles_nothing(run, own):
+    folder, slurm = run
+    slurm.change(102, state="PENDING")
+    folder.write_status(RunStatus("running"))
+    with pytest.raises(SubmitError, match="end the run with hp-cancel train-3fa9c1"):
+        cancel_replicas(folder, slurm, FakeClock().sleep, own)
+    assert (slurm.cancelled, folder.status().state, folder.ending()) == ([], "running", None)
