@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any
 
 from hpctools.errors import SubmitError
 from hpctools.submit.estimate import Estimate, estimate, read_asked, read_rates
 from hpctools.submit.intent import Intent
+from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.prices import Known, find_source, look
 
 _LATE = 3600
@@ -23,7 +25,8 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
     refuses what is more than is left, and everything while the API does not answer and nothing is cached.
 
     Raises:
-        SubmitError: the site refuses.
+        SubmitError: the site refuses, or the run's policy file makes no sense.
+        UsageError: the policy file and `--nodes` do not fit together.
     """
     policy = os.environ.get("HPCTOOLS_BUDGET", "ask")
     source = find_source(os.environ)
@@ -47,7 +50,18 @@ def _cost(intent: Intent, known: Known) -> Estimate | None:
         rates, partitions = read_rates(known.rates)
     except (KeyError, TypeError, ValueError, InvalidOperation):
         return None
-    return estimate(read_asked(intent), rates, partitions)
+    return estimate(read_asked(intent, _sizes(intent)), rates, partitions)
+
+
+def _sizes(intent: Intent) -> NodeSizes | None:
+    """Those that the run's policy file and `--nodes` agree on; None: no elastic run."""
+    path = intent.settings.get("elastic-policy")
+    if path is None:
+        return intent.nodes
+    from hpctools.submit.plan import agreed_sizes
+    from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
+
+    return agreed_sizes(intent.nodes, read_policy(Path(path)))
 
 
 def _refuse(known: Known, cost: Estimate | None) -> None:

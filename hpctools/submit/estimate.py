@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from hpctools.submit.intent import Intent
+from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.times import minutes_of
 
 _UNITS: dict[str, int | Fraction] = {"": 1, "M": 1, "K": Fraction(1, 1024), "G": 1024, "T": 1024**2}
@@ -80,9 +81,13 @@ def estimate(asked: Asked, rates: Iterable[Rate], partitions: Mapping[str, list[
     return Estimate(_cents(min(costs)), _cents(max(costs)), chosen[0].currency, asked.hours is None)
 
 
-def read_asked(intent: Intent) -> Asked:
-    """What a submission asks for, as far as its options say; the rest is what sbatch takes for it."""
-    sizes = intent.nodes
+def read_asked(intent: Intent, agreed: NodeSizes | None = None) -> Asked:
+    """What a submission asks for, as far as its options say; the rest is what sbatch takes for it.
+
+    Args:
+        agreed: the sizes of an elastic run by its policy file; None: by `--nodes` alone.
+    """
+    sizes = agreed or intent.nodes
     nodes = (sizes.minimum, sizes.maximum) if sizes is not None else _range(intent.effective("nodes"))
     tasks = _number(intent.effective("ntasks")) or nodes[0] * (
         _number(intent.effective("ntasks-per-node")) or 1
@@ -143,13 +148,18 @@ def _gpus(intent: Intent, nodes: int, tasks: int) -> int:
     for name, times in ways:
         stated = intent.effective(name)
         if stated:
-            return times * sum(_number(part.rpartition(":")[2]) or 1 for part in stated.split(","))
+            return times * sum(_count(part.rpartition(":")[2]) for part in stated.split(","))
     return nodes * sum(_gres(part) for part in (intent.effective("gres") or "").split(","))
 
 
 def _gres(part: str) -> int:
     name, *rest = part.removeprefix("gres/").split(":")
-    return (_number(rest[-1]) or 1) if name == "gpu" and rest else int(name == "gpu")
+    return _count(rest[-1] if rest else "") if name == "gpu" else 0
+
+
+def _count(text: str) -> int:
+    """How many; one where only the kind is named. None at all is a number, too."""
+    return int(text) if text.isascii() and text.isdecimal() else 1
 
 
 def _range(text: str | None) -> tuple[int, int]:

@@ -10,11 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpctools.cli.estimate import _cost
+from hpctools.submit.estimate import Estimate
+from hpctools.submit.intent import read_intent, read_invocation
+from hpctools.submit.prices import Known
 from tests.cli.test_hp_submit import sbatch  # noqa: F401 - a fixture
 from tests.web import Answer, Asked, serving
 
@@ -202,3 +207,21 @@ def _until_closed(terminal: int) -> Iterator[bytes]:
         if not read:
             return
         yield read
+
+
+def test_a_policy_file_costs_what_its_sizes_on_the_command_line_do(tmp_path: Path) -> None:
+    """Read as one node, a run of eight would pass a site that refuses what is more than is left."""
+    path = tmp_path / "policy.yaml"
+    path.write_text("elasticPolicy: {minReplicas: 2, maxReplicas: 8}\n")
+
+    def cost(*words: str) -> Estimate | None:
+        job = ("-p", "nlp", "--gpus-per-node=8", "-t", "60", "--", "true")
+        invocation = read_invocation([*words, *job])
+        intent = read_intent(invocation, environment={}, cwd=tmp_path, standard_input=lambda: None)
+        return _cost(intent, Known(RATES, None))
+
+    expected = Estimate(Decimal("64.00"), Decimal("256.00"), "USD")
+    assert cost("--elastic-policy", str(path)) == cost("--nodes=2:8") == expected
+    assert cost("--elastic-policy", str(path), "--nodes=2:4") == Estimate(
+        Decimal("64.00"), Decimal("128.00"), "USD"
+    )
