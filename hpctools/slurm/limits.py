@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -101,6 +101,7 @@ class PartitionTimes:
     Attributes:
         tier: whose jobs go first, and take those of lower tiers under PreemptType=preempt/partition_prio.
         mode: what is then done with a taken job of it (PreemptMode), in lower case.
+        grace: seconds between SIGTERM and SIGKILL of a job that is then taken (GraceTime).
         weights: what a unit of a TRES counts in `billing` (TRESBillingWeights), by Slurm's name.
     """
 
@@ -109,6 +110,7 @@ class PartitionTimes:
     weights: Mapping[str, float] = field(default_factory=dict)
     tier: int = 1
     mode: str = "off"
+    grace: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,13 @@ class Limits:
 
     Attributes:
         enforced: what slurmctld enforces of it (AccountingStorageEnforce).
-        grace: seconds between SIGTERM and SIGKILL of a preempted job, by QoS.
+        grace: seconds between SIGTERM and SIGKILL of a preempted job, by QoS; see `grace_of`.
         qos: their limits, by name.
         preempt_type: `qos` or `partition_prio` (PreemptType without `preempt/`); empty or `none`: nobody is
             preempted.
         precedence: who takes nodes from whom, where that is by QoS.
         beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
+        beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
     """
 
     user: str
@@ -134,6 +137,7 @@ class Limits:
     preempt_type: str = ""
     precedence: Precedence = field(default_factory=Precedence)
     beyond_partitions: frozenset[str] = frozenset()
+    beyond_times: frozenset[str] = frozenset()
 
     def account(self, name: str | None) -> Account | None:
         """An account of the user by its name, or the default one; None when there is none."""
@@ -145,6 +149,19 @@ class Limits:
         """The QoS that a job gets: the one it asks for, or its account's default; "": not known."""
         charged = self.account(account)
         return qos or (charged.qos[0] if charged and charged.qos and charged.has_default_qos else "")
+
+    def grace_of(self, qos: str, partitions: Sequence[str]) -> tuple[int, str]:
+        """Seconds that a preempted job has at least, and whose GraceTime that is.
+
+        Args:
+            qos: the job's.
+            partitions: those in which it may run.
+        """
+        if self.preempt_type != "partition_prio":
+            return self.grace.get(qos, 0), f"the QoS {qos}"
+        known = [(self.partitions[name].grace, name) for name in partitions if name in self.partitions]
+        seconds, name = min(known, default=(0, ",".join(partitions)))
+        return seconds, f"partition {name}"
 
 
 def read_limits(user: str) -> Limits:
@@ -180,10 +197,13 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         ),
         preempt_type=config.get("PreemptType", "").rpartition("/")[2].lower(),
         precedence=_precedence(rows),
-        beyond_partitions=frozenset(
-            row[0] for row in rows if "PartitionMaxNodes" in ",".join(row[12:]).split(",")
-        ),
+        beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
+        beyond_times=_flagged(rows, "PartitionTimeLimit"),
     )
+
+
+def _flagged(rows: list[list[str]], flag: str) -> frozenset[str]:
+    return frozenset(row[0] for row in rows if flag in ",".join(row[12:]).split(","))
 
 
 def _precedence(rows: list[list[str]]) -> Precedence:
@@ -306,4 +326,5 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
     by_name = {name.lower(): float(weight) for name, weight in weights}
     tier, mode = _count(fields.get("PriorityTier", "")) or 0, fields.get("PreemptMode", "off").lower()
-    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode)
+    grace = _count(fields.get("GraceTime", "")) or 0
+    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace)

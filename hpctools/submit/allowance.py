@@ -68,21 +68,40 @@ def check_allowance(request: Request, limits: Limits) -> None:
         )
     if len(request.sizes.totals) > 1:
         _check_elastic_qos(limits, account)
-        _check_grace(request, limits.grace.get(ELASTIC_QOS, 0))
+        _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
     if "limits" not in limits.enforced:
         return
-    qos = limits.qos.get(limits.qos_of(request.account, request.qos) if account else request.qos or "")
+    name = limits.qos_of(request.account, request.qos) if account else request.qos or ""
+    qos = limits.qos.get(name)
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, qos, limits.qos.get(ELASTIC_QOS))
     _check_jobs(request, bounds, limits.qos.get(ELASTIC_QOS))
-    _check_time(request, limits, [*bounds, *([qos] if qos else [])])
+    _check_time(request, limits, account, name)
     _check_cost(request, limits, bounds)
 
 
-def replica_minutes(limits: Limits | None) -> int | None:
-    """The longest time limit that a replica job may have by its QoS; None: no such limit, or not known."""
-    bounds = limits.qos.get(ELASTIC_QOS) if limits and "limits" in limits.enforced else None
-    return bounds.minutes if bounds else None
+def replica_minutes(request: Request, limits: Limits | None) -> int | None:
+    """The longest time limit that a replica job may have; None: no such limit, or not known.
+
+    What is beyond it would be refused, or wait for ever: a replica has not its baseline's QoS.
+    """
+    if limits is None or "limits" not in limits.enforced:
+        return None
+    account = limits.account(request.account) if "associations" in limits.enforced else None
+    return min((each for _, each in _times_of(request, limits, account, ELASTIC_QOS)), default=None)
+
+
+def _times_of(
+    request: Request, limits: Limits, account: Account | None, name: str
+) -> Iterator[tuple[str, int]]:
+    """Whose time limits hold for a job of a QoS: an association's where that QoS has none."""
+    times = [limits.partitions[each].longest for each in request.partitions if each in limits.partitions]
+    if times and None not in times and name not in limits.beyond_times:
+        yield f"partition {','.join(request.partitions)}", max(time or 0 for time in times)
+    qos = limits.qos.get(name)
+    for each in [qos] if qos and qos.minutes is not None else account.bounds if account else ():
+        if each.minutes is not None:
+            yield each.of, each.minutes
 
 
 def _check_elastic_qos(limits: Limits, account: Account | None) -> None:
@@ -98,11 +117,11 @@ def _check_elastic_qos(limits: Limits, account: Account | None) -> None:
         )
 
 
-def _check_grace(request: Request, grace: int) -> None:
+def _check_grace(request: Request, grace: int, owner: str) -> None:
     if request.graceful_s is not None and request.graceful_s > grace:
         raise SubmitError(
             f"{request.graceful_place}: gracefulShutdownTimeoutInSeconds is {request.graceful_s:g}, and "
-            f"Slurm leaves a preempted job {grace} s (GraceTime of the QoS {ELASTIC_QOS})",
+            f"Slurm leaves a preempted job {grace} s (GraceTime of {owner})",
             f"give {grace} or less, or ask for a longer GraceTime",
         )
 
@@ -131,7 +150,7 @@ def _demands(
     """Each limit on a TRES, and how many nodes a run of some sizes has of what it limits."""
     for each in bounds:
         yield each.of, "GrpTRES", each.group.get(tres), _largest
-        yield each.of, "MaxTRES", each.job.get(tres), _largest_job
+        yield each.of, "MaxTRES", each.job.get(tres), _largest_of(qos, elastic, tres)
     if qos is not None:
         for kind, limit in (("GrpTRES", qos.group), ("MaxTRESPU", qos.user), ("MaxTRES", qos.job)):
             yield qos.of, kind, limit.get(tres), _smallest
@@ -157,8 +176,11 @@ def _largest_replica(totals: tuple[int, ...]) -> int:
     return NodeSizes(totals).largest_step
 
 
-def _largest_job(totals: tuple[int, ...]) -> int:
-    return max(totals[0], _largest_replica(totals))
+def _largest_of(qos: Bounds | None, elastic: Bounds | None, tres: str) -> _Needed:
+    """The largest job that an association's MaxTRES is for: that of a job's QoS takes its place."""
+    own = [] if qos is not None and tres in qos.job else [_smallest]
+    replicas = [] if elastic is not None and tres in elastic.job else [_largest_replica]
+    return lambda totals: max((each(totals) for each in (*own, *replicas)), default=0)
 
 
 def _refuse(
@@ -206,15 +228,12 @@ def _refuse_jobs(request: Request, owner: str, limit: int, *, of_all: bool = Fal
     )
 
 
-def _check_time(request: Request, limits: Limits, bounds: list[Bounds]) -> None:
+def _check_time(request: Request, limits: Limits, account: Account | None, qos: str) -> None:
     if request.minutes is None:
         return
-    times = [limits.partitions[name].longest for name in request.partitions if name in limits.partitions]
-    if times and None not in times and request.minutes > (longest := max(time or 0 for time in times)):
-        _refuse_time(request.minutes, f"partition {','.join(request.partitions)}", longest)
-    for each in bounds:
-        if each.minutes is not None and request.minutes > each.minutes:
-            _refuse_time(request.minutes, each.of, each.minutes)
+    for owner, longest in _times_of(request, limits, account, qos):
+        if request.minutes > longest:
+            _refuse_time(request.minutes, owner, longest)
 
 
 def _refuse_time(minutes: int, owner: str, longest: int) -> None:

@@ -249,7 +249,8 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
     log = str(folder / "logs").replace("%", "%%") + "/replica-%j.out"
     comment = run_comment(run_id)
     minutes = _minutes(intent)
-    longest = [each for each in (minutes, replica_minutes(facts.limits)) if each is not None]
+    request = _request(intent, sizes, facts)
+    longest = [each for each in (minutes, replica_minutes(request, facts.limits)) if each is not None]
     policy = facts.policy.policy(sizes.totals) if facts.policy else ElasticPolicy(sizes.totals)
     return RunSpec(
         id=run_id,
@@ -266,7 +267,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         ),
         replica_script=str(folder / "replica.sh"),
         created=facts.created,
-        grace_seconds=_grace(facts.limits),
+        grace_seconds=_grace(request, facts.limits),
         sizes=() if sizes.are_all_between else sizes.totals,
         mode=intent.settings.get("elastic-mode", MODES[0]),
         policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),
@@ -298,9 +299,11 @@ def _minutes(intent: Intent) -> int | None:
     return None if asked is None else minutes_of(asked)
 
 
-def _grace(limits: Limits | None) -> float:
+def _grace(request: Request, limits: Limits | None) -> float:
     """Seconds that Slurm leaves a preempted replica; what a policy says of it counts later."""
-    return RunSpec.grace_seconds if limits is None else float(limits.grace.get(inheritance.ELASTIC_QOS, 0))
+    if limits is None:
+        return RunSpec.grace_seconds
+    return float(limits.grace_of(inheritance.ELASTIC_QOS, request.partitions)[0])
 
 
 def _checkpoint(facts: Facts) -> dict[str, Any]:

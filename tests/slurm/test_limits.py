@@ -57,7 +57,7 @@ def test_a_cluster_that_says_nothing_has_no_limits():
 def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows():
     said = answers("22.05.8")
     said["qos"] = (
-        "high|00:00:00|||||||||elastic,low|cluster|DenyOnLimit,PartitionMaxNodes\n"
+        "high|00:00:00|||||||||elastic,low|cluster|DenyOnLimit,PartitionMaxNodes,PartitionTimeLimit\n"
         "low|00:01:00||||||||||requeue|\n"
     )
     said["config"] += "PreemptType             = preempt/qos\n"
@@ -66,7 +66,7 @@ def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows
     assert found.precedence == Precedence(
         {"high": frozenset({"elastic", "low"}), "low": frozenset()}, {"high": "cluster", "low": "requeue"}
     )
-    assert found.beyond_partitions == {"high"}
+    assert found.beyond_partitions == found.beyond_times == {"high"}
     assert parse_limits("nlp1", answers("22.05.8")).precedence == Precedence()
 
 
@@ -107,3 +107,11 @@ def test_which_qos_a_job_gets_that_asks_for_none(allowed, default, gets):
     said = answers("22.05.8")
     said["associations"] = f"nlp-lab-a|{allowed}|{default}\n"
     assert parse_limits("nlp1", said).qos_of(None, None) == gets
+
+
+def test_a_partition_s_time_to_leave_counts_where_partitions_preempt():
+    said = answers("22.05.8")
+    said["partitions"] = said["partitions"].replace("GraceTime=0", "GraceTime=45")
+    assert parse_limits("nlp1", said).grace_of("elastic", ("nlp",)) == (8, "the QoS elastic")
+    said["config"] += "PreemptType             = preempt/partition_prio\n"
+    assert parse_limits("nlp1", said).grace_of("elastic", ("nlp",)) == (45, "partition nlp")

@@ -137,9 +137,51 @@ def test_another_account_has_other_limits():
 
 
 def test_a_shorter_limit_of_the_elastic_qos_is_that_of_replicas():
-    assert replica_minutes(limits(elastic=replace(ELASTIC, minutes=90))) == 90
-    assert replica_minutes(limits()) is None
-    assert replica_minutes(None) is None
+    assert replica_minutes(Request(SIZES), limits(elastic=replace(ELASTIC, minutes=90))) == 90
+    assert replica_minutes(Request(SIZES), limits()) is None
+    assert replica_minutes(Request(SIZES), None) is None
+
+
+def test_where_the_elastic_qos_has_no_time_limit_the_user_s_and_the_partition_s_are_that_of_replicas():
+    mine = replace(USER, minutes=1440)
+    assert replica_minutes(Request(SIZES), limits(user=mine)) == 1440
+    assert replica_minutes(Request(SIZES), limits(user=mine, elastic=replace(ELASTIC, minutes=2000))) == 2000
+    there = Request(SIZES, partitions=("dl",))
+    assert replica_minutes(there, limits(elastic=replace(ELASTIC, minutes=2000))) == 1440
+    assert replica_minutes(there, limits(beyond_times=frozenset({"elastic"}))) is None
+
+
+def test_the_qos_s_own_limit_takes_the_place_of_the_association_s():
+    """Slurm looks at the job's QoS first; a user has a day, and seven with --qos=high."""
+    mine = replace(USER, minutes=1440, job={"gres/gpu": 3})
+    request = Request(SIZES, per_node={"gres/gpu": 4}, minutes=2880)
+    fixed = replace(request, sizes=NodeSizes((1,)))
+    larger = replace(HIGH, minutes=10080, job={"gres/gpu": 64})
+    check_allowance(fixed, limits(user=mine, high=larger))
+    assert "user dl1 in account dl-lab-a allows 1440" in refusal(
+        replace(fixed, per_node={}), limits(user=mine)
+    )
+    assert "(MaxTRES gres/gpu)" in refusal(fixed, limits(user=mine, high=replace(HIGH, minutes=10080)))
+    replicas = refusal(request, limits(user=mine, high=larger))
+    assert "takes up to 16 GPUs and user dl1 in account dl-lab-a may have 3" in replicas, (
+        "they run as elastic"
+    )
+    check_allowance(request, limits(user=mine, high=larger, elastic=replace(ELASTIC, job={"gres/gpu": 16})))
+
+
+def test_a_qos_that_may_go_beyond_its_partition_s_time_does():
+    request = Request(SIZES, minutes=2880, partitions=("dl",))
+    assert "partition dl allows 1440" in refusal(request, limits())
+    check_allowance(request, limits(beyond_times=frozenset({"high"})))
+
+
+def test_where_partitions_preempt_the_time_to_leave_is_theirs():
+    partitions = {"dl": PartitionTimes(None, None, grace=120), "cv": PartitionTimes(None, None, grace=30)}
+    known = limits(preempt_type="partition_prio", partitions=partitions)
+    request = Request(SIZES, graceful_s=100, graceful_place="p.yaml line 6", partitions=("dl",))
+    check_allowance(request, known)
+    both = replace(request, partitions=("dl", "cv"))
+    assert "leaves a preempted job 30 s (GraceTime of partition cv); give 30 or less" in refusal(both, known)
 
 
 ARRAY = Request(SIZES, runs=100, at_once=100)
