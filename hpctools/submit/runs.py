@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
@@ -68,7 +69,21 @@ def _absolute(word: str) -> Path:
         ) from None
 
 
-def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Baselines:
+    """Whom a job waits for that is to wait for a run, or for each run of an array.
+
+    Attributes:
+        jobs: the newest baseline job of each.
+        finished: those of them whose run has finished. How such a job itself ended does not matter: it may
+            have been cancelled because nobody needed it any more.
+    """
+
+    jobs: tuple[int, ...]
+    finished: frozenset[int] = frozenset()
+
+
+def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> Baselines:
     """The newest baseline job of a run, or of each run of an array that is named without an index.
 
     Raises:
@@ -79,7 +94,10 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
     newest = [[job.job_id for job in each.jobs() if job.role == "baseline"][-1:] for each in folders]
     if not all(newest):
         raise SubmitError(f"run {word} has no baseline job", "see hp-status --all")
-    return tuple(job for jobs in newest for job in jobs)
+    jobs = tuple(job for (job,) in newest)
+    states = [status.state if (status := each.status()) else "" for each in folders]
+    ended = (job for job, state in zip(jobs, states, strict=True) if state == "finished")
+    return Baselines(jobs, frozenset(ended))
 
 
 def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[RunFolder]:
