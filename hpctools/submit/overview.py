@@ -153,7 +153,7 @@ def _state(
         waits = f"its baseline job {baseline.id} waits: {_reason(baseline)}"
         return (written, f"{waits}; its replicas go on") if goes_on else ("pending", waits)
     message = status.message if status is not None else ""
-    if newest is not None and newest is not baseline and newest.state == "PENDING":
+    if newest and baseline and newest is not baseline and newest.state == "PENDING":
         follows = f"baseline job {newest.id}, which is to take the place of {baseline.id}, waits"
         message = "; ".join(filter(None, (message, f"{follows}: {_reason(newest)}")))
     return written, message
