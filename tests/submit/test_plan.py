@@ -10,7 +10,7 @@ import pytest
 
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError, SubmitError, UsageError
-from hpctools.slurm.limits import Bounds, Limits
+from hpctools.slurm.limits import Bounds, Limits, PartitionTimes
 from hpctools.slurm.types import Partition
 from hpctools.submit.inheritance import gpus_per_node
 from hpctools.submit.intent import read_intent, read_invocation
@@ -351,3 +351,12 @@ def test_gpus_of_a_node_are_counted(tmp_path, words, gpus):
         read_invocation([*words, "--", "x"]), environment={}, cwd=tmp_path, standard_input=lambda: None
     )
     assert gpus_per_node(intent) == gpus
+
+
+def test_where_partitions_preempt_replicas_have_the_grace_of_the_chosen_ones(tmp_path):
+    partitions = {"a": PartitionTimes(None, None, grace=120), "b": PartitionTimes(None, 60, grace=45)}
+    known = replace(LIMITS, preempt_type="partition_prio", partitions=partitions)
+    facts = replace(FACTS, partitions=None, limits=known)
+    one = plan(tmp_path, ["-N1:2", "-p", "a", "-t", "50", "--", "train"], facts=facts).spec
+    both = plan(tmp_path, ["-N1:2", "-p", "a,b", "-t", "50", "--", "train"], facts=facts).spec
+    assert (one.grace_seconds, both.grace_seconds) == (120.0, 45.0)
