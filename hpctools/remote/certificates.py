@@ -15,6 +15,8 @@ SUFFIX = "-cert-v01@openssh.com"
 _HOST = 2
 _NUMBERS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2-nistp256": 2, "ecdsa-sha2-nistp384": 2}
 _NUMBERS["ecdsa-sha2-nistp521"] = 2
+_TOKENS = {"sk-ssh-ed25519@openssh.com": 2, "sk-ecdsa-sha2-nistp256@openssh.com": 3}
+"""Kinds that only people have."""
 WEAK_SIGNATURES = {"ssh-rsa", "ssh-dss"}
 """SHA-1: no certificate authority of today signs with it, and OpenSSH takes it no more."""
 
@@ -117,6 +119,24 @@ def read(blob: bytes) -> Certificate:
         signature,
         signed,
     )
+
+
+def plain_key(blob: bytes) -> bytes | None:
+    """The bare key of a public key or of a certificate of any kind; None: it cannot be read.
+
+    Of a person's certificate: who it holds for is not looked at, that is the host's to judge.
+    """
+    try:
+        reader = _Reader(blob)
+        kind = reader.text()
+        plain = kind.replace(SUFFIX, "@openssh.com" if kind.startswith("sk-") else "")
+        if plain == kind:
+            return blob
+        reader.string()  # the nonce
+        numbers = [reader.string() for _ in range({**_NUMBERS, **_TOKENS}[plain])]
+    except (CertificateError, KeyError):
+        return None
+    return b"".join(struct.pack(">I", len(part)) + part for part in (plain.encode(), *numbers))
 
 
 def _texts(data: bytes, *, with_values: bool = False) -> tuple[str, ...]:

@@ -6,20 +6,27 @@ import contextlib
 import getpass
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 
 import paramiko
 
 from hpctools.errors import RemoteError
+from hpctools.remote import own_keys
 from hpctools.remote.names import shown
+from hpctools.remote.own_keys import Offer, Ring
 from hpctools.remote.ssh_config import HostSettings
 from hpctools.remote.transport import CheckedTransport, LostConnection, TurnedAway
 
 _TRIES = 5
 """sshd hangs up after six (MaxAuthTries)."""
 _PASSPHRASES = 3
+_QUESTIONS, _PASSWORD = "questions of the host", "a password"
+_Question = tuple[str, str, list[tuple[str, bool]]]
+_Answer = Callable[[str, str, list[tuple[str, bool]]], list[str]]
 
 
 @dataclass
@@ -27,10 +34,12 @@ class Person:
     """Somebody at the terminal, if anybody is; what was said once is not asked again.
 
     Attributes:
-        ask: reads a line that is not shown; None: there is nobody.
+        ask: reads a line that is not shown; None: there is nobody, or there is no more.
+        unable: public halves of keys that did not sign (card removed, `ssh-add -c` denied): not asked again.
     """
 
     ask: Callable[[str], str] | None
+    unable: set[bytes] = field(default_factory=set)
     _answers: dict[str, str] = field(default_factory=dict)
 
     def secret(self, prompt: str, *, again: bool = False) -> str | None:
@@ -38,20 +47,28 @@ class Person:
         if self.ask is None:
             return None
         if again or prompt not in self._answers:
-            self._answers[prompt] = self.ask(prompt)
+            try:
+                self._answers[prompt] = self.ask(prompt)
+            except EOFError:  # Ctrl-D: who goes is not asked by the next node
+                self.ask = None
+                return None
         return self._answers[prompt]
 
 
 def at_terminal() -> Person:
-    """Whoever sits at our terminal."""
-    return Person(getpass.getpass if sys.stdin is not None and sys.stdin.isatty() else None)
+    """Whoever sits at our terminal, if there is one; standard input may be the script that is submitted."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return Person(getpass.getpass if sys.stdin is not None and sys.stdin.isatty() else None)
+    return Person(getpass.getpass)
 
 
 def authenticate(transport: CheckedTransport, settings: HostSettings, person: Person) -> None:
     """Log in.
 
     Raises:
-        RemoteError: the host takes none of what we have.
+        RemoteError: the host takes none of what we have, or no more attempts.
         TurnedAway: it took it, and says why we may not come in all the same.
         LostConnection: the connection broke.
     """
@@ -62,10 +79,10 @@ def authenticate(transport: CheckedTransport, settings: HostSettings, person: Pe
             _by_asking(transport, settings, person, more, tried)
     except paramiko.AuthenticationException as error:
         if not transport.is_active() or _is_silence(error):
-            raise _hung_up(transport, settings, error) from None
+            raise _hung_up(transport, settings, tried, error) from None
         raise _refused(settings, tried) from None
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise _hung_up(transport, settings, error) from None
+        raise _hung_up(transport, settings, tried, error) from None
     if not transport.is_authenticated():
         raise _refused(settings, tried)
 
@@ -76,11 +93,29 @@ def _is_silence(error: paramiko.AuthenticationException) -> bool:
 
 
 def _hung_up(
-    transport: CheckedTransport, settings: HostSettings, error: Exception
-) -> LostConnection | TurnedAway:
-    if not transport.is_active() and (said := _last_words(transport)):
-        return TurnedAway(settings, said)
+    transport: CheckedTransport, settings: HostSettings, tried: Sequence[str], error: Exception
+) -> RemoteError | LostConnection:
+    if not transport.is_active():
+        if said := _last_words(transport):
+            return TurnedAway(settings, said)
+        if _too_many(transport, tried):
+            return RemoteError(
+                f"{settings.alias} takes no more attempts to log in {settings.user} than these: "
+                f"{shown(', '.join(tried))}",
+                f"let the right key come first: IdentityFile and `IdentitiesOnly yes` for {settings.alias} "
+                "in ~/.ssh/config",
+            )
     return LostConnection(f"{settings.alias} hung up while we logged in: {shown(str(error))}")
+
+
+def _too_many(transport: CheckedTransport, tried: Sequence[str]) -> bool:
+    """Whether it hung up because of MaxAuthTries; OpenSSH says so, others just hang up.
+
+    It is no broken line: the same attempts on the next node would end the same way, and get us banned.
+    """
+    if "too many authentication failures" in transport.parting.lower():
+        return True
+    return len(tried) >= _TRIES and tried[-1] not in (_QUESTIONS, _PASSWORD)
 
 
 def _last_words(transport: CheckedTransport) -> str:
@@ -96,15 +131,17 @@ def _with_keys(
     """Try keys; return what else the host would take, or nothing once we are in."""
     more = ["publickey", "keyboard-interactive", "password"]
     with contextlib.closing(keys(settings, person)) as offered:
-        for name, key in offered:
-            tried.append(name)
+        for offer in offered:
+            tried.append(offer.name + (" with a certificate" if offer.certificate else ""))
             try:
-                more = transport.auth_publickey(settings.user, key)
+                more = transport.auth_publickey(settings.user, offer)
             except paramiko.BadAuthenticationType as error:
                 return list(error.allowed_types)
             except paramiko.AuthenticationException as error:
                 if not transport.is_active() or _is_silence(error):
                     raise
+                if offer.blob in person.unable:
+                    tried[-1] += ", which did not sign"
                 continue
             if not transport.is_authenticated():
                 tried.append("then " + ", ".join(more))  # a second step is asked for
@@ -112,85 +149,55 @@ def _with_keys(
     return [each for each in more if each != "publickey"]
 
 
-def keys(settings: HostSettings, person: Person) -> Generator[tuple[str, paramiko.PKey], None, None]:
-    """Keys to offer, in ssh's order: the agent's that files name, the agent's others, then files."""
-    with _agent_keys(settings.agent) as found:
-        of_agent = {key.blob: key for key in found}
-        named = {path: _public_blob(path) for path in settings.identity_files}
-        first = [(path, of_agent[blob]) for path, blob in named.items() if blob in of_agent]
-        yield from ((f"{path} (agent)", key) for path, key in first)
-        if not settings.identities_only:
-            rest = [key for blob, key in of_agent.items() if blob not in named.values()]
-            # sshd hangs up after some, and the files are still to come.
-            for key in rest[: max(0, _TRIES - len(first))]:
-                yield f"{shown(key.comment) or key.get_name()} (agent)", key
-        for path, blob in named.items():
-            if blob not in of_agent and (loaded := _from_file(path, settings, person)) is not None:
-                yield str(path), loaded
+def keys(settings: HostSettings, person: Person) -> Generator[Offer, None, None]:
+    """Keys to offer, in ssh's order: the agent's that files name, the agent's others, then files.
+
+    Each with its certificates before the bare key; none that did not sign before.
+    """
+    with own_keys.agent_keys(settings.agent) as found:
+        ring = own_keys.ring(found, settings, person.unable)
+        for offer in _in_order(ring, settings, person):
+            if offer.blob not in person.unable:
+                yield offer
 
 
-@contextlib.contextmanager
-def _agent_keys(socket_path: str) -> Iterator[list[paramiko.AgentKey]]:
-    """The agent's keys; it signs with them until the block ends."""
-    agent = None if socket_path == "none" else _agent(socket_path)
-    try:
-        yield list(agent.get_keys()) if agent is not None else []
-    finally:
-        if agent is not None:
-            agent.close()
+def _in_order(ring: Ring, settings: HostSettings, person: Person) -> Iterator[Offer]:
+    named = {path: own_keys.public_half(path) for path in settings.identity_files}
+    by_blob = {blob: path for path, blob in reversed(named.items()) if blob in ring.held}
+    first = [
+        each
+        for blob in dict.fromkeys(named.values())
+        if blob in ring.held
+        for each in ring.of_agent(blob, str(by_blob[blob]))
+    ]
+    yield from first
+    if not settings.identities_only:
+        others = [each for blob in ring.held if blob not in by_blob for each in ring.of_agent(blob)]
+        # sshd hangs up after some, and the files are still to come.
+        yield from others[: max(0, _TRIES - len(first))]
+    for path, blob in named.items():
+        if blob not in by_blob and (loaded := _from_file(path, person)) is not None:
+            yield from ring.of_file(loaded, str(path))
 
 
-def _agent(socket_path: str) -> paramiko.Agent | None:
-    before = os.environ.get("SSH_AUTH_SOCK")
-    if socket_path:
-        os.environ["SSH_AUTH_SOCK"] = socket_path  # the only way that paramiko has
-    try:
-        return paramiko.Agent()
-    except (paramiko.SSHException, OSError):
-        return None
-    finally:
-        if socket_path and before is None:
-            del os.environ["SSH_AUTH_SOCK"]
-        elif before is not None:
-            os.environ["SSH_AUTH_SOCK"] = before
-
-
-def _public_blob(path: Path) -> bytes | None:
-    """The public half beside a private key, or the file itself, which may be a public key."""
-    for each in (path.with_name(path.name + ".pub"), path):
-        with contextlib.suppress(OSError, ValueError, UnicodeDecodeError):
-            return bytes(paramiko.pkey.PublicBlob.from_file(str(each)).key_blob)
-    return None
-
-
-def _from_file(path: Path, settings: HostSettings, person: Person) -> paramiko.PKey | None:
+def _from_file(path: Path, person: Person) -> paramiko.PKey | None:
     if not path.is_file():
         return None
     passphrase: str | None = None
     for attempt in range(_PASSPHRASES + 1):
         try:
-            return _with_certificate(_loaded(path, passphrase), settings)
+            return own_keys.load(path, passphrase)
         except (paramiko.PasswordRequiredException, TypeError):
             pass  # it has a passphrase
-        except (ValueError, paramiko.SSHException, OSError):
+        except own_keys.UNUSABLE:
             if passphrase is None:
                 return None  # no key that paramiko can use: those of FIDO tokens are the agent's
+        if attempt == _PASSPHRASES:
+            return None
         passphrase = person.secret(f"Passphrase of {path}: ", again=attempt > 0)
         if not passphrase:
             return None
     return None
-
-
-def _loaded(path: Path, passphrase: str | None) -> paramiko.PKey:
-    secret = passphrase.encode() if passphrase else None
-    return paramiko.PKey.from_path(path, secret)
-
-
-def _with_certificate(key: paramiko.PKey, settings: HostSettings) -> paramiko.PKey:
-    for path in settings.certificate_files:
-        with contextlib.suppress(ValueError, OSError):
-            key.load_certificate(str(path))
-    return key
 
 
 def _by_asking(
@@ -199,7 +206,7 @@ def _by_asking(
     if person.ask is None:
         return
     if "keyboard-interactive" in more:
-        tried.append("questions of the host")
+        tried.append(_QUESTIONS)
 
         def answer(title: str, text: str, prompts: list[tuple[str, bool]]) -> list[str]:
             for line in (each for each in (title, text) if each.strip()):
@@ -207,12 +214,43 @@ def _by_asking(
             # One-time codes: never the answer of before.
             return [person.secret(shown(prompt), again=True) or "" for prompt, _ in prompts]
 
-        transport.auth_interactive(settings.user, answer)
+        _asked_here(transport, settings.user, answer)
     elif "password" in more:
-        tried.append("a password")
-        transport.auth_password(
-            settings.user, person.secret(f"Password of {settings.user}@{settings.alias}: ") or ""
-        )
+        password = person.secret(f"Password of {settings.user}@{settings.alias}: ")
+        if password is not None:
+            tried.append(_PASSWORD)
+            transport.auth_password(settings.user, password)
+
+
+def _asked_here(transport: CheckedTransport, user: str, answer: _Answer) -> None:
+    """Keyboard-interactive with its questions asked in this thread.
+
+    Paramiko asks in a thread of its own, which Ctrl-C does not reach: the terminal was left without echo.
+    """
+    questions: SimpleQueue[_Question | None] = SimpleQueue()
+    answers: SimpleQueue[list[str]] = SimpleQueue()
+    failures: list[Exception] = []
+
+    def ask(title: str, text: str, prompts: list[tuple[str, bool]]) -> list[str]:
+        questions.put((title, text, prompts))
+        return answers.get()
+
+    def log_in() -> None:
+        try:
+            transport.auth_interactive(user, ask)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            failures.append(error)
+        finally:
+            questions.put(None)
+
+    threading.Thread(target=log_in, daemon=True).start()
+    try:
+        while (question := questions.get()) is not None:
+            answers.put(answer(*question))
+    finally:
+        answers.put([])  # who still waits for one is let go
+    if failures:
+        raise failures[0]
 
 
 def _refused(settings: HostSettings, tried: list[str]) -> RemoteError:

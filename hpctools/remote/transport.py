@@ -47,6 +47,12 @@ class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     """A transport that asks for the host key algorithms it is given, certificates where they belong."""
 
     wanted_keys: tuple[str, ...] = ()
+    parting: str = ""
+    """What the host said as it hung up; paramiko throws it away."""
+
+    def _parse_disconnect(self, message: Message) -> None:
+        message.get_int()
+        self.parting = bytes(message.get_binary()).decode("utf-8", "replace")
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hpctools.cli import hp_submit
+from hpctools.remote import identities
 from tests.remote.rig import Here, Rig, rig
 
 
@@ -39,6 +40,8 @@ def here(cluster: Rig, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Capt
         monkeypatch.setenv(name, cluster.environment[name])
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.chdir(cluster.home)
+    # Whoever runs the tests at a terminal is not asked.
+    monkeypatch.setattr(identities, "at_terminal", lambda: identities.Person(None))
 
     def submit(*words: str) -> tuple[int, str, str]:
         code = hp_submit.main(words)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +17,9 @@ import pytest
 
 from hpctools.remote import identities
 from hpctools.remote.identities import Person
-from tests.remote.rig import Here, Rig, keygen
+from tests.remote.rig import Here, Login, Rig, keygen
 
+TOO_MANY = "Too many authentication failures"
 CLOSED = "The cluster is being moved.\nBack on Monday.\n"
 DOOR = """\
 auth required pam_permit.so
@@ -132,14 +137,7 @@ class TestKeys:
         self, here: Here, cluster: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """keyboard-interactive, as one-time codes come: by PAM."""
-        program = cluster.folder / "etc/ask"
-        program.write_text("#!/bin/sh\n[ \"$(tr -d '\\0')\" = 424242 ]\n")
-        program.chmod(0o755)
-        login = cluster.start(
-            "asking",
-            pam=ASKED.format(program=program),
-            settings={"KbdInteractiveAuthentication": "yes", "AuthenticationMethods": "keyboard-interactive"},
-        )
+        login = asking(cluster, "asking")
         asked = somebody(monkeypatch, "424242")
         with logged_in_by(cluster, tmp_path / "none", names=["asking"]):
             code, _, err = here("--cluster", "uni", "job.sh")
@@ -173,6 +171,163 @@ class TestKeys:
             with logged_in_by(cluster, other, more="  IdentitiesOnly yes\n"):
                 code, _, err = here("--cluster", "uni", "job.sh")
         assert (code, f"does not let lab1 in with {other}" in err) == (1, True), err
+
+
+class TestAttempts:
+    """sshd takes six (MaxAuthTries) and hangs up: that is no broken line."""
+
+    def test_too_many_keys_are_one_login(
+        self, here: Here, cluster: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = [tmp_path / f"wrong{n}" for n in range(6)]
+        for key in keys:
+            keygen(key)
+        logins = [cluster.start(name) for name in ("busy1", "busy2")]
+        with agent(*keys[:5]) as socket:
+            monkeypatch.setenv("SSH_AUTH_SOCK", socket)
+            with logged_in_by(cluster, keys[5], names=["busy1", "busy2"]):
+                code, _, err = here("--cluster", "uni", "job.sh")
+        assert (code, "IdentitiesOnly yes" in err, err.count("busy")) == (1, True, 2), err
+        assert used_up(*logins) == 1
+
+    def test_the_file_after_five_keys_of_the_agent_is_the_sixth(
+        self, here: Here, cluster: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keys = [tmp_path / f"wrong{n}" for n in range(7)]
+        for key in keys:
+            keygen(key)
+        with agent(*keys) as socket:
+            monkeypatch.setenv("SSH_AUTH_SOCK", socket)
+            with logged_in_by(cluster, cluster.home / ".ssh/elsewhere"):
+                assert here("--cluster", "uni", "job.sh")[0] == 0
+
+    def test_fewer_where_the_site_takes_fewer(self, here: Here, cluster: Rig, tmp_path: Path) -> None:
+        keys = [tmp_path / f"wrong{n}" for n in range(3)]
+        for key in keys:
+            keygen(key)
+        login = cluster.start("strict", settings={"MaxAuthTries": "3"})
+        with logged_in_by(cluster, *keys, names=["strict"]):
+            code, _, err = here("--cluster", "uni", "job.sh")
+        assert (code, "takes no more attempts" in err) == (1, True), err
+        assert used_up(login) == 1
+
+
+def used_up(*logins: Login, limit: float = 10) -> int:
+    """How often sshds hung up because of MaxAuthTries; they write it down after they did."""
+    end = time.monotonic() + limit
+    while not (said := "".join(each.log.read_text() for each in logins)).count(TOO_MANY):
+        assert time.monotonic() < end, said
+        time.sleep(0.02)
+    return said.count(TOO_MANY)
+
+
+class TestAsking:
+    """What a person is asked, and how often."""
+
+    @pytest.fixture
+    def locked(self, cluster: Rig, tmp_path: Path) -> Path:
+        key = tmp_path / "locked"
+        key.write_bytes((cluster.home / ".ssh/key").read_bytes())
+        key.chmod(0o600)
+        subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "sesame", "-f", str(key)], check=True)
+        return key
+
+    def test_three_passphrases_and_no_fourth(
+        self, here: Here, cluster: Rig, locked: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = somebody(monkeypatch, "a", "b", "c", "sesame")
+        with logged_in_by(cluster, locked):
+            assert (here("--cluster", "uni", "job.sh")[0], len(asked)) == (1, 3)
+
+    def test_the_third_may_be_right(
+        self, here: Here, cluster: Rig, locked: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = somebody(monkeypatch, "a", "b", "sesame")
+        with logged_in_by(cluster, locked):
+            assert (here("--cluster", "uni", "job.sh")[0], len(asked)) == (0, 3)
+
+    @pytest.mark.parametrize("what", ["passphrase", "code"])
+    def test_who_goes_is_not_asked_again(
+        self, here: Here, cluster: Rig, locked: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        """Ctrl-D."""
+        asked: list[str] = []
+
+        def gone(prompt: str) -> str:
+            asked.append(prompt)
+            raise EOFError
+
+        monkeypatch.setattr(identities, "at_terminal", lambda: Person(gone))
+        names = ["login1"]
+        if what == "code":
+            asking(cluster, "left")
+            names, locked = ["left"], locked.with_name("none")
+        with logged_in_by(cluster, locked, names=names):
+            code, _, err = here("--cluster", "uni", "job.sh")
+        assert (code, len(asked)) == (1, 1), err
+
+    def test_at_the_terminal_though_standard_input_is_none(self, cluster: Rig, locked: Path) -> None:
+        """`hp-submit --cluster uni < script`: passphrases are asked at /dev/tty, as ssh does."""
+        with logged_in_by(cluster, locked), terminal(cluster, piped=True) as (there, process):
+            until(there, "Passphrase of")
+            os.write(there, b"sesame\n")
+            assert process.wait(60) == 0
+
+    def test_interrupting_a_one_time_code_leaves_the_terminal_as_it_was(
+        self, cluster: Rig, tmp_path: Path
+    ) -> None:
+        asking(cluster, "interrupted")
+        with (
+            logged_in_by(cluster, tmp_path / "none", names=["interrupted"]),
+            terminal(cluster) as (there, process),
+        ):
+            until(there, "assword")
+            assert not termios.tcgetattr(there)[3] & termios.ECHO
+            os.write(there, b"\x03")
+            assert process.wait(30) != 0
+            assert termios.tcgetattr(there)[3] & termios.ECHO
+
+
+def asking(cluster: Rig, name: str) -> Login:
+    """A login node that asks for a one-time code."""
+    program = cluster.folder / "etc/ask"
+    program.write_text("#!/bin/sh\n[ \"$(tr -d '\\0')\" = 424242 ]\n")
+    program.chmod(0o755)
+    settings = {"KbdInteractiveAuthentication": "yes", "AuthenticationMethods": "keyboard-interactive"}
+    return cluster.start(name, pam=ASKED.format(program=program), settings=settings)
+
+
+@contextmanager
+def terminal(cluster: Rig, *, piped: bool = False) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """hp-submit in a terminal of its own: our end of it, and the process."""
+    there, its = pty.openpty()
+    words = ["setsid", "--ctty", sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni"]
+    script = 'exec "$@" <job.sh' if piped else 'exec "$@" job.sh'
+    process = subprocess.Popen(
+        [*words[:2], "sh", "-c", script, "sh", *words[2:]],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=cluster.home,
+        env=cluster.environment,
+    )
+    try:
+        yield there, process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+        os.close(its)
+        os.close(there)
+
+
+def until(there: int, text: str, limit: float = 60) -> None:
+    """Read a terminal until it shows a text."""
+    end, shown = time.monotonic() + limit, b""
+    while text.encode() not in shown:
+        ready, _, _ = select.select([there], [], [], max(0, end - time.monotonic()))
+        assert ready, shown
+        shown += os.read(there, 4096)
 
 
 class TestHostKeys:

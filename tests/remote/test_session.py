@@ -17,6 +17,7 @@ from hpctools.remote.clusters import Cluster
 from hpctools.remote.following import Wanted, follow
 from hpctools.remote.host_keys import UnknownHost, WrongHost
 from hpctools.remote.identities import Person
+from hpctools.remote.own_keys import Offer
 from hpctools.remote.route import Connection, Road
 from hpctools.remote.sending import Unsure, send
 from hpctools.remote.session import Exchange, Refusal, Session, SickNode
@@ -197,10 +198,10 @@ class TestSilence:
 
         asked: list[str] = []
 
-        def offered(*_: object) -> Iterator[tuple[str, None]]:
+        def offered(*_: object) -> Iterator[Offer]:
             for name in ("one", "two"):
                 asked.append(name)
-                yield name, None
+                yield Offer(name, b"", cast("Any", None), set())
 
         monkeypatch.setattr(identities, "keys", offered)
         with pytest.raises(LostConnection, match="Authentication timeout"):

@@ -26,12 +26,16 @@ class TokenAgent:
 
     Attributes:
         touched: how often the token was asked to sign.
+        refuses: it signs nothing.
+        comment: of its key.
     """
 
     def __init__(self, path: Path) -> None:
         self.key = Ed25519PrivateKey.generate()
         self.blob = string(KIND) + string(self.key.public_key().public_bytes_raw()) + string(APPLICATION)
         self.touched = 0
+        self.refuses = False
+        self.comment = b"token"
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
         self.listener.listen()
@@ -55,12 +59,14 @@ class TokenAgent:
 
     def _answer(self, request: bytes) -> bytes:
         if request[0] == LIST:
-            return b"\x0c" + struct.pack(">I", 1) + string(self.blob) + string(b"token")
+            return b"\x0c" + struct.pack(">I", 1) + string(self.blob) + string(self.comment)
         assert request[0] == SIGN
         size = struct.unpack(">I", request[1:5])[0]
         data = request[5 + size :]
         data = data[4 : 4 + struct.unpack(">I", data[:4])[0]]
         self.touched += 1
+        if self.refuses:
+            return b"\x05"
         present = b"\x01" + struct.pack(">I", self.touched)
         signed = hashlib.sha256(APPLICATION).digest() + present + hashlib.sha256(data).digest()
         return b"\x0e" + string(string(KIND) + string(self.key.sign(signed)) + present)
