@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from hpctools.errors import RemoteError, UsageError
 from hpctools.remote.names import inner_path, shown
 from hpctools.remote.session import Session
+from hpctools.remote.settling import put_in_place, take_back
 from hpctools.remote.wire import CHUNK
 
 PART = ".hpctools-part"
@@ -75,6 +77,7 @@ def _bring(session: Session, name: str, file: _File, folder: Path, done: Fetched
     target = file.target(folder)
     part = target.with_name(target.name + PART)
     _make_folder(folder, target.parent)
+    _take_back(part, target, file)
     here = os.path.lexists(target)
     # Of what is here only the digest is asked for: from its end on.
     offset = file.size if here else min(_size(part), file.size)
@@ -110,6 +113,11 @@ def _make_folder(top: Path, folder: Path) -> None:
         raise RemoteError(f"{shown(str(folder))} is behind a link that leads elsewhere", "remove the link")
 
 
+def _take_back(part: Path, target: Path, file: _File) -> None:
+    with contextlib.suppress(OSError):  # it is told below as another file
+        take_back(part, target, file.size)
+
+
 def _append(part: Path, offset: int, data: bytes) -> None:
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -130,8 +138,7 @@ def _settle(part: Path, target: Path, file: _File) -> None:
         if file.runs:
             mode = part.stat().st_mode
             part.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says
-        os.link(part, target)  # fails where something is, unlike a rename
-        part.unlink()
+        put_in_place(part, target)
     except OSError as error:
         raise RemoteError(
             f"cannot make {shown(str(target))}: {error.strerror}", "nothing was overwritten"

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpctools.errors import RemoteError, UsageError
 from hpctools.remote.names import inner_path
+from hpctools.remote.settling import put_in_place, take_back
 from hpctools.remote.submissions import Submission
 from hpctools.remote.wire import CHUNK, Wire, WireError
 
@@ -81,6 +82,7 @@ class Reception:
         """
         for index, offer in enumerate(self.offers):
             target = self._target(offer)
+            take_back(self._part(offer), target, offer.size)
             if not os.path.lexists(target):
                 part = self._part(offer)
                 here = part.stat().st_size if part.exists() else 0
@@ -139,8 +141,7 @@ class Reception:
             _sync(part)
             part.chmod(0o700 if offer.runs else 0o600)
             self._folder_of(target)
-            os.link(part, target)  # fails where something is, unlike a rename
-            part.unlink()
+            put_in_place(part, target)
         except FileExistsError:
             raise RemoteError(f"{target} is there already", "nothing was overwritten") from None
         except OSError as error:

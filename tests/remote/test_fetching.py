@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from hpctools.errors import RemoteError
-from hpctools.remote.fetching import Fetched, fetch
+from hpctools.remote.fetching import PART, Fetched, fetch
 from hpctools.remote.wire import Message
+from tests.remote.test_settling import without_links
 
 CONTENT = b"weights"
 
@@ -30,7 +31,8 @@ class There:
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[There]:
         digest = {"digest": hashlib.sha256(CONTENT).hexdigest()}
-        self.said = [Message({}, CONTENT), Message(digest), Message({"result": {}})]
+        rest = CONTENT[request["files"][0][1] :] if request["op"] == "fetch" else b""
+        self.said = [*([Message({}, rest)] if rest else []), Message(digest), Message({"result": {}})]
         yield self
 
     def result(self) -> Mapping[str, Any]:
@@ -79,3 +81,24 @@ def test_more_than_was_said_is_not_taken(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="sends more of x"):
         bring(There("x", size=3), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_it_is_fetched_to_where_no_hard_links_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool
+) -> None:
+    """A stick with FAT; a file that is there is left alone even so."""
+    without_links(monkeypatch, kernel=kernel)
+    assert bring(There("model.pt"), tmp_path).new == ["model.pt"]
+    assert (tmp_path / "model.pt").read_bytes() == CONTENT
+    (tmp_path / "other.pt").write_text("mine")
+    assert bring(There("other.pt"), tmp_path).other == ["other.pt"]
+    assert (tmp_path / "other.pt").read_text() == "mine"
+
+
+def test_a_name_that_was_half_given_is_given(tmp_path: Path) -> None:
+    """Killed between the empty file and the rename over it."""
+    (tmp_path / "model.pt").write_bytes(b"")
+    (tmp_path / f"model.pt{PART}").write_bytes(CONTENT)
+    assert bring(There("model.pt"), tmp_path).new == ["model.pt"]
+    assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]

@@ -21,6 +21,7 @@ from hpctools.remote.shipping import LocalFile
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 from hpctools.slurm import scripts
 from hpctools.submit import suffix
+from tests.remote.test_settling import without_links
 
 NAME = "train-0123456789ab"
 FILES = (
@@ -195,6 +196,43 @@ def test_a_file_that_is_there_is_never_overwritten(cluster: Cluster) -> None:
     (said,) = cluster.answer(WHOLE)
     assert "is there already, with other content" in said["error"]["message"]
     assert ((target / "empty").read_text(), cluster.words) == ("precious", [])
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_where_no_hard_links_are_it_is_submitted_all_the_same(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, kernel: bool
+) -> None:
+    without_links(monkeypatch, kernel=kernel)
+    (last,) = cluster.answer(WHOLE)
+    folder = cluster.home / "hp-runs" / NAME
+    assert last["result"]["job_id"] == 1
+    assert {each.path: (folder / each.path).read_bytes() for each in FILES} == {
+        each.path: each.data for each in FILES
+    }
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_who_was_killed_with_the_name_half_given_is_not_in_their_own_way(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, eager: bool
+) -> None:
+    """An empty file has taken the name; the whole one waits beside it, or has been begun anew."""
+    without_links(monkeypatch, kernel=False)
+
+    class Killed(BaseException):
+        pass
+
+    def replace(self: Path, target: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        with pytest.raises(Killed):
+            cluster.answer(WHOLE)
+    script = cluster.home / "hp-runs" / NAME / "job.sh"
+    assert script.read_bytes() == b""
+    cluster.answer(WHOLE[: -len(FILES[1].data) - 100])  # cut off while the files come once more
+    said = cluster.answer(request(eager=eager))
+    assert (said[-1]["result"]["job_id"], script.read_bytes()) == (1, FILES[0].data)
 
 
 def test_nothing_is_written_through_a_link(cluster: Cluster) -> None:
