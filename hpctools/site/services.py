@@ -26,7 +26,7 @@ class Login(Model):
     """The same for single departments, by name, instead of `max_sessions_per_department`."""
     silent_after: Annotated[Duration, Field(ge=5, le=600)] = 30
     """A login node that tells nothing for so long gets no new sessions, and its sessions no longer count. Its
-    agent tells three times as often."""
+    agent tells three times as often, and once a minute at least."""
     when_unreachable: Literal["open", "refuse"] = "open"
     """What becomes of a login when the service that counts sessions does not answer: `open` leaves the limits
     of each node (`access.login`), `refuse` lets in only administrators."""

@@ -57,6 +57,18 @@ def test_an_agents_settings_come_back_as_they_were(tmp_path: Path) -> None:
     assert (settings.every, settings.administrators.users) == (10.0, ("hpcadmin",))
 
 
+@pytest.mark.parametrize(("silent_after", "every"), [(5, 5 / 3), (180, 60.0), (181, 60.0), (600, 60.0)])
+def test_an_agent_takes_whatever_silence_a_site_may_allow(
+    tmp_path: Path, silent_after: int, every: float
+) -> None:
+    """It looks once a minute at least; settings that it refuses would keep every agent from starting."""
+    site = load(SITE)
+    login = site.login.model_copy(update={"silent_after": silent_after})
+    path = tmp_path / "agent.yaml"
+    path.write_text(settings_text(agent_settings(site.model_copy(update={"login": login}))))
+    assert read_settings(path).every == every
+
+
 class Sshd(socketserver.ThreadingTCPServer):
     """Says what sshd says first, and then who it is; keeps the connection."""
 

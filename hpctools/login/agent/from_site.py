@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from hpctools.login.agent.settings import Settings
+from hpctools.login.agent.settings import LONGEST_PAUSE, Settings
 from hpctools.site.hostlist import expand
 from hpctools.site.model import Site
 
@@ -20,7 +20,7 @@ def agent_settings(site: Site) -> Settings:
         "balance_on": login.balance_on,
         "most_sessions": access.login.sessions,
         "when_unreachable": login.when_unreachable,
-        "every": login.silent_after / 3,
+        "every": min(LONGEST_PAUSE, login.silent_after / 3),
         "care": login.care,
         "idle": login.idle,
         "check_port": login.haproxy.agent_port if login.haproxy is not None else None,

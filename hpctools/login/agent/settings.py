@@ -16,6 +16,9 @@ from hpctools.site.login_care import Care, IdleSessions
 
 _log = logging.getLogger("hpctools.login")
 
+LONGEST_PAUSE = 60.0
+"""Seconds from one look to the next at most, however long the site lets a node be silent."""
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -37,7 +40,7 @@ class Settings(Model):
     """Sessions of all people on this node."""
     when_unreachable: Literal["open", "refuse"] = "open"
     """Whether people get in while the service that counts sessions does not answer."""
-    every: Annotated[float, Field(gt=0, le=60)] = 5.0
+    every: Annotated[float, Field(gt=0, le=LONGEST_PAUSE)] = 5.0
     """Seconds from one look to the next."""
     care: Care | None = None
     """Limits of people; nobody is limited when left out."""
