@@ -16,6 +16,7 @@ The folder is 0700 and lies on a file system that all nodes share.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -272,7 +273,8 @@ class RunFolder:
             raise _unwritable(terms / str(term), error) from None
         finally:
             if temporary:
-                Path(temporary).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    Path(temporary).unlink(missing_ok=True)
 
     def ask_to_end(self, ending: Ending) -> None:
         """Note that the run is to end; the first wish counts."""
@@ -349,7 +351,8 @@ class RunFolder:
             Path(temporary).replace(place)
         except OSError as error:
             if temporary:
-                Path(temporary).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the storage is broken; its first error counts
+                    Path(temporary).unlink(missing_ok=True)
             raise _unwritable(place, error) from None
 
     def _append(self, name: str, values: Mapping[str, Any]) -> None:

@@ -139,7 +139,7 @@ class FolderJournal:
         """Go on from what an earlier coordinator wrote."""
         try:
             self.status = self._folder.status() or self.status
-        except ElasticError as error:
+        except (ElasticError, OSError) as error:
             self._complain(error)
 
     def waits(self, have: int, need: int) -> None:
@@ -216,7 +216,7 @@ class FolderJournal:
         except ElasticError as error:
             self._complain(error)
 
-    def _complain(self, error: ElasticError) -> None:
+    def _complain(self, error: Exception) -> None:
         if not self._complained:
             self._complained = True
             print(f"elastic: {error}; the training goes on", file=sys.stderr, flush=True)

@@ -141,7 +141,6 @@ class Loader(Held):
         self._fed: Piece | None = None
         self._fed_at = 0.0
         self._entered = False
-        self._passes = 0
         self._epoch = 0
         self.indices: list[int] = []
         self._spec = folder.spec() if folder is not None else None
@@ -238,8 +237,11 @@ class Loader(Held):
             ElasticError: `backward` was not called for a batch.
             SystemExit: this worker's part has ended.
         """
-        epoch = self._passes
-        self._passes += 1
+        epoch = self._begin_pass()
+        yield from self._pass(epoch)
+        self._end_pass(epoch)
+
+    def _pass(self, epoch: int) -> Iterator[Any]:
         if not self._entered:
             yield from self._rehearsal()
             self._session.enter()

@@ -23,6 +23,7 @@ from hpctools.errors import CommandError
 from hpctools.slurm import run
 
 TAIL_LINES = 20
+LINE_CHARACTERS = 1000
 NOT_STARTED = 127
 INCARNATION = "HPCTOOLS_AGENT_STARTED"  # how often this node's agent was started again, by the batch script
 RESTART_SECONDS = 1.0
@@ -74,9 +75,15 @@ class LastWords:
         sys.stderr.flush()
         if self._heard is not None:
             self._heard(chunk)
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        lines += [] if chunk else [self._partial]
-        self.tail.extend(line.decode(errors="replace") for line in lines if line.strip())
+        *lines, partial = (self._partial + chunk).split(b"\n")
+        lines += [] if chunk else [partial]
+        self._partial = partial[-LINE_CHARACTERS * 4 :]  # UTF-8 has four bytes at most
+        self.tail.extend(_as_shown(line) for line in lines if line.strip())
+
+
+def _as_shown(line: bytes) -> str:
+    """A line as it stood at last: progress bars write one again and again, and one may be endless."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")[-LINE_CHARACTERS:]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -148,3 +150,19 @@ def test_full_disk_is_said_with_a_remedy(folder: RunFolder) -> None:
 def test_runs_root_follows_the_environment() -> None:
     assert runs_root({"HPCTOOLS_RUNS": "/shared/runs", "HOME": "/home/a"}) == Path("/shared/runs")
     assert runs_root({"HOME": "/home/a"}) == Path("/home/a/.hpctools/runs")
+
+
+def test_storage_that_fails_twice_is_still_said_plainly(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A soft mount gives EIO for the rename, and then for the removal of what was written beside."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for name in ("replace", "unlink", "hardlink_to"):
+        monkeypatch.setattr(Path, name, broken)
+    with pytest.raises(ElasticError, match=r"status\.json"):
+        folder.write_status(RunStatus("starting", min_nodes=1, max_nodes=2))
+    with pytest.raises(ElasticError, match="terms/3"):
+        folder.claim_term(3)

@@ -231,6 +231,8 @@ class Keeper:
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
 
     def _is_due(self, step: int) -> bool:
+        if not self._place:  # without a run and a folder: only snapshots, or only begun from elsewhere
+            return False
         settings = self._settings
         late = time.monotonic() - self._begun - settings.every_seconds
         by_time = settings.every_seconds > 0 and late >= 0

@@ -142,7 +142,7 @@ class Saver:
             self._failed(job, error)
             return
         self._succeeded(saved)
-        self._prune()
+        self._prune(saved.step)
 
     def _commit(self, job: _Job) -> Saved:
         store, origin = self._store, job.origin
@@ -195,9 +195,9 @@ class Saver:
             )
         self._failures = min(self._failures + 1, 16)
 
-    def _prune(self) -> None:
+    def _prune(self, step: int) -> None:
         try:
-            prune(self._store, self._keep)
+            prune(self._store, self._keep, step)
         except ElasticError as error:
             self._reports.warn(f"old checkpoints stay: {error}")
 

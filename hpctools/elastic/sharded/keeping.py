@@ -150,9 +150,9 @@ class ShardKeeper:
             self._order, self._order_until = order, time.monotonic() + order.seconds
 
     def _is_due(self, next_step: int) -> bool:
-        every = self._settings.every_steps
+        every = self._settings.every_steps if self._place else 0
         by_steps = every > 0 and next_step % every == 0
-        seconds = self._settings.every_seconds
+        seconds = self._settings.every_seconds if self._place else 0
         by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
         return by_steps or by_time or (self._settings.is_periodic and self._attempts.has_failed)
 
@@ -280,16 +280,16 @@ class ShardKeeper:
             return
         self._attempts.succeeded(moment.step)
         if moment.rank == 0:
-            self._prune()
+            self._prune(moment.step)
 
     def _on_saved(self, saved: Saved) -> None:
         self._saved_step = saved.step
         self._attempts.over("slow")
         self._saves_told.saved(saved, self._desk.grace_seconds)
 
-    def _prune(self) -> None:
+    def _prune(self, step: int) -> None:
         try:
-            prune(self._store, self._settings.keep)
+            prune(self._store, self._settings.keep, step)
             self._store.clean("")  # what nobody has touched for long: others may be writing
             self._attempts.over("prune")
         except (ElasticError, OSError) as error:

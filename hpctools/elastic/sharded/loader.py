@@ -20,6 +20,7 @@ from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
+from hpctools.elastic.held import OPTIMIZER
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step
@@ -211,6 +212,9 @@ class ShardedLoader(Loader):
         completed, self._has_completed = self._has_completed, False
         if completed and self._shards.copies.is_due(self._completed, self.world_size):
             self._shards.copy(self._session.collective)
+
+    def _replayed(self) -> Mapping[str, Stateful]:
+        return {**super()._replayed(), OPTIMIZER: self.optimizer}
 
     def _capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""

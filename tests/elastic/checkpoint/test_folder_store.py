@@ -149,6 +149,20 @@ def test_retention_keeps_the_newest_and_counts_only_whole_ones(tmp_path: Path) -
     assert "step-000000020" not in names(tmp_path)
 
 
+def test_what_was_committed_just_now_stays_below_damaged_ones_of_later_steps(tmp_path: Path) -> None:
+    """Their sizes are right, so they count as kept, and the training has passed over them."""
+    write(tmp_path, 50, 60)
+    for step in (50, 60):
+        (data, *_) = (tmp_path / name_of(step)).glob("*.distcp")
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 1
+        data.write_bytes(bytes(content))
+    assert read(tmp_path)[0] is None
+    for step in (5, 10, 15):
+        write(tmp_path, step, keep=2)
+        assert read(tmp_path)[0] == step
+
+
 def test_nothing_is_removed_while_there_is_no_whole_one(tmp_path: Path) -> None:
     write(tmp_path, 10, 20)
     for step in (10, 20):

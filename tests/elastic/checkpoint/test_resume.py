@@ -69,6 +69,38 @@ class Training:
         return exact and self.scheduler.get_last_lr() == other.scheduler.get_last_lr()
 
 
+class EachEpoch(Training):
+    """The most usual loop: the scheduler moves after each pass."""
+
+    def run(self, until: int | None = None, on_step: Any = lambda step: None) -> Training:
+        loader = self.loader
+        for _ in range(EPOCHS):
+            for inputs, targets in loader:
+                loss = nn.functional.mse_loss(self.model(inputs), targets)
+                if not loader.backward(loss):
+                    continue
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                if loader._keeper is not None:
+                    assert loader._keeper._saver.wait(30), "so that each save is begun"
+                if loader.step == until:
+                    return self
+            self.scheduler.step()
+        return self
+
+
+@pytest.mark.parametrize("until", [3, 6, 7, 8, 12, 13, 14, STEPS])
+def test_what_stands_after_a_pass_is_done_once_for_each(tmp_path: Path, until: int) -> None:
+    """Who begins in a later epoch goes through the earlier passes again, with nothing to feed."""
+    plain = EachEpoch(None).run()
+    place = elastic.Checkpoint(folder=str(tmp_path), every_steps=1)
+    EachEpoch(place).run(until)
+    again = EachEpoch(place, seed=1).run()
+    assert again.loader.step == STEPS
+    assert again.optimizer.param_groups[0]["lr"] == plain.optimizer.param_groups[0]["lr"]
+    assert again.same_as(plain)
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> Training:
     return Training(None).run()
@@ -209,3 +241,12 @@ def test_skipped_steps_are_in_the_checkpoint(tmp_path: Path) -> None:
     resumed = Training(settings, seed=2).run()
     assert 9 not in resumed.losses
     assert 10 in resumed.losses
+
+
+def test_without_a_folder_and_a_run_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither beside the script nor anywhere: snapshots are in memory, and `resume_from` is only read."""
+    monkeypatch.chdir(tmp_path)
+    Training(elastic.Checkpoint(snapshots=2, every_steps=1)).run(until=4)
+    assert list(tmp_path.iterdir()) == []
