@@ -54,15 +54,18 @@ class StoreError(UnreachableError):
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Session]:
+def writing(engine: Engine, wait_ms: int | None = None) -> Iterator[Session]:
     """A transaction of the only writer: others wait for it, all of it is stored or nothing.
+
+    Args:
+        wait_ms: how long another writer is waited for, in milliseconds, from 1 on; a minute when None.
 
     Raises:
         UnreachableError: the database does not answer, or another writer did not end in time.
     """
-    writer = here(engine).execution_options(writes=True)
+    writer = here(engine).execution_options(writes=True, wait_ms=wait_ms)
     with reachable(), writer.connect() as connection, connection.begin():
-        lock(connection)
+        lock(connection, wait_ms)
         with Session(bind=connection) as session:
             yield session
             session.flush()
@@ -83,13 +86,13 @@ def reading(engine: Engine) -> Iterator[Session]:
         yield session
 
 
-def lock(connection: Connection) -> None:
-    """Wait until no other writer is at work; held until the transaction ends.
+def lock(connection: Connection, wait_ms: int | None = None) -> None:
+    """Wait until no other writer is at work, as `writing` does; held until the transaction ends.
 
-    SQLite has the lock since BEGIN IMMEDIATE. Both wait for _BUSY_MS at most.
+    SQLite has the lock since BEGIN IMMEDIATE.
     """
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_BUSY_MS}")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms or _BUSY_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
@@ -162,5 +165,19 @@ def _begin(connection: Connection) -> None:
     options = connection.get_execution_options()
     if options.get("looks", False):
         return
-    # A writer takes the lock at once: upgrading a read lock later can fail without a wait.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes", False) else "BEGIN")
+    if not options.get("writes", False):
+        connection.exec_driver_sql("BEGIN")
+    elif wait_ms := options.get("wait_ms"):
+        _begin_within(connection, wait_ms)
+    else:
+        # A writer takes the lock at once: upgrading a read lock later can fail without a wait.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin_within(connection: Connection, wait_ms: int) -> None:
+    """Begin as a writer who does not wait for long; who has the connection next waits as always."""
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={wait_ms}").close()
+    try:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={_BUSY_MS}").close()

@@ -5,13 +5,14 @@ Nothing here depends on the node's clock: it tells ages. A report that was overt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Engine, and_, bindparam, delete, insert, or_, select, update
 
-from api.db.engine import writing
+from api.db.engine import StoreError, writing
 from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
@@ -22,11 +23,15 @@ from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_clai
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
 
+_log = logging.getLogger("hpctools.api")
+
 FORGOTTEN_SECONDS = 3600
 """So long somebody is told that they had a session on a node that is silent."""
 _BEGINNING_SECONDS = 15
 _LOOKED_THROUGH = 500
 """Entries of the trail: what was told and not noted down is told again within seconds."""
+_BOOKS_MS = 50
+"""So long a report waits for who is at work on the books: few threads take those of all nodes."""
 _CHUNK = 500
 _SELDOM = 100
 """The first report of an agent and every hundredth after it look for nodes that are gone."""
@@ -231,7 +236,24 @@ def _tell(
         return
     with store.reading() as moment:
         now = moment.now
-    with writing(books) as session:
+    try:
+        _write_down(books, report, entered, lifted, by, now)
+    except StoreError as error:
+        # A reconciliation may be at work for a minute. A node whose report waited for it would be silent.
+        _log.warning("%s: the audit trail is told with a later report: %s", report.node, error)
+        return
+    with store.writing() as moment:
+        moment.execute(
+            update(LEASES).where(LEASES.c.id.in_([row.id for row in entered])).values(audited=True)
+        )
+        moment.execute(update(NODES).where(NODES.c.name == report.node).values(unlimited=report.unlimited))
+
+
+def _write_down(
+    books: Engine, report: Report, entered: Sequence[Any], lifted: bool, by: str, now: int
+) -> None:
+    """Write into the trail what it does not have yet."""
+    with writing(books, _BOOKS_MS) as session:
         told = audit.newest(session, _LOOKED_THROUGH)
         for row in entered:
             what = {"node": row.node, "kind": row.kind, "origin": row.origin, "claim": row.claim}
@@ -239,11 +261,6 @@ def _tell(
                 audit.record(session, by, "login.administrator", row.user, None, what, at=now)
         if lifted != report.unlimited and not _is_told(told, report):
             audit.record(session, by, "login.unlimited", report.node, lifted, report.unlimited, at=now)
-    with store.writing() as moment:
-        moment.execute(
-            update(LEASES).where(LEASES.c.id.in_([row.id for row in entered])).values(audited=True)
-        )
-        moment.execute(update(NODES).where(NODES.c.name == report.node).values(unlimited=report.unlimited))
 
 
 def _is_told(told: Sequence[audit.Told], report: Report) -> bool:

@@ -52,6 +52,21 @@ def test_a_writer_does_not_wait_for_ever(
             pass
 
 
+def test_a_writer_may_wait_for_less_and_leaves_the_connection_as_it_was(
+    engine: Engine, database_url: str
+) -> None:
+    with opened(database_url) as second:
+        with writing(engine), pytest.raises(UnreachableError, match="lock"), writing(second, wait_ms=10):
+            pass
+        waits = "PRAGMA busy_timeout" if second.dialect.name == "sqlite" else "SHOW lock_timeout"
+        with second.connect() as connection:
+            assert connection.exec_driver_sql(waits).scalar() in (60_000, "0")
+        with writing(second, wait_ms=10) as session:
+            session.add(token("second"))
+    with reading(engine) as session:
+        assert session.scalars(select(ApiToken.name)).all() == ["second"]
+
+
 def test_tables_of_a_newer_release_are_left_alone(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'v9999'"))

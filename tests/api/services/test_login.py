@@ -16,7 +16,7 @@ from sqlalchemy import Engine, select
 
 from api.auth.principal import Principal
 from api.db.access_models import AuditEntry
-from api.db.engine import reading
+from api.db.engine import reading, writing
 from api.db.login_models import NODES
 from api.db.login_store import LoginStore, Moment
 from api.services.login_forgetting import (
@@ -307,6 +307,25 @@ def test_what_the_store_could_not_note_down_is_audited_once(
     desk.report("login-1")
     desk.report("login-1", replace(admin, age=1.0), unlimited=True)
     assert desk.audited() == [*told, told[1], *told]
+
+
+def test_books_that_are_busy_make_no_node_silent(desk: Desk) -> None:
+    """Whoever reconciles has them for long: what the trail is to have comes with a later report."""
+    desk.report("login-1")
+    admin = there("9-1", "nlp3", administrator=True)
+
+    def reports(_: int) -> list[bool]:
+        nodes = desk.report("login-1", admin, unlimited=True), desk.report("login-2", there("7-1"))
+        return [answer.taken for answer in nodes]
+
+    with ThreadPoolExecutor(1) as pool, writing(desk.books):
+        assert pool.submit(reports, 0).result(timeout=20) == [True, True]
+    assert desk.audited() == []
+    assert desk.claims() == ["7-1"]
+    reports(1)
+    reports(2)
+    told = [("node", "login.administrator", "nlp3"), ("node", "login.unlimited", "login-1")]
+    assert desk.audited() == told
 
 
 def test_limits_hold_when_everybody_comes_at_once(desk: Desk) -> None:
