@@ -68,7 +68,7 @@ class Service:
             if_match: the tag that `look` told: it is changed only if it is still so.
 
         Raises:
-            UnreachableError: it does not answer, or cannot.
+            UnreachableError: it does not answer, or cannot; or something else answers in its place.
             BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold,
                 a ConflictError for a 409.
         """
@@ -88,6 +88,9 @@ class Service:
         status, text, tag = self._exchange(method, path, body, {"If-Match": if_match} if if_match else {})
         answer = _json(text)
         if status < http.client.BAD_REQUEST:
+            is_page = answer is None and status != http.client.NO_CONTENT
+            if is_page or status >= http.client.MULTIPLE_CHOICES:
+                raise _not_the_service(self.host, status, text)
             return answer, tag
         detail = answer.get("detail") if isinstance(answer, dict) else None
         told = f"{detail or text[:200]!s}".rstrip(".")
@@ -123,6 +126,8 @@ class Service:
             connection.request(*question)
             answer = connection.getresponse()
             text = answer.read(LARGEST).decode("utf-8", "replace")
+            if http.client.MULTIPLE_CHOICES <= answer.status < http.client.BAD_REQUEST:
+                text = answer.getheader("Location", "")  # the page beside it says the same
             done = answer.isclosed() and not answer.will_close
             return answer.status, text, answer.getheader("ETag", "")
         finally:
@@ -210,8 +215,24 @@ _OF_LOGIN = {
 def _json(text: str) -> Any:
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _not_the_service(host: str, status: int, text: str) -> UnreachableError:
+    """A redirection (to `text`) or a page: something before the service has answered for it."""
+    if status < http.client.MULTIPLE_CHOICES:
+        told = f"{host} answers {status} with {'a page that is no JSON' if text else 'nothing'}"
+        return UnreachableError(
+            f"{told}: it is not the service that answers (maintenance? a sign-in before it?)",
+            "try again, or ask its operator",
+        )
+    place = "".join(char for char in text[:200] if " " < char <= "~")
+    to = f" to {place}" if place else ""
+    return UnreachableError(
+        f"{host} answers {status} and sends on{to}: it is not the service that answers",
+        f"{_WHERE} to the service's own address, or ask its operator",
+    )
 
 
 def _remedy(status: int, path: str) -> str:

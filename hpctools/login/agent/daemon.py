@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import socketserver
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -101,7 +102,7 @@ def serve(settings: Settings, service: Service | None, quick: Service | None = N
     check_seen()
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
-    agent.look()
+    _look(agent)
     with _listening(settings, agent, quick or service), _limits_lifted(agent):
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
@@ -153,12 +154,12 @@ def _listening(settings: Settings, agent: Agent, service: Service | None) -> Ite
     with ExitStack() as stack:
         try:
             checks = serve_checks((settings.check_address, settings.check_port), agent.check)
-            stack.callback(checks.shutdown)
+            _ended_with(stack, checks)
             for serve_at, path in (
                 (serve_door, Path(settings.socket)),
                 (serve_people, people_socket(Path(settings.socket))),
             ):
-                stack.callback(serve_at(path, door.answer).shutdown)
+                _ended_with(stack, serve_at(path, door.answer))
             metrics = serve_metrics(settings.metrics_address, settings.metrics_port, Figures(agent))
         except OSError as error:
             raise UnreachableError(
@@ -166,3 +167,8 @@ def _listening(settings: Settings, agent: Agent, service: Service | None) -> Ite
             ) from None
         _log.info("agent-check on port %d, metrics on port %d", int(checks.server_address[1]), metrics)
         yield
+
+
+def _ended_with(stack: ExitStack, server: socketserver.BaseServer) -> None:
+    stack.callback(server.server_close)
+    stack.callback(server.shutdown)  # first: it answers no more
