@@ -52,27 +52,29 @@ def _fetch(given: argparse.Namespace) -> int:
     cluster = find_cluster(given.cluster or diary.cluster_of(os.environ, name))
     folder = given.to or Path(shown(name).replace("/", "_"))
     with session(cluster, "hp-fetch") as open_session:
-        from hpctools.remote.fetching import fetch
+        from hpctools.remote.fetching import Fetched, fetch
 
-        done = fetch(open_session, name, given.patterns, folder)
-    return _tell(done, folder)
+        done = Fetched()
+        try:
+            fetch(open_session, name, given.patterns, folder, done)
+        finally:
+            _tell(done, folder)
+    if not any((done.new, done.present, done.other, done.changed, done.gone)):
+        tell("hp-fetch")("there are no such files")
+        return 1
+    return 1 if done.other or done.changed or done.gone else 0
 
 
-def _tell(done: Fetched, folder: Path) -> int:
+def _tell(done: Fetched, folder: Path) -> None:
+    say = tell("hp-fetch")
     for path in done.new:
         print(folder / shown(path))
     for path in done.other:
-        tell("hp-fetch")(
-            f"{folder / shown(path)} is another file than the cluster's: left as it is (--to FOLDER)"
-        )
+        say(f"{folder / shown(path)} is another file than the cluster's: left as it is (--to FOLDER)")
     for path in done.changed:
-        tell("hp-fetch")(
-            f"{shown(path)} changed while it was fetched: its job may still write it; fetch again"
-        )
-    if not (done.new or done.present or done.other or done.changed):
-        tell("hp-fetch")("there are no such files")
-        return 1
-    return 1 if done.other or done.changed else 0
+        say(f"{shown(path)} changed while it was fetched: its job may still write it; fetch again")
+    for path, why in done.gone.items():
+        say(f"{shown(path)} was not fetched: {why}")
 
 
 if __name__ == "__main__":

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import math
 import os
+import stat
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpctools.errors import RemoteError, UsageError
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
 from hpctools.remote.names import inner_path, shown
-from hpctools.remote.session import Session
+from hpctools.remote.session import Exchange, Session
 from hpctools.remote.settling import put_in_place, take_back
-from hpctools.remote.wire import CHUNK
+from hpctools.remote.wire import CHUNK, Message
 
 PART = ".hpctools-part"
+_TOGETHER = 1000
+_REQUEST_BYTES = 1 << 20
+"""Of paths in one request: the cluster takes no line of over 8 MiB, and JSON may make six bytes of one."""
+_SAME_TIME = 0.001
+"""Seconds; file systems round times."""
 
 
 @dataclass
@@ -26,12 +36,14 @@ class Fetched:
     Attributes:
         new, present, other: brought; there already; another file is in the place of it.
         changed: it changed while it was brought: its job may still write it.
+        gone: the cluster could not read it any more, and why.
     """
 
     new: list[str] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
+    gone: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,13 +51,30 @@ class _File:
     path: str
     size: int
     runs: bool
+    modified: float
 
     def target(self, folder: Path) -> Path:
         return folder / inner_path(self.path)
 
+    def part(self, folder: Path) -> Path:
+        target = self.target(folder)
+        return target.with_name(target.name + PART)
 
-def fetch(session: Session, name: str, patterns: Sequence[str], folder: Path) -> Fetched:
+
+@dataclass(frozen=True)
+class _Asked:
+    """A file of a request: from where on; when it is here, only its digest is asked for, from its end on."""
+
+    file: _File
+    offset: int
+    here: bool
+
+
+def fetch(session: Session, name: str, patterns: Sequence[str], folder: Path, done: Fetched) -> None:
     """Bring files of a submission into a folder.
+
+    Args:
+        done: what became of them; as far as it came, when something is raised.
 
     Raises:
         UnreachableError: it broke off every time; what has come stays for the next time.
@@ -53,53 +82,141 @@ def fetch(session: Session, name: str, patterns: Sequence[str], folder: Path) ->
         HpctoolsError: there is no such submission.
     """
     listed = session.again(lambda: _listed(session, name, patterns))
-    done = Fetched()
-    for file in listed:
-        session.again(lambda file=file: _bring(session, name, file, folder, done))  # type: ignore[misc]
-    return done
+    way = _Way(session, name, folder, done, deque())
+    way.left.extend(file for file in listed if not way.known(file))
+    while way.left:
+        before = way.progress
+        try:
+            session.again(way.attempt)
+        except UnreachableError:
+            # Each file and each piece may take all the attempts that there are.
+            if way.progress == before:
+                raise
 
 
 def _listed(session: Session, name: str, patterns: Sequence[str]) -> list[_File]:
     with session.exchange({"op": "files", "id": name, "patterns": list(patterns)}) as exchange:
         stated: Mapping[str, Any] = exchange.result()
     try:
-        files = [_File(str(f["path"]), int(f["size"]), bool(f["runs"])) for f in stated["files"]]
-        for file in files:
-            inner_path(file.path)
+        return [_read(each) for each in stated["files"]]
     except (UsageError, KeyError, TypeError, ValueError):
         raise RemoteError(
             "the cluster names files that lead out of the run folder", "nothing was fetched"
         ) from None
-    return files
 
 
-def _bring(session: Session, name: str, file: _File, folder: Path, done: Fetched) -> None:
-    target = file.target(folder)
-    part = target.with_name(target.name + PART)
-    _make_folder(folder, target.parent)
-    _take_back(part, target, file)
-    here = os.path.lexists(target)
-    # Of what is here only the digest is asked for: from its end on.
-    offset = file.size if here else min(_size(part), file.size)
-    with session.exchange({"op": "fetch", "id": name, "files": [[file.path, offset, file.size]]}) as exchange:
-        digest = ""
-        while "result" not in (message := exchange.get()).fields:
-            digest = message.get("digest") or digest
+def _read(stated: Mapping[str, Any]) -> _File:
+    path, modified = str(stated["path"]), float(stated.get("modified", 0))
+    inner_path(path)
+    return _File(path, int(stated["size"]), bool(stated["runs"]), modified if math.isfinite(modified) else 0)
+
+
+@dataclass
+class _Way:
+    """Files on their way here.
+
+    Attributes:
+        left: what is still to come.
+        progress: grows with all that comes.
+    """
+
+    session: Session
+    name: str
+    folder: Path
+    done: Fetched
+    left: deque[_File]
+    progress: int = 0
+
+    def known(self, file: _File) -> bool:
+        """Whether a look at what is here says all, so that the cluster need not read its own."""
+        target = file.target(self.folder)
+        with contextlib.suppress(OSError):  # it is told later as another file
+            take_back(file.part(self.folder), target, file.size)
+        try:
+            found = target.stat()
+        except OSError:
+            return False
+        if found.st_size != file.size:
+            self.done.other.append(file.path)
+        elif stat.S_ISREG(found.st_mode) and abs(found.st_mtime - file.modified) < _SAME_TIME:
+            self.done.present.append(file.path)
+        else:
+            return False
+        return True
+
+    def attempt(self) -> None:
+        """Bring what is left, as long as the line holds."""
+        while self.left:
+            self._together()
+
+    def _together(self) -> None:
+        """Many files on one exchange: each would cost a channel, and a Python on the cluster."""
+        asked = self._asked()
+        files = [[each.file.path, each.offset, each.file.size] for each in asked]
+        request = {"op": "fetch", "id": self.name, "files": files, "past_failures": True}
+        with self.session.exchange(request) as exchange:
+            for each in asked:
+                goes_on = self._bring(exchange, each)
+                self.left.popleft()
+                self.progress += 1
+                if not goes_on:
+                    return
+            exchange.result()
+
+    def _asked(self) -> list[_Asked]:
+        asked: list[_Asked] = []
+        room = _REQUEST_BYTES
+        for file in itertools.islice(self.left, _TOGETHER):
+            room -= len(file.path)
+            if asked and room < 0:
+                break
+            here = os.path.lexists(file.target(self.folder))
+            offset = file.size if here else min(_size(file.part(self.folder)), file.size)
+            asked.append(_Asked(file, offset, here))
+        return asked
+
+    def _bring(self, exchange: Exchange, asked: _Asked) -> bool:
+        """Receive one file; False when its failure has ended the exchange."""
+        file, offset = asked.file, asked.offset
+        target, part = file.target(self.folder), file.part(self.folder)
+        _make_folder(self.folder, target.parent)
+        while "digest" not in (message := self._next(exchange, file)).fields:
+            if "failed" in message.fields:
+                self.done.gone[file.path] = shown(str(message["failed"]))
+                return not message.get("over")
             if offset + len(message.data) > file.size:
                 raise RemoteError(
                     f"the cluster sends more of {shown(file.path)} than it said", "fetch it again"
                 )
-            if message.data:
-                _append(part, offset, message.data)
-                offset += len(message.data)
-    if here:
-        (done.present if _is(target, digest) else done.other).append(file.path)
-    elif file.size and not _is(part, digest):
-        part.unlink(missing_ok=True)
-        done.changed.append(file.path)
-    else:
-        _settle(part, target, file)
-        done.new.append(file.path)
+            _append(part, offset, message.data)
+            offset += len(message.data)
+            self.progress += len(message.data)
+        self._keep(asked, str(message["digest"]))
+        return True
+
+    def _next(self, exchange: Exchange, file: _File) -> Message:
+        """What comes next of a file; older ones end the exchange with a file they cannot read."""
+        try:
+            message = exchange.get()
+        except HpctoolsError as error:
+            if isinstance(error, UnreachableError) or shown(file.path) not in error.message:
+                raise
+            return Message({"failed": error.message, "over": True})
+        if "result" in message.fields:
+            raise RemoteError(f"the cluster sends nothing of {shown(file.path)}", "fetch it again")
+        return message
+
+    def _keep(self, asked: _Asked, digest: str) -> None:
+        file = asked.file
+        target, part = file.target(self.folder), file.part(self.folder)
+        if asked.here:
+            (self.done.present if _is(target, digest) else self.done.other).append(file.path)
+        elif file.size and not _is(part, digest):
+            part.unlink(missing_ok=True)
+            self.done.changed.append(file.path)
+        else:
+            _settle(part, target, file)
+            self.done.new.append(file.path)
 
 
 def _make_folder(top: Path, folder: Path) -> None:
@@ -111,11 +228,6 @@ def _make_folder(top: Path, folder: Path) -> None:
         ) from None
     if top.resolve() not in (folder.resolve(), *folder.resolve().parents):
         raise RemoteError(f"{shown(str(folder))} is behind a link that leads elsewhere", "remove the link")
-
-
-def _take_back(part: Path, target: Path, file: _File) -> None:
-    with contextlib.suppress(OSError):  # it is told below as another file
-        take_back(part, target, file.size)
 
 
 def _append(part: Path, offset: int, data: bytes) -> None:
@@ -138,11 +250,19 @@ def _settle(part: Path, target: Path, file: _File) -> None:
         if file.runs:
             mode = part.stat().st_mode
             part.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says
+        _date(part, file)
         put_in_place(part, target)
     except OSError as error:
         raise RemoteError(
             f"cannot make {shown(str(target))}: {error.strerror}", "nothing was overwritten"
         ) from None
+
+
+def _date(part: Path, file: _File) -> None:
+    """Keep the time of the cluster's file: with the size it tells next time that it is here."""
+    with contextlib.suppress(OSError, OverflowError, ValueError):
+        if file.modified:
+            os.utime(part, (time.time(), file.modified))
 
 
 def _size(path: Path) -> int:

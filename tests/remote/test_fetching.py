@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from hpctools.errors import RemoteError
+from hpctools.errors import HpctoolsError, RemoteError
+from hpctools.remote import fetching, results, serving
 from hpctools.remote.fetching import PART, Fetched, fetch
-from hpctools.remote.wire import Message
+from hpctools.remote.session import Exchange, _raise_what_it_says
+from hpctools.remote.submissions import Record, Submission
+from hpctools.remote.transport import LostConnection
+from hpctools.remote.wire import VERSION, Message, Wire, WireClosed
 from tests.remote.test_settling import without_links
 
+NAME = "train-0123456789ab"
 CONTENT = b"weights"
 
 
@@ -42,8 +48,74 @@ class There:
         return self.said.pop(0)
 
 
-def bring(there: There, folder: Path) -> Fetched:
-    return fetch(cast("Any", there), "train-0123456789ab", (), folder)
+class Served:
+    """The cluster's side itself, in this process, for the run folder of one submission.
+
+    Attributes:
+        exchanges: requests so far: on a real line each is a channel, and a Python on the cluster.
+        old: it is of a release that knew nothing of `past_failures`.
+        breaks: the line breaks after so many bytes, each time.
+    """
+
+    def __init__(self, folder: Path, *, old: bool = False, breaks: int = 10**9) -> None:
+        self.folder, self.old, self.breaks = folder / "hp-runs" / NAME, old, breaks
+        submission = Submission(self.folder)
+        submission.make()
+        submission.write(Record(NAME, "r", state="submitted", job_id=7))
+        self.exchanges: list[Mapping[str, Any]] = []
+        self.before_fetch: Callable[[], None] = lambda: None
+
+    def again(self, attempt: Callable[[], Any]) -> Any:
+        for _ in range(4):
+            with contextlib.suppress(LostConnection):
+                return attempt()
+        return attempt()
+
+    @contextlib.contextmanager
+    def exchange(self, request: Mapping[str, Any]) -> Iterator[Served]:
+        self.exchanges.append(request)
+        if request["op"] == "fetch":
+            self.before_fetch()
+        asked, said = bytearray(), bytearray()
+        sent = {key: value for key, value in request.items() if not self.old or key != "past_failures"}
+        Wire(lambda _: b"", asked.extend).put({"version": VERSION, **sent})
+        there = Wire(lambda size: bytes(take(asked, size)), said.extend)
+        serving._answer(there, cast("Any", None))
+        del said[self.breaks if request["op"] == "fetch" else len(said) :]
+        self.wire = Wire(lambda size: bytes(take(said, size)), lambda _: None)
+        yield self
+
+    def get(self) -> Message:
+        try:
+            message = self.wire.get()
+        except WireClosed:
+            raise LostConnection("the connection broke", "is the network there?") from None
+        _raise_what_it_says(message)
+        return message
+
+    def result(self) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", Exchange.result(cast("Any", self)))
+
+
+def take(data: bytearray, size: int) -> bytearray:
+    taken = data[:size]
+    del data[:size]
+    return taken
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path / "hp-runs"))
+    made = Served(tmp_path)
+    for number in range(5):
+        (made.folder / f"out{number}").write_text(f"{number}" * 1000)
+    return made
+
+
+def bring(there: There | Served, folder: Path) -> Fetched:
+    done = Fetched()
+    fetch(cast("Any", there), NAME, (), folder, done)
+    return done
 
 
 @pytest.fixture
@@ -102,3 +174,84 @@ def test_a_name_that_was_half_given_is_given(tmp_path: Path) -> None:
     (tmp_path / f"model.pt{PART}").write_bytes(CONTENT)
     assert bring(There("model.pt"), tmp_path).new == ["model.pt"]
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+
+
+ALL = [f"out{number}" for number in range(5)]
+
+
+def test_many_files_come_on_one_exchange(served: Served, tmp_path: Path) -> None:
+    """One asks for the list, one for all that it names."""
+    assert bring(served, tmp_path / "to").new == ALL
+    assert [each["op"] for each in served.exchanges] == ["files", "fetch"]
+    assert [(tmp_path / "to" / name).read_text() for name in ALL] == [f"{n}" * 1000 for n in range(5)]
+
+
+def test_more_files_than_one_request_may_name_come_on_several(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_TOGETHER", 2)
+    assert bring(served, tmp_path / "to").new == ALL
+    assert [len(each["files"]) for each in served.exchanges[1:]] == [2, 2, 1]
+
+
+def test_paths_of_one_request_have_a_limit_together(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_REQUEST_BYTES", 9)
+    assert bring(served, tmp_path / "to").new == ALL
+    assert [len(each["files"]) for each in served.exchanges[1:]] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_file_that_its_job_removes_meanwhile_is_told_and_the_others_come(
+    served: Served, tmp_path: Path, old: bool
+) -> None:
+    """An older cluster ends the exchange with it; the next one goes on behind it."""
+    served.old = old
+    served.before_fetch = lambda: (served.folder / "out1").unlink(missing_ok=True)
+    done = bring(served, tmp_path / "to")
+    assert (done.new, list(done.gone)) == (["out0", "out2", "out3", "out4"], ["out1"])
+    assert "No such file" in done.gone["out1"]
+    assert len(served.exchanges) == (3 if old else 2)
+
+
+def test_a_submission_that_is_gone_is_no_file_that_is(served: Served, tmp_path: Path) -> None:
+    served.before_fetch = lambda: shutil.rmtree(served.folder)
+    with pytest.raises(HpctoolsError, match="knows no submission"):
+        bring(served, tmp_path / "to")
+
+
+def test_what_is_here_already_is_not_read_on_the_cluster(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size and time tell; of the same size and another time, the content does."""
+    bring(served, tmp_path / "to")
+    (tmp_path / "to/out0").write_text("mine")
+    (tmp_path / "to/out1").write_text("0" * 1000)
+    (tmp_path / "to/out2").write_text("2" * 1000)
+    for name, seconds in (("out1", 5), ("out2", 7)):
+        os.utime(tmp_path / "to" / name, (seconds, seconds))
+    read: list[str] = []
+    really = results.content
+    monkeypatch.setattr(
+        results, "content", lambda folder, path, *more: (read.append(path), really(folder, path, *more))[1]
+    )
+    done = bring(served, tmp_path / "to")
+    assert read == ["out1", "out2"]
+    assert (done.present, done.other) == (["out3", "out4", "out2"], ["out0", "out1"])
+
+
+def test_each_file_may_take_all_attempts_of_a_bad_line(served: Served, tmp_path: Path) -> None:
+    """It breaks in every second file, more often than one request is tried."""
+    served.breaks = 1500
+    for number in range(20):
+        (served.folder / f"more{number:02}").write_text(f"{number:02}" * 500)
+    assert len(bring(served, tmp_path / "to").new) == 25
+    assert (tmp_path / "to/more19").read_text() == "19" * 500
+
+
+def test_a_line_on_which_nothing_comes_is_given_up(served: Served, tmp_path: Path) -> None:
+    served.breaks = 0
+    with pytest.raises(LostConnection):
+        bring(served, tmp_path / "to")
+    assert len(served.exchanges) == 1 + 5
