@@ -14,6 +14,7 @@ from hpctools.errors import SubmitError, UsageError
 from hpctools.remote.names import inner_path, is_id, new_id
 from hpctools.remote.names import shown as printable
 from hpctools.remote.receiving import MOST_FILES
+from hpctools.remote.uploading import uploads
 from hpctools.slurm.sbatch_options import read_command_line
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent, Invocation, read_intent, read_invocation
@@ -334,7 +335,7 @@ def _files(
         else:
             found.append(LocalFile(str(inner_path(os.path.normpath(target))), cwd / target))
     for word in wish.uploads:
-        found += _uploads(word, cwd, tell)
+        found += [LocalFile(path, source) for path, source in uploads(word, cwd, tell)]
     _refuse_lost(found)
     by_path = {each.path: each for each in reversed(found)}
     if len(by_path) > MOST_FILES:
@@ -356,21 +357,3 @@ def _refuse_lost(files: Sequence[LocalFile]) -> None:
                 ),
                 "rename one of them, or name a folder with it in it: --upload FOLDER",
             )
-
-
-def _uploads(word: str, cwd: Path, tell: Callable[[str], None]) -> list[LocalFile]:
-    """A file, or all files of a folder: below the present folder as it lies there, else by its last name."""
-    path = cwd / word
-    normal = os.path.normpath(word)
-    name = Path(path.resolve()).name if Path(normal).is_absolute() or normal.startswith("..") else normal
-    if path.is_file():
-        return [LocalFile(str(inner_path(name)), path)]
-    if not path.is_dir():
-        raise SubmitError(f"there is no file {path}", "check what --upload names")
-    everything = sorted(path.rglob("*"))
-    inside = [each for each in everything if each.is_file()]
-    for each in everything:
-        if not each.is_file() and (each.is_symlink() or not each.is_dir()):
-            tell(f"{printable(str(each))} is not sent: it is no file but a link to a folder, or the like")
-    stem = "" if name == "." else f"{name}/"
-    return [LocalFile(str(inner_path(f"{stem}{each.relative_to(path)}")), each) for each in inside]
