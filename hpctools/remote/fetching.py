@@ -95,8 +95,18 @@ def fetch(session: Session, name: str, patterns: Sequence[str], folder: Path, do
 
 
 def _listed(session: Session, name: str, patterns: Sequence[str]) -> list[_File]:
-    with session.exchange({"op": "files", "id": name, "patterns": list(patterns)}) as exchange:
-        stated: Mapping[str, Any] = exchange.result()
+    request = {"op": "files", "id": name, "patterns": list(patterns), "pieces": True}
+    found: list[_File] = []
+    with session.exchange(request) as exchange:
+        over = False
+        while not over:
+            message = exchange.get()
+            over = "result" in message.fields  # an older release has all of it there
+            found += _read_list(message["result"] if over else message.fields)
+    return found
+
+
+def _read_list(stated: Mapping[str, Any]) -> list[_File]:
     try:
         return [_read(each) for each in stated["files"]]
     except (UsageError, KeyError, TypeError, ValueError):

@@ -57,7 +57,8 @@ def _walk(folder: Path) -> Iterator[Result]:
 
 def _fits(path: str, pattern: str) -> bool:
     pattern = pattern.removeprefix("./").rstrip("/")
-    return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
+    # Its own name names a file, whatever a pattern makes of its brackets.
+    return path == pattern or fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
 
 
 def content(folder: Path, path: str, offset: int, size: int) -> Iterator[tuple[bytes, str]]:

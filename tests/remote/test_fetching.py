@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError
-from hpctools.remote import fetching, results, serving
+from hpctools.remote import fetching, results, serving, wire
 from hpctools.remote.fetching import PART, Fetched, fetch
 from hpctools.remote.session import Exchange, _raise_what_it_says
 from hpctools.remote.submissions import Record, Submission
@@ -23,6 +23,7 @@ from tests.remote.test_settling import without_links
 
 NAME = "train-0123456789ab"
 CONTENT = b"weights"
+NEW = ("past_failures", "pieces")
 
 
 class There:
@@ -36,13 +37,17 @@ class There:
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[There]:
+        if request["op"] == "files":
+            self.said = [Message({"result": {"files": self.files}})]
+            yield self
+            return
         digest = {"digest": hashlib.sha256(CONTENT).hexdigest()}
-        rest = CONTENT[request["files"][0][1] :] if request["op"] == "fetch" else b""
+        rest = CONTENT[request["files"][0][1] :]
         self.said = [*([Message({}, rest)] if rest else []), Message(digest), Message({"result": {}})]
         yield self
 
     def result(self) -> Mapping[str, Any]:
-        return {"files": self.files}
+        return cast("Mapping[str, Any]", self.get()["result"])
 
     def get(self) -> Message:
         return self.said.pop(0)
@@ -53,7 +58,7 @@ class Served:
 
     Attributes:
         exchanges: requests so far: on a real line each is a channel, and a Python on the cluster.
-        old: it is of a release that knew nothing of `past_failures`.
+        old: it is of a release that knew nothing of what is NEW.
         breaks: the line breaks after so many bytes, each time.
     """
 
@@ -77,7 +82,7 @@ class Served:
         if request["op"] == "fetch":
             self.before_fetch()
         asked, said = bytearray(), bytearray()
-        sent = {key: value for key, value in request.items() if not self.old or key != "past_failures"}
+        sent = {key: value for key, value in request.items() if not (self.old and key in NEW)}
         Wire(lambda _: b"", asked.extend).put({"version": VERSION, **sent})
         there = Wire(lambda size: bytes(take(asked, size)), said.extend)
         serving._answer(there, cast("Any", None))
@@ -255,3 +260,17 @@ def test_a_line_on_which_nothing_comes_is_given_up(served: Served, tmp_path: Pat
     with pytest.raises(LostConnection):
         bring(served, tmp_path / "to")
     assert len(served.exchanges) == 1 + 5
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_long_list_comes_in_pieces(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """All of it on one line was more than a line may have; an older cluster knows nothing else."""
+    served.old = old
+    monkeypatch.setattr(wire, "_LARGEST_LINE", 100_000)
+    monkeypatch.setattr(wire, "CHUNK", 1000)
+    monkeypatch.setattr(fetching, "_REQUEST_BYTES", 50_000)
+    for number in range(0 if old else 2000):
+        (served.folder / f"{number:04}-{'x' * 90}").touch()
+    assert len(bring(served, tmp_path / "to").new) == (5 if old else 2005)

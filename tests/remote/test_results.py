@@ -30,3 +30,20 @@ def test_a_file_that_its_job_removes_in_between_is_no_error(
 
     monkeypatch.setattr(Path, "stat", stat)
     assert {each.path for each in results(tmp_path, ())} - {"checkpoint.tmp"} == {"kept"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("lr=[0.5].pt", ["lr=[0.5].pt"]),
+        ("./lr=[0.5].pt", ["lr=[0.5].pt"]),
+        ("lr=[01].pt", ["lr=1.pt"]),
+        ("[a]/*", ["a/y"]),
+        ("[a]", ["[a]/x"]),
+    ],
+)
+def test_a_name_with_brackets_names_its_file(tmp_path: Path, pattern: str, wanted: list[str]) -> None:
+    for name in ("lr=[0.5].pt", "lr=1.pt", "[a]/x", "a/y"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [each.path for each in results(tmp_path, [pattern])] == wanted
