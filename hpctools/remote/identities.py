@@ -19,12 +19,17 @@ from hpctools.remote import own_keys
 from hpctools.remote.names import shown
 from hpctools.remote.own_keys import Offer, Ring
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CheckedTransport, LostConnection, TurnedAway
+from hpctools.remote.transport import CheckedTransport, LostConnection, NoKeyTaken, TurnedAway
 
 _TRIES = 5
 """sshd hangs up after six (MaxAuthTries)."""
 _PASSPHRASES = 3
-_QUESTIONS, _PASSWORD = "questions of the host", "a password"
+_QUESTIONS, _PASSWORD, _THEN, _UNSIGNED = (
+    "questions of the host",
+    "a password",
+    "then ",
+    ", which did not sign",
+)
 _Question = tuple[str, str, list[tuple[str, bool]]]
 _Answer = Callable[[str, str, list[tuple[str, bool]]], list[str]]
 
@@ -68,7 +73,8 @@ def authenticate(transport: CheckedTransport, settings: HostSettings, person: Pe
     """Log in.
 
     Raises:
-        RemoteError: the host takes none of what we have, or no more attempts.
+        NoKeyTaken: the host takes none of our keys, and nobody was asked for anything else.
+        RemoteError: it takes none of what we have, or no more attempts.
         TurnedAway: it took it, and says why we may not come in all the same.
         LostConnection: the connection broke.
     """
@@ -141,10 +147,10 @@ def _with_keys(
                 if not transport.is_active() or _is_silence(error):
                     raise
                 if offer.blob in person.unable:
-                    tried[-1] += ", which did not sign"
+                    tried[-1] += _UNSIGNED
                 continue
             if not transport.is_authenticated():
-                tried.append("then " + ", ".join(more))  # a second step is asked for
+                tried.append(_THEN + ", ".join(more))  # a second step is asked for
             return list(more)
     return [each for each in more if each != "publickey"]
 
@@ -253,12 +259,18 @@ def _asked_here(transport: CheckedTransport, user: str, answer: _Answer) -> None
         raise failures[0]
 
 
+def _is_key_not_taken(tried: str) -> bool:
+    return (
+        tried not in (_QUESTIONS, _PASSWORD) and not tried.startswith(_THEN) and not tried.endswith(_UNSIGNED)
+    )
+
+
 def _refused(settings: HostSettings, tried: list[str]) -> RemoteError:
     what = (
         shown(", ".join(tried))
         or "no key: there is neither one in the agent nor in a file that ssh would take"
     )
-    return RemoteError(
+    return (NoKeyTaken if all(map(_is_key_not_taken, tried)) else RemoteError)(
         f"{settings.alias} does not let {settings.user} in with {what}",
         f"try `ssh {settings.alias}`; a key of a FIDO token has to be in the agent (ssh-add)",
     )

@@ -17,7 +17,7 @@ from hpctools.remote.clusters import Cluster
 from hpctools.remote.host_keys import UnknownHost
 from hpctools.remote.names import shown
 from hpctools.remote.route import Connection, Road, connect
-from hpctools.remote.transport import LostConnection, TurnedAway
+from hpctools.remote.transport import LostConnection, NoKeyTaken, TurnedAway
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
 SILENT_SECONDS = 20.0
@@ -225,7 +225,7 @@ class Session:
 
         Raises:
             UnreachableError: no login node answers.
-            TurnedAway: none lets us in.
+            TurnedAway, NoKeyTaken: none lets us in.
         """
         exchange = Exchange(self._connected(), self.cluster, request)
         try:
@@ -300,7 +300,7 @@ class Session:
         for node in sorted(sound, key=lambda node: node in self._away):
             try:
                 return connect(node, self.cluster.user, self.road)
-            except (UnreachableError, TurnedAway) as error:
+            except (UnreachableError, TurnedAway, NoKeyTaken) as error:
                 failures.append(error)
             except UnknownHost as error:
                 if node in self.cluster.login_nodes:
@@ -320,7 +320,7 @@ def _in_a_line(error: HpctoolsError) -> str:
 
 def _worst(failures: Sequence[HpctoolsError]) -> HpctoolsError:
     """What to end with: the no of a node that is there says more than silence, both more than a stranger."""
-    for kind in (TurnedAway, UnreachableError, UnknownHost):
+    for kind in (TurnedAway, NoKeyTaken, UnreachableError, UnknownHost):
         if found := [error for error in failures if isinstance(error, kind)]:
             return found[-1]
     raise AssertionError("a cluster has at least one login node")

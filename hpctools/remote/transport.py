@@ -43,6 +43,10 @@ class TurnedAway(RemoteError):
         super().__init__(f"{settings.alias} does not let {settings.user} in; it says:\n{lines}")
 
 
+class NoKeyTaken(RemoteError):
+    """A host that takes none of our keys, and asked nobody: the homes with the keys may not be there."""
+
+
 class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     """A transport that asks for the host key algorithms it is given, certificates where they belong."""
 

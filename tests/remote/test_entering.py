@@ -391,3 +391,21 @@ def test_a_node_on_which_hp_submit_cannot_run_is_passed_over(here: Here, cluster
     config.write_text("clusters:\n  uni: {login_nodes: [sick]}\n")
     code, _, err = here("--cluster", "uni", "job.sh")
     assert (code, "try it there: ssh sick hp-submit --version" in err) == (1, True)
+
+
+def test_a_node_without_its_homes_is_passed_over(here: Here, cluster: Rig) -> None:
+    """No authorized_keys there: each node is asked once, and if none takes a key, that is what is said."""
+    empty = cluster.folder / "etc/no_keys"
+    empty.write_text("")
+    homeless = cluster.start("homeless", settings={"AuthorizedKeysFile": str(empty)})
+    first = cluster.logins[0].port
+    cluster.know(homeless.port, first)
+    cluster.configure({"homeless": homeless.port, "login1": first})
+    code, _, err = here("--cluster", "uni", "job.sh")
+    key = cluster.home / ".ssh/key"
+    no = f"hp-submit: homeless does not let lab1 in with {key}"
+    assert (code, len(cluster.jobs), err) == (0, 1, f"{no}\n")
+    cluster.configure({"homeless": homeless.port})
+    code, _, err = here("--cluster", "uni", "job.sh")
+    assert (code, len(cluster.jobs), err.startswith(no), "try `ssh homeless`" in err) == (1, 1, True, True)
+    assert homeless.log.read_text().count("Failed publickey") <= 2

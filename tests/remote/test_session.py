@@ -23,7 +23,7 @@ from hpctools.remote.sending import Unsure, send
 from hpctools.remote.session import Exchange, Refusal, Session, SickNode
 from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import LostConnection, TurnedAway, handshake
+from hpctools.remote.transport import LostConnection, NoKeyTaken, TurnedAway, handshake
 from hpctools.remote.wire import Message
 
 HOST = HostSettings("login1", "login1.uni.edu", 22, "me")
@@ -165,6 +165,17 @@ class TestNodes:
             "login2",
             ["login1 does not let me in; it says:"],
         )
+
+    def test_a_node_that_takes_no_key_is_passed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its homes may not be mounted. Who was asked for a password is not asked by the next one, too."""
+        homeless = NoKeyTaken("login1 does not let me in with key", "try `ssh login1`")
+        assert self.met(monkeypatch, login1=homeless, login2="login2") == ("login2", [homeless.message])
+        with pytest.raises(NoKeyTaken):
+            self.met(monkeypatch, login1=homeless, login2=AWAY)
+        with pytest.raises(TurnedAway):
+            self.met(monkeypatch, login1=FULL, login2=homeless)
+        with pytest.raises(RemoteError, match="with a password"):
+            self.met(monkeypatch, login1=RemoteError("no me in with a password"), login2="login2")
 
 
 def test_a_refusal_after_a_broken_line_is_certain() -> None:
