@@ -74,9 +74,10 @@ def follow_to_end(open_session: Session, wanted: Wanted, program: str) -> int:
     if not result["paths"]:
         tell(program)("there is no output yet" if not wanted.follow else "there is no output")
     states = [shown(str(state)) for state in result.get("job_states", ())]
-    if not wanted.follow or not states:
+    if not wanted.follow:
         return 0
-    tell(program)(f"job {shown(str(result['job_id']))} {', '.join(states)}")
+    job = f"job {shown(str(result['job_id']))}"
+    tell(program)(f"{job} {', '.join(states)}" if states else f"{job} is over; how it ended is not known")
     return 0 if set(states) == {"COMPLETED"} else 1
 
 

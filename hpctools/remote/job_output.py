@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote.submissions import Record, Submission
+from hpctools.remote.submissions import Submission
 from hpctools.remote.wire import CHUNK
 from hpctools.slurm import scripts
 
@@ -33,8 +34,44 @@ class Piece:
     data: bytes
 
 
-def output_files(submission: Submission, record: Record, *, errors: bool = False) -> list[Path]:
+@dataclass(frozen=True)
+class Output:
+    """A file that a job writes to.
+
+    Attributes:
+        task: of an array, by its index; empty for other jobs, and where it is not known.
+    """
+
+    path: str
+    task: str = ""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Files that a job writes to.
+
+    Attributes:
+        array: whether it is one: what is not listed yet may still begin.
+    """
+
+    files: tuple[Output, ...]
+    array: bool
+
+    def of(self, task: object) -> list[str]:
+        """Paths, each once: of one task of an array, or all (None)."""
+        wanted = (each for each in self.files if task is None or each.task == str(task))
+        return list(dict.fromkeys(each.path for each in wanted))
+
+    def several(self, task: object) -> bool:
+        """Whether there is, or will be, more than one to follow."""
+        return len(self.of(task)) > 1 or (self.array and task is None)
+
+
+def outputs(submission: Submission, job: int, *, errors: bool = False) -> Outputs:
     """Files that the job writes its output to: more than one only of arrays and heterogeneous jobs.
+
+    Those of tasks that Slurm has forgotten (MinJobAge) are among them, where somebody asked in time or
+    they are called as usual.
 
     Args:
         errors: of standard error instead.
@@ -42,46 +79,73 @@ def output_files(submission: Submission, record: Record, *, errors: bool = False
     Raises:
         UnreachableError: the controller does not answer, and nothing is known of where they are.
     """
-    job = record.job_id
-    if job is None:
-        raise RemoteError(f"{record.id} was not submitted", "submit it again")
     key = "StdErr" if errors else "StdOut"
+    known, usual = _remembered(submission, key), _usual(submission.folder, job)
     try:
-        said = [fields[key] for fields in scripts.details(job) if fields.get(key)]
+        blocks = scripts.details(job)
     except UnreachableError:
         # What is there can be read all the same.
-        if known := _remembered(submission, key) or _usual(submission.folder, job):
-            return known
+        if found := known or usual:
+            return _gathered(found)
         raise
-    stated = list(dict.fromkeys(path for path in said if path != "/dev/null" and "%" not in path))
+    stated = _stated(blocks, key)
+    array = any(fields.get("ArrayTaskId") for fields in blocks)
+    if array:
+        named_as_usual = {each.path for each in stated + known} & {each.path for each in usual}
+        stated = _merged(known, usual if named_as_usual else [], stated)
     if stated:
         _remember(submission, key, stated)
-        return [Path(path) for path in stated]
-    return _remembered(submission, key) or _usual(submission.folder, job)
+    return _gathered(stated or known or usual, array=array)
 
 
-def _usual(folder: Path, job: int) -> list[Path]:
+def _gathered(files: list[Output], *, array: bool = False) -> Outputs:
+    return Outputs(tuple(files), array or any(each.task for each in files))
+
+
+def _stated(blocks: list[dict[str, str]], key: str) -> list[Output]:
+    """What Slurm says; not of tasks that wait, for which it names none (slurm-7_4294967294.out)."""
+    found = [Output(fields.get(key, ""), fields.get("ArrayTaskId", "")) for fields in blocks]
+    begun = [each for each in found if not each.task or each.task.isdecimal()]
+    return [each for each in begun if each.path not in ("", "/dev/null") and "%" not in each.path]
+
+
+def _merged(*lists: list[Output]) -> list[Output]:
+    """All, each once, in the order in which they became known: a line that broke goes on in that."""
+    return list(dict.fromkeys(each for files in lists for each in files))
+
+
+def _usual(folder: Path, job: int) -> list[Output]:
     """Where sbatch writes when nobody says anything."""
     one = folder / f"slurm-{job}.out"
-    return [one] if one.exists() else sorted(folder.glob(f"slurm-{job}_*.out"))
+    if one.exists():
+        return [Output(str(one))]
+    found = [_by_name(str(each)) for each in folder.glob(f"slurm-{job}_*.out")]
+    return sorted((each for each in found if each.task), key=lambda each: int(each.task))
 
 
-def _remember(submission: Submission, key: str, paths: list[str]) -> None:
+def _by_name(path: str) -> Output:
+    ending = re.search(r"_(\d+)$", Path(path).stem)
+    return Output(path, ending[1] if ending else "")
+
+
+def _remember(submission: Submission, key: str, files: list[Output]) -> None:
     """Slurm forgets where a job's output is; an array's tasks are told one after the other."""
-    known = [str(path) for path in _remembered(submission, key)]
-    if set(paths) <= set(known):
+    if files == _remembered(submission, key):
         return
-    text = "\0".join(dict.fromkeys([*known, *paths]))
+    text = "\0".join(f"{each.task}:{each.path}" for each in files)
     with contextlib.suppress(OSError):  # a full disk: then it is asked again
         (submission.own / key).write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
-def _remembered(submission: Submission, key: str) -> list[Path]:
+def _remembered(submission: Submission, key: str) -> list[Output]:
     try:
         text = (submission.own / key).read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         return []
-    return [Path(each) for each in text.split("\0") if each]
+    entries = [(each, re.match(r"(\d*):", each)) for each in text.split("\0") if each]
+    # An older release wrote paths alone, which begin with a slash; of several each is a task's.
+    older = _by_name if len(entries) > 1 else Output
+    return [Output(each[m.end() :], m[1]) if m else older(each) for each, m in entries]
 
 
 @dataclass

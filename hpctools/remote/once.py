@@ -170,22 +170,36 @@ class Once:
             self.sleep(_LOOK_SECONDS)
 
     def _found(self, record: Record) -> Job | None:
-        try:
-            return self.slurm.find(record)
-        except HpctoolsError as error:
-            raise UnreachableError(
-                f"{error.message}; it is not known whether {record.id} was submitted",
-                f"{error.remedy or 'see what Slurm says'}; when it answers, give the same line with "
-                f"--submission {record.id}: it is submitted once",
-            ) from None
+        return find(self.slurm, record)
 
     def _note(self, record: Record, job: Job) -> Record:
-        done = replace(record, state="submitted", job_id=job.job_id, run=job.run, cluster=job.cluster)
+        done = with_its_job(record, job)
         try:
             return self.submission.write(done)
         except RemoteError as error:
             # The job is there: that has to be said. The record says `submitting`, and the next one finds it.
             return replace(done, stderr=f"{done.stderr}hp-submit: warning: {error.message}\n")
+
+
+def find(slurm: Slurm, record: Record) -> Job | None:
+    """The job of a submission that may have been made, if Slurm knows one.
+
+    Raises:
+        UnreachableError: it cannot be asked.
+    """
+    try:
+        return slurm.find(record)
+    except HpctoolsError as error:
+        raise UnreachableError(
+            f"{error.message}; it is not known whether {record.id} was submitted",
+            f"{error.remedy or 'see what Slurm says'}; when it answers, give the same line with "
+            f"--submission {record.id}: it is submitted once",
+        ) from None
+
+
+def with_its_job(record: Record, job: Job) -> Record:
+    """The record once its job is known."""
+    return replace(record, state="submitted", job_id=job.job_id, run=job.run, cluster=job.cluster)
 
 
 def _not_now(wanted: Record, why: str) -> RemoteError:

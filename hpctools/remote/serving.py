@@ -15,21 +15,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hpctools
 from hpctools.errors import HpctoolsError, RemoteError, UsageError
 from hpctools.remote import submissions
 from hpctools.remote.local_submit import HereSlurm, Program, listen
+from hpctools.remote.lookup import lookup, with_job
 from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
 from hpctools.remote.once import Once, Refused, command_words
 from hpctools.remote.receiving import Reception, read_offers
 from hpctools.remote.submissions import Record, Submission, as_json
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
+if TYPE_CHECKING:
+    from hpctools.remote.job_output import Outputs
+
 SILENT_SECONDS = 15.0
 """A laptop that sends nothing for so long is gone; its next connection goes on."""
 _BEAT_SECONDS = 5.0
+STATE_SECONDS = 5.0
+"""Between two looks at an array of which nothing has begun: kind to slurmctld."""
 _LISTED = 50
 _LISTED_TOGETHER = 200
 """Files in a line of a list: of the longest paths, which JSON makes six times as long, five megabytes."""
@@ -148,7 +156,7 @@ def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]
         "submit": lambda: _submit(request, wire, programs),
         "status": lambda: _status(request, programs.status),
         "cancel": lambda: _cancel(request, programs.cancel),
-        "logs": lambda: _logs(request, wire),
+        "logs": lambda: _logs(request, wire, programs.submit),
         "files": lambda: _files(request, wire),
         "fetch": lambda: _fetch(request, wire),
     }
@@ -203,7 +211,7 @@ def _status(request: Message, program: Program) -> Mapping[str, Any]:
     words = _words(request, "words")
     named = [word for word in words if not word.startswith("-")]
     as_text = "--json" not in words
-    found = _lookup(named[0]) if named else None
+    found = lookup(named[0]) if named else None
     if found and not found[1].run:
         return _text(overview.one(overview.entry(*found), as_text=as_text))
     if named:
@@ -222,15 +230,6 @@ def _text(stdout: str, stderr: str = "") -> Mapping[str, Any]:
     return {"code": 0, "stdout": stdout, "stderr": stderr}
 
 
-def _lookup(name: str) -> tuple[Submission, Record] | None:
-    """A submission by its id, or by its job's."""
-    found = submissions.find(name, os.environ)
-    if found is None and name.isdecimal():
-        return next((each for each in submissions.every(os.environ) if each[1].job_id == int(name)), None)
-    record = found.record() if found else None
-    return (found, record) if found and record else None
-
-
 def _known_as(word: str) -> str:
     """What the cluster's commands call a submission: its run, or its job."""
     found = submissions.find(word, os.environ)
@@ -239,58 +238,61 @@ def _known_as(word: str) -> str:
 
 
 def _cancel(request: Message, program: Program) -> Mapping[str, Any]:
-    """Plain jobs of submissions by Slurm, runs by hp-cancel."""
-    from hpctools.slurm.choose import choose
+    from hpctools.remote import cancelling
 
-    words = _words(request, "words")
-    found = {word: _lookup(word) for word in words if not word.startswith("-")}
-    plain = {w: pair[1].job_id for w, pair in found.items() if pair and pair[1].job_id and not pair[1].run}
-    if plain:
-        choose("auto").client.cancel([job for job in plain.values() if job])
-    text = "".join(f"{word}: cancelled job {job}\n" for word, job in plain.items())
-    rest = [_known_as(word) for word in words if word not in plain]
-    if plain and all(word.startswith("-") for word in rest):
-        return _text(text)
-    said = listen(program, rest)
-    return {"code": said.code, "stdout": text + said.stdout, "stderr": said.stderr}
+    return asdict(cancelling.cancel(_words(request, "words"), program))
 
 
 def _found(request: Message) -> tuple[Submission, Record]:
     name = str(request.get("id"))
-    found = _lookup(name)
+    found = lookup(name)
     if found is None:
         raise RemoteError(f"the cluster knows no submission {name!r}", "hp-status --cluster NAME lists them")
     return found
 
 
-def _logs(request: Message, wire: Wire) -> Mapping[str, Any]:
+def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     from hpctools.remote import job_output, overview
 
     submission, record = _found(request)
-    follow, task = bool(request.get("follow")), request.get("task")
-    errors = bool(request.get("errors"))
-    paths = _of_task(job_output.output_files(submission, record, errors=errors), task)
-    if follow:
-        while not paths and not job_output.job_is_over(record.job_id or 0):
-            _still_there()
-            time.sleep(1)  # an array's tasks have no file before they begin
-            paths = _of_task(job_output.output_files(submission, record, errors=errors), task)
-        if len(paths) > 1:
-            raise UsageError("that array writes several files", "follow one of its tasks: --task N")
-    offset = int(request.get("offset", 0))
-    for path in _from(paths, request.get("path")):
-        over = lambda: job_output.job_is_over(record.job_id or 0)  # noqa: E731
-        for piece in job_output.Following(path, over, _still_there).pieces(offset, follow=follow):
+    record = with_job(submission, record, HereSlurm(submission, program, ()))
+    job, follow = record.job_id or 0, bool(request.get("follow"))
+    look = partial(job_output.outputs, submission, job, errors=bool(request.get("errors")))
+    over = partial(job_output.job_is_over, job)
+    paths = _awaited(look, over, request.get("task")) if follow else look().of(request.get("task"))
+    begun = str(request.get("path"))
+    # Files before the one in which the line broke have been sent; its offset is no other file's.
+    place = paths.index(begun) if begun in paths else 0
+    offset = int(request.get("offset", 0)) if begun in paths else 0
+    for path in paths[place:]:
+        for piece in job_output.Following(Path(path), over, _still_there).pieces(offset, follow=follow):
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
         offset = 0  # it is the first one's
     ended = overview.states(record) if follow else []
-    return {"paths": [str(path) for path in paths], "job_id": record.job_id, "job_states": ended}
+    return {"paths": paths, "job_id": job, "job_states": ended}
 
 
-def _from(paths: list[Any], begun: object) -> list[Any]:
-    """Files from the one on in which the line broke; those before it have been sent."""
-    texts = [str(path) for path in paths]
-    return paths[texts.index(begun) :] if begun in texts else paths
+def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object) -> list[str]:
+    """The one file to follow, once there is one: an array's tasks have none before they begin.
+
+    Raises:
+        UsageError: there are several, now or as soon as more tasks begin.
+    """
+    while True:
+        found = look()
+        if found.several(task):
+            raise UsageError("that array writes several files", "follow one of its tasks: --task N")
+        if (paths := found.of(task)) or over():
+            return paths
+        _wait(STATE_SECONDS)
+
+
+def _wait(seconds: float) -> None:
+    """Ask Slurm seldom, and notice soon that nobody listens any more."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        _still_there()
+        time.sleep(min(1.0, left))
 
 
 def _still_there() -> None:
@@ -298,10 +300,6 @@ def _still_there() -> None:
     ready, _, _ = select.select([0], [], [], 0)
     if ready and not os.read(0, 4096):
         raise WireClosed("the laptop is gone")
-
-
-def _of_task(paths: list[Any], task: object) -> list[Any]:
-    return paths if task is None else [path for path in paths if path.stem.endswith(f"_{task}")]
 
 
 def _files(request: Message, wire: Wire) -> Mapping[str, Any]:

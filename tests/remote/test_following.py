@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from hpctools.errors import UnreachableError
+from hpctools.errors import UsageError
 from hpctools.remote import job_output, serving
 from hpctools.remote.following import Wanted, follow
+from hpctools.remote.job_output import Output, Outputs
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.transport import LostConnection
 from hpctools.remote.wire import Message
-from hpctools.slurm import scripts
 
 NAME = "train-0123456789ab"
 
@@ -40,7 +40,7 @@ class Breaking:
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Breaking]:
         self.said: list[Message] = []
         wire: Any = self
-        self.said.append(Message({"result": serving._logs(Message(request), wire)}))
+        self.said.append(Message({"result": serving._logs(Message(request), wire, lambda _: 0)}))
         yield self
 
     def put(self, fields: Mapping[str, Any], data: bytes) -> None:
@@ -64,11 +64,15 @@ def outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
+def array(paths: Sequence[Path]) -> Outputs:
+    return Outputs(tuple(Output(str(path), path.stem[-1]) for path in paths), array=True)
+
+
 @pytest.mark.parametrize("left", range(5))
 def test_it_goes_on_in_the_file_in_which_it_broke(
     outputs: list[Path], monkeypatch: pytest.MonkeyPatch, left: int
 ) -> None:
-    monkeypatch.setattr(job_output, "output_files", lambda *_, errors: outputs[:3])
+    monkeypatch.setattr(job_output, "outputs", lambda *_, errors: array(outputs[:3]))
     got: list[bytes] = []
     follow(cast("Any", Breaking(left)), Wanted(NAME), lambda path, data: got.append(data))
     assert b"|".join(got) == b"zero 0|one|two two"
@@ -80,14 +84,15 @@ def test_standard_error_that_is_waited_for_is_standard_error(
     """An array's task whose file is not there when it is asked for."""
     asked: list[bool] = []
 
-    def output_files(*_: object, errors: bool = False) -> list[Path]:
+    def known(*_: object, errors: bool = False) -> Outputs:
         asked.append(errors)
-        return outputs[3:] if errors and len(asked) > 1 else []
+        return array(outputs[3:] if errors and len(asked) > 1 else [])
 
     over = iter([False, True, True])
-    monkeypatch.setattr(job_output, "output_files", output_files)
+    monkeypatch.setattr(job_output, "outputs", known)
     monkeypatch.setattr(job_output, "job_is_over", lambda _: next(over))
     monkeypatch.setattr(serving, "_still_there", lambda: None)
+    monkeypatch.setattr(serving, "STATE_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr("hpctools.remote.overview.states", lambda _: ["COMPLETED"])
     got: list[bytes] = []
@@ -96,23 +101,52 @@ def test_standard_error_that_is_waited_for_is_standard_error(
     assert (got, set(asked)) == ([b"warning"], {True})
 
 
-def test_output_that_is_there_is_read_while_slurmctld_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_array_of_which_one_task_has_begun_is_no_one_file(
+    outputs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From where it was when somebody looked last, else from where sbatch writes usually; else it is told."""
+    """To follow that one until the whole array is over would hide the others."""
+    for listed in ([], outputs[:1]):
+        monkeypatch.setattr(job_output, "outputs", lambda *_, errors, listed=listed: array(listed))
+        with pytest.raises(UsageError, match="several files; follow one of its tasks"):
+            serving._logs(Message({"follow": True}), cast("Any", None), lambda _: 0)
 
-    def away(job: int) -> list[dict[str, str]]:
-        raise UnreachableError("Slurm does not answer")
 
-    submission, record = Submission(tmp_path), Record(NAME, "r", state="submitted", job_id=7)
-    monkeypatch.setattr(scripts, "details", away)
-    with pytest.raises(UnreachableError):
-        job_output.output_files(submission, record)
-    usual = tmp_path / "slurm-7.out"
-    usual.write_text("epoch 1")
-    assert job_output.output_files(submission, record) == [usual]
-    submission.own.mkdir()
-    monkeypatch.setattr(scripts, "details", lambda _: [{"StdOut": "/scratch/x.log"}])
-    job_output.output_files(submission, record)
-    monkeypatch.setattr(scripts, "details", away)
-    assert job_output.output_files(submission, record) == [Path("/scratch/x.log")]
+def test_an_array_that_waits_is_asked_about_seldom(
+    outputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While somebody may hang up at any second."""
+    looks: list[float] = []
+    seconds = [0.0]
+    heard: list[float] = []
+
+    def known(*_: object, errors: bool = False) -> Outputs:
+        looks.append(seconds[0])
+        return array(outputs[:1] if len(looks) == 3 else [])
+
+    def sleep(time: float) -> None:
+        seconds[0] += time
+
+    monkeypatch.setattr(job_output, "outputs", known)
+    monkeypatch.setattr(job_output, "job_is_over", lambda _: len(looks) == 3)
+    monkeypatch.setattr(serving, "_still_there", lambda: heard.append(seconds[0]))
+    monkeypatch.setattr("hpctools.remote.overview.states", lambda _: ["COMPLETED"])
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+    got: list[bytes] = []
+    wanted = Wanted(NAME, task=0, follow=True)
+    follow(cast("Any", Breaking(10**6)), wanted, lambda path, data: got.append(data))
+    assert (got, looks, len(heard)) == ([b"zero 0"], [0.0, 5.0, 10.0], 10)
+
+
+def test_an_offset_is_no_other_files(outputs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file in which the line broke is not known any more."""
+    monkeypatch.setattr(job_output, "outputs", lambda *_, errors: array(outputs[1:2]))
+    sent: list[bytes] = []
+
+    class Kept:
+        def put(self, fields: Mapping[str, Any], data: bytes) -> None:
+            sent.append(data)
+
+    asked = Message({"path": str(outputs[0]), "offset": 2})
+    serving._logs(asked, cast("Any", Kept()), lambda _: 0)
+    assert sent == [b"one"]

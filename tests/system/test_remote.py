@@ -138,6 +138,34 @@ def test_an_answer_that_was_lost_is_found_in_the_queue(laptop: Laptop, cluster: 
     assert (ended.returncode, f"{first['id']}: cancelled job {first['job_id']}" in ended.stdout) == (0, True)
 
 
+@pytest.mark.releases
+def test_a_job_whose_answer_was_lost_is_read_and_cancelled(laptop: Laptop, cluster: Cluster) -> None:
+    """Nobody is told to submit it again, and it does not run on unseen."""
+    (laptop.home / "job.sh").write_text("#!/bin/bash\n#SBATCH -pnlp -t5\necho begun\nsleep 300\n")
+    first, second = laptop.submit("job.sh"), laptop.submit("--hold", "job.sh")
+    for said in (first, second):
+        laptop.lose_the_answer(said["id"])
+    log = until(lambda: (done := laptop.run("hp-logs", str(first["id"]))).stdout and done or None, 60)
+    assert (log.returncode, log.stdout, log.stderr) == (0, "begun\n", "")
+    for said in (first, second):
+        ended = laptop.run("hp-cancel", "--cluster", "uni", str(said["id"]))
+        assert (ended.returncode, ended.stdout) == (0, f"{said['id']}: cancelled job {said['job_id']}\n")
+        assert cluster.ended(int(str(said["job_id"])), USER).state == "CANCELLED"
+
+
+def test_tasks_of_an_array_are_found_by_their_number(laptop: Laptop, cluster: Cluster) -> None:
+    """Whatever their files are called; while some wait there is no one file to follow."""
+    (laptop.home / "job.sh").write_text(
+        "#!/bin/bash\n#SBATCH -pnlp -t5 --array=0-3%1 --output=run-%a.out\necho task $SLURM_ARRAY_TASK_ID\n"
+    )
+    said = laptop.submit("--hold", "job.sh")
+    refused = laptop.run("hp-logs", "--follow", str(said["id"]))
+    assert (refused.returncode, "follow one of its tasks: --task N" in refused.stderr) == (2, True)
+    cluster.inside("scontrol", "release", str(said["job_id"]))
+    log = laptop.run("hp-logs", "--follow", "--task", "2", str(said["id"]))
+    assert (log.returncode, log.stdout) == (0, "task 2\n"), log.stderr
+
+
 def test_a_line_that_breaks_makes_one_job(laptop: Laptop, cluster: Cluster) -> None:
     """In the key exchange, at the login, in the request, in the answer."""
     port = laptop.ports["login-1"]
