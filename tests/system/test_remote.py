@@ -145,7 +145,7 @@ def test_a_job_whose_answer_was_lost_is_read_and_cancelled(laptop: Laptop, clust
     first, second = laptop.submit("job.sh"), laptop.submit("--hold", "job.sh")
     for said in (first, second):
         laptop.lose_the_answer(said["id"])
-    log = until(lambda: (done := laptop.run("hp-logs", str(first["id"]))).stdout and done or None, 60)
+    log = until(lambda: ((done := laptop.run("hp-logs", str(first["id"]))).stdout and done) or None, 60)
     assert (log.returncode, log.stdout, log.stderr) == (0, "begun\n", "")
     for said in (first, second):
         ended = laptop.run("hp-cancel", "--cluster", "uni", str(said["id"]))
