@@ -259,7 +259,8 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     job, follow = record.job_id or 0, bool(request.get("follow"))
     look = partial(job_output.outputs, submission, job, errors=bool(request.get("errors")))
     over = partial(job_output.job_is_over, job)
-    paths = _awaited(look, over, request.get("task")) if follow else look().of(request.get("task"))
+    task = request.get("task")
+    paths = _awaited(look, over, task, record.id) if follow else look().of(task)
     begun = str(request.get("path"))
     # Files before the one in which the line broke have been sent; its offset is no other file's.
     place = paths.index(begun) if begun in paths else 0
@@ -272,7 +273,7 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     return {"paths": paths, "job_id": job, "job_states": ended}
 
 
-def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object) -> list[str]:
+def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object, name: str) -> list[str]:
     """The one file to follow, once there is one: an array's tasks have none before they begin.
 
     Raises:
@@ -281,7 +282,10 @@ def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object
     while True:
         found = look()
         if found.several(task):
-            raise UsageError("that array writes several files", "follow one of its tasks: --task N")
+            raise UsageError(
+                "that array writes several files",
+                f"follow one of its tasks: hp-logs --follow --task N {name}",
+            )
         if (paths := found.of(task)) or over():
             return paths
         _wait(STATE_SECONDS)

@@ -160,7 +160,10 @@ def test_tasks_of_an_array_are_found_by_their_number(laptop: Laptop, cluster: Cl
     )
     said = laptop.submit("--hold", "job.sh")
     refused = laptop.run("hp-logs", "--follow", str(said["id"]))
-    assert (refused.returncode, "follow one of its tasks: --task N" in refused.stderr) == (2, True)
+    assert (refused.returncode, "follow one of its tasks: hp-logs --follow --task N" in refused.stderr) == (
+        2,
+        True,
+    )
     cluster.inside("scontrol", "release", str(said["job_id"]))
     log = laptop.run("hp-logs", "--follow", "--task", "2", str(said["id"]))
     assert (log.returncode, log.stdout) == (0, "task 2\n"), log.stderr
