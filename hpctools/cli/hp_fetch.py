@@ -13,6 +13,7 @@ import hpctools
 from hpctools.cli.ending import run_command
 from hpctools.cli.remote_cluster import find_cluster, session, tell
 from hpctools.remote import diary
+from hpctools.remote.meter import Meter
 from hpctools.remote.names import shown
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def _fetch(given: argparse.Namespace) -> int:
     cluster = find_cluster(given.cluster or diary.cluster_of(os.environ, name))
     folder = given.to or Path(shown(name).replace("/", "_"))
     with session(cluster, "hp-fetch") as open_session:
-        from hpctools.remote.fetching import Fetched, fetch
+        from hpctools.remote.fetching import Fetched, Wanted, fetch
 
-        done = Fetched()
+        done, meter = Fetched(), Meter(sys.stderr, "hp-fetch")
+        open_session.tell = meter.aside(open_session.tell)
         try:
-            fetch(open_session, name, given.patterns, folder, done)
+            fetch(Wanted(name, tuple(given.patterns), folder), open_session, done, meter)
         finally:
             _tell(done, folder)
     if not any((done.new, done.present, done.other, done.changed, done.gone)):

@@ -12,6 +12,7 @@ from hpctools.cli.output import show
 from hpctools.cli.remote_cluster import find_cluster, road, session, tell, user_of
 from hpctools.errors import RemoteError, UnreachableError, UsageError
 from hpctools.remote import diary
+from hpctools.remote.meter import Meter
 from hpctools.remote.names import shown
 from hpctools.remote.shipping import Shipment, Wish, pack
 from hpctools.submit.intent import read_invocation
@@ -57,8 +58,10 @@ def submit_remotely(wish: Wish, standard_input: Callable[[], bytes | None]) -> i
 def _sent(open_session: Session, shipment: Shipment, wish: Wish) -> Mapping[str, Any]:
     from hpctools.remote.sending import send
 
+    meter = Meter(sys.stderr, "hp-submit")
+    open_session.tell = meter.aside(open_session.tell)
     try:
-        return send(open_session, shipment)
+        return send(open_session, shipment, meter)
     except KeyboardInterrupt:
         tell("hp-submit")(
             f"interrupted; it may have been submitted: hp-status --cluster {wish.cluster} {shipment.id}"

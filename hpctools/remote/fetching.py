@@ -10,12 +10,13 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
+from hpctools.remote.meter import Meter
 from hpctools.remote.names import inner_path, shown
 from hpctools.remote.session import Exchange, Session
 from hpctools.remote.settling import put_in_place, take_back
@@ -47,6 +48,21 @@ class Fetched:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What is to be fetched.
+
+    Attributes:
+        name: the submission's id, or its job's.
+        patterns: which of its files; all when there are none.
+        folder: where to.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    folder: Path
+
+
+@dataclass(frozen=True)
 class _File:
     path: str
     size: int
@@ -63,39 +79,37 @@ class _File:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A file of a request: from where on; when it is here, only its digest is asked for, from its end on."""
+    """A file of a request, from where on, and whether it is here."""
 
     file: _File
     offset: int
     here: bool
 
 
-def fetch(session: Session, name: str, patterns: Sequence[str], folder: Path, done: Fetched) -> None:
+def fetch(wanted: Wanted, session: Session, done: Fetched, meter: Meter) -> None:
     """Bring files of a submission into a folder.
 
     Args:
         done: what became of them; as far as it came, when something is raised.
+        meter: shows how far it is.
 
     Raises:
         UnreachableError: it broke off every time; what has come stays for the next time.
         RemoteError: a file cannot be kept here.
         HpctoolsError: there is no such submission.
     """
-    listed = session.again(lambda: _listed(session, name, patterns))
-    way = _Way(session, name, folder, done, deque())
+    listed = session.again(lambda: _listed(session, wanted))
+    way = _Way(session, wanted, done, meter)
     way.left.extend(file for file in listed if not way.known(file))
-    while way.left:
-        before = way.progress
-        try:
-            session.again(way.attempt)
-        except UnreachableError:
-            # Each file and each piece may take all the attempts that there are.
-            if way.progress == before:
-                raise
+    try:
+        while way.left:
+            way.go_on()
+    finally:
+        meter.clear()
 
 
-def _listed(session: Session, name: str, patterns: Sequence[str]) -> list[_File]:
-    request = {"op": "files", "id": name, "patterns": list(patterns), "pieces": True}
+def _listed(session: Session, wanted: Wanted) -> list[_File]:
+    request = {"op": "files", "id": wanted.name, "patterns": list(wanted.patterns), "pieces": True}
     found: list[_File] = []
     with session.exchange(request) as exchange:
         over = False
@@ -131,11 +145,16 @@ class _Way:
     """
 
     session: Session
-    name: str
-    folder: Path
+    wanted: Wanted
     done: Fetched
-    left: deque[_File]
+    meter: Meter
+    left: deque[_File] = field(default_factory=deque)
     progress: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where to."""
+        return self.wanted.folder
 
     def known(self, file: _File) -> bool:
         """Whether a look at what is here says all, so that the cluster need not read its own."""
@@ -154,16 +173,32 @@ class _Way:
             return False
         return True
 
-    def attempt(self) -> None:
+    def go_on(self) -> None:
+        """Bring what is left; returns after all attempts that one request has, if they came to something."""
+        before = self.progress
+        try:
+            self.session.again(self._attempt)
+        except UnreachableError:
+            if self.progress == before:
+                raise
+
+    def _attempt(self) -> None:
         """Bring what is left, as long as the line holds."""
+        self.meter.expect(sum(file.size - self._offset(file) for file in self.left))
         while self.left:
             self._together()
+
+    def _offset(self, file: _File) -> int:
+        """From where on it is needed; of what is here only the digest, from its end on."""
+        if os.path.lexists(file.target(self.folder)):
+            return file.size
+        return min(_size(file.part(self.folder)), file.size)
 
     def _together(self) -> None:
         """Many files on one exchange: each would cost a channel, and a Python on the cluster."""
         asked = self._asked()
         files = [[each.file.path, each.offset, each.file.size] for each in asked]
-        request = {"op": "fetch", "id": self.name, "files": files, "past_failures": True}
+        request = {"op": "fetch", "id": self.wanted.name, "files": files, "past_failures": True}
         with self.session.exchange(request) as exchange:
             for each in asked:
                 goes_on = self._bring(exchange, each)
@@ -181,8 +216,7 @@ class _Way:
             if asked and room < 0:
                 break
             here = os.path.lexists(file.target(self.folder))
-            offset = file.size if here else min(_size(file.part(self.folder)), file.size)
-            asked.append(_Asked(file, offset, here))
+            asked.append(_Asked(file, self._offset(file), here))
         return asked
 
     def _bring(self, exchange: Exchange, asked: _Asked) -> bool:
@@ -201,6 +235,7 @@ class _Way:
             _append(part, offset, message.data)
             offset += len(message.data)
             self.progress += len(message.data)
+            self.meter.add(len(message.data))
         self._keep(asked, str(message["digest"]))
         return True
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.remote.meter import Meter
 from hpctools.remote.session import Exchange, Refusal, Session
 from hpctools.remote.shipping import Shipment
 from hpctools.remote.transport import LostConnection
@@ -29,15 +30,18 @@ class Unsure(UnreachableError):
         self.exit_code = cause.exit_code
 
 
-def send(session: Session, shipment: Shipment) -> Mapping[str, Any]:
+def send(session: Session, shipment: Shipment, meter: Meter | None = None) -> Mapping[str, Any]:
     """Submit; returns what the cluster says of it.
+
+    Args:
+        meter: shows how far the files are.
 
     Raises:
         Refusal: the cluster's hp-submit said no.
         Unsure: whether the job is there is not known.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
-    way = _Way(session, shipment)
+    way = _Way(session, shipment, meter or Meter())
     try:
         return session.again(way.attempt)
     except Refusal:
@@ -46,6 +50,8 @@ def send(session: Session, shipment: Shipment) -> Mapping[str, Any]:
         if way.broke and not shipment.request.get("trial"):
             raise Unsure(error, shipment.id) from None
         raise
+    finally:
+        way.meter.clear()
 
 
 @dataclass
@@ -58,6 +64,7 @@ class _Way:
 
     session: Session
     shipment: Shipment
+    meter: Meter
     broke: bool = False
 
     def attempt(self) -> Mapping[str, Any]:
@@ -75,7 +82,7 @@ class _Way:
                 needed = answer["need"]
             # It may have answered without reading to the end; the answer says more than the broken line.
             with contextlib.suppress(LostConnection):
-                _send_files(exchange, self.shipment, needed)
+                self._send_files(exchange, needed)
             return exchange.result()
 
     @contextlib.contextmanager
@@ -88,10 +95,12 @@ class _Way:
                 self.shipment = self.shipment.renewed()
             raise
 
-
-def _send_files(exchange: Exchange, shipment: Shipment, needed: Sequence[Sequence[int]]) -> None:
-    for index, offset in needed:
-        for data in shipment.files[index].read(offset):
-            exchange.put({"file": index, "offset": offset}, data)
-            offset += len(data)
-    exchange.put({"end": True})
+    def _send_files(self, exchange: Exchange, needed: Sequence[Sequence[int]]) -> None:
+        stated = self.shipment.request["files"]
+        self.meter.expect(sum(stated[index]["size"] - offset for index, offset in needed))
+        for index, offset in needed:
+            for data in self.shipment.files[index].read(offset):
+                exchange.put({"file": index, "offset": offset}, data)
+                offset += len(data)
+                self.meter.add(len(data))
+        exchange.put({"end": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,10 +25,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
     @contextlib.contextmanager
     def session(*_: Any) -> Iterator[Any]:
-        yield None
+        yield SimpleNamespace(tell=print)
 
     def fetch(what: Callable[[Fetched], None]) -> tuple[int, str, str]:
-        monkeypatch.setattr(fetching, "fetch", lambda *given: what(given[4]))
+        monkeypatch.setattr(fetching, "fetch", lambda *given: what(given[2]))
         code = hp_fetch.main(["train-0123456789ab", "--cluster", "uni", "--to", "to"])
         said = capsys.readouterr()
         return code, said.out, said.err

@@ -14,8 +14,11 @@ import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError
 from hpctools.remote import fetching, results, serving, wire
-from hpctools.remote.fetching import PART, Fetched, fetch
+from hpctools.remote.fetching import PART, Fetched, Wanted, fetch
+from hpctools.remote.meter import Meter
+from hpctools.remote.sending import send
 from hpctools.remote.session import Exchange, _raise_what_it_says
+from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.transport import LostConnection
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed
@@ -37,7 +40,7 @@ class There:
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[There]:
-        if request["op"] == "files":
+        if request["op"] != "fetch":
             self.said = [Message({"result": {"files": self.files}})]
             yield self
             return
@@ -51,6 +54,9 @@ class There:
 
     def get(self) -> Message:
         return self.said.pop(0)
+
+    def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
+        pass
 
 
 class Served:
@@ -102,6 +108,23 @@ class Served:
         return cast("Mapping[str, Any]", Exchange.result(cast("Any", self)))
 
 
+class Watched(Meter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[int | str] = []
+
+    def expect(self, size: int) -> None:
+        self.said.append(size)
+
+    def add(self, size: int) -> None:
+        self.said.append(size)
+
+    def clear(self) -> None:
+        self.said.append("clear")
+
+
 def take(data: bytearray, size: int) -> bytearray:
     taken = data[:size]
     del data[:size]
@@ -117,9 +140,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     return made
 
 
-def bring(there: There | Served, folder: Path) -> Fetched:
+def bring(there: There | Served, folder: Path, meter: Meter | None = None) -> Fetched:
     done = Fetched()
-    fetch(cast("Any", there), NAME, (), folder, done)
+    fetch(Wanted(NAME, (), folder), cast("Any", there), done, meter or Meter())
     return done
 
 
@@ -274,3 +297,22 @@ def test_a_long_list_comes_in_pieces(
     for number in range(0 if old else 2000):
         (served.folder / f"{number:04}-{'x' * 90}").touch()
     assert len(bring(served, tmp_path / "to").new) == (5 if old else 2005)
+
+
+def test_it_is_shown_how_far_it_is(served: Served, tmp_path: Path) -> None:
+    """Of what is still to come; after a break, of the rest."""
+    served.breaks = 4500
+    meter = Watched()
+    (tmp_path / "to").mkdir()
+    (tmp_path / f"to/out0{PART}").write_text("0" * 400)
+    assert bring(served, tmp_path / "to", meter).new == ALL
+    assert meter.said == [4600, 600, 1000, 1000, 1000, 1000, 1000, "clear"]
+
+
+def test_it_is_shown_how_far_an_upload_is() -> None:
+    meter = Watched()
+    files = (LocalFile("job.sh", None, b"x" * 10), LocalFile("data", None, b"y" * 100))
+    shipment = Shipment(NAME, {"op": "submit", "files": [each.offer() for each in files]}, files)
+    there = There("x")
+    send(cast("Any", there), shipment, meter)
+    assert meter.said == [110, 10, 100, "clear"]
