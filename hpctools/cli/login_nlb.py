@@ -12,7 +12,7 @@ import click
 from hpctools.budget.service import find_service
 from hpctools.cli.output import show
 from hpctools.errors import UsageError
-from hpctools.login.nlb import LoginNode, Steps, carry_out, plan, read_targets
+from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, of_other_ports, plan, read_targets
 
 _SURE_SECONDS = 120
 """An address that was given up is left alone for so long: its node may have it again with its next report."""
@@ -48,10 +48,13 @@ def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as
     elbv2 = connect(fields[3]).service("elbv2")
     told = find_service(os.environ).ask("GET", "/v1/login/nodes")
     nodes = login_nodes(told["nodes"], _targets(stated))
-    steps = plan(nodes, read_targets(elbv2, target_group), former_addresses(told.get("former", ())))
+    targets = read_targets(elbv2, target_group)
+    steps = plan(nodes, targets, former_addresses(told.get("former", ())))
     if not dry_run:
-        carry_out(elbv2, target_group, steps, port)
+        carry_out(elbv2, target_group, steps, port, targets)
     show(asdict(steps) | {"dry_run": dry_run} if as_json else text(steps, dry_run=dry_run))
+    for name, target in of_other_ports(nodes, targets, port):
+        click.echo(warning(name, target, port), err=True)
     if steps.unusable:
         raise SystemExit(1)
 
@@ -82,6 +85,14 @@ def _targets(stated: tuple[str, ...]) -> dict[str, str]:
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no target", "expected such as login-1=10.0.0.5")
     return {name: target for name, _, target in pairs}
+
+
+def warning(name: str, target: Target, port: int) -> str:
+    """What is said of a node that people reach at another port than its sshd's."""
+    return (
+        f"{name}: {target.id} is registered with port {target.port}, and this is about port {port}: say "
+        f"--port {target.port} if its sshd is there, else deregister it (aws elbv2 deregister-targets)"
+    )
 
 
 def text(steps: Steps, *, dry_run: bool) -> str:

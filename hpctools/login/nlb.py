@@ -130,28 +130,44 @@ def read_targets(elbv2: Elbv2, group: str) -> tuple[Target, ...]:
     )
 
 
-def carry_out(elbv2: Elbv2, group: str, steps: Steps, port: int) -> None:
+def of_other_ports(
+    nodes: Iterable[LoginNode], targets: Iterable[Target], port: int
+) -> tuple[tuple[str, Target], ...]:
+    """Nodes that are registered, but with other ports than theirs: people come out at these. Pure."""
+    names = {node.target: node.name for node in sorted(nodes, key=lambda node: node.name, reverse=True)}
+    found = (each for each in targets if each.state in _REGISTERED and each.port != port)
+    return tuple((names[each.id], each) for each in found if each.id in names)
+
+
+def carry_out(elbv2: Elbv2, group: str, steps: Steps, port: int, targets: Iterable[Target]) -> None:
     """Register first, so that there is always somebody; to do either twice is no error.
 
-    One that AWS does not take keeps the others from nothing: all are tried, each by itself, and what leaves
-    leaves, as long as somebody stays.
+    What leaves is named as it came: AWS knows a target by its id and its port, and one may be there with
+    several. One that AWS does not take keeps the others from nothing: all are tried, each by itself, and what
+    leaves leaves, as long as somebody stays.
+
+    Args:
+        port: of the nodes' sshds, for those that come.
+        targets: as AWS has them now.
 
     Raises:
         HpctoolsError: AWS refused or did not answer; the first of its answers.
     """
     failed: list[HpctoolsError] = []
+    there = [each for each in targets if each.state in _REGISTERED]
 
-    def tell(operation: str, target: str) -> None:
+    def tell(operation: str, target: str, *ports: int) -> None:
+        named = [{"Id": target, "Port": each} for each in ports]
         try:
-            elbv2.ask(operation, TargetGroupArn=group, Targets=[{"Id": target, "Port": port}])
+            elbv2.ask(operation, TargetGroupArn=group, Targets=named)
         except HpctoolsError as error:
             failed.append(error)
 
     for _, target in steps.register:
-        tell("register_targets", target)
+        tell("register_targets", target, port)
     none_came = len(failed) == len(steps.register)
     spared = 1 if none_came and not steps.others_stay else 0
     for _, target in steps.deregister[spared:]:
-        tell("deregister_targets", target)
+        tell("deregister_targets", target, *(each.port for each in there if each.id == target))
     if failed:
         raise failed[0]

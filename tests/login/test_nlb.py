@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from hpctools.errors import HpctoolsError
 from hpctools.hyperpod.operations.aws import Service
-from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, plan, read_targets
+from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, of_other_ports, plan, read_targets
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -112,10 +112,11 @@ class Refusing:
 
 
 def test_what_is_drained_goes_although_another_cannot_come() -> None:
-    steps = plan([node("a", True), node("b"), node("c"), node("d")], [target("a"), target("d")])
+    there = [target("a"), target("d")]
+    steps = plan([node("a", True), node("b"), node("c"), node("d")], there)
     elbv2 = Refusing("10.0.0.2")
     with pytest.raises(HpctoolsError, match=r"InvalidTarget: 10\.0\.0\.2"):
-        carry_out(elbv2, "arn", steps, 22)
+        carry_out(elbv2, "arn", steps, 22, there)
     assert elbv2.done == [("register_targets", "10.0.0.3"), ("deregister_targets", "10.0.0.1")]
 
 
@@ -123,8 +124,36 @@ def test_the_last_one_stays_when_nobody_can_come() -> None:
     steps = plan([node("a", True), node("b")], [target("a")])
     elbv2 = Refusing("10.0.0.2")
     with pytest.raises(HpctoolsError):
-        carry_out(elbv2, "arn", steps, 22)
+        carry_out(elbv2, "arn", steps, 22, [target("a")])
     assert elbv2.done == []
+
+
+class ByPort:
+    """An elbv2 as AWS's is: targets are known by id and port."""
+
+    def __init__(self, *targets: tuple[str, int]) -> None:
+        self.targets = set(targets)
+
+    def ask(self, operation: str, **words: Any) -> dict[str, Any]:
+        named = {(each["Id"], each["Port"]) for each in words.get("Targets", ())}
+        if operation == "deregister_targets":
+            self.targets -= named
+        elif operation == "register_targets":
+            self.targets |= named
+        targets = [
+            {"Target": {"Id": i, "Port": p}, "TargetHealth": {"State": "healthy"}} for i, p in self.targets
+        ]
+        return {"TargetHealthDescriptions": targets}
+
+
+def test_what_leaves_is_named_with_the_ports_that_it_has() -> None:
+    """Registered by hand, or when sshd was elsewhere: with the port of today AWS would find nothing."""
+    elbv2 = ByPort(("10.0.0.1", 2222), ("10.0.0.1", 22), ("10.0.0.2", 2222), ("10.0.0.24", 9))
+    nodes, targets = [node("a", True), node("b"), node("c")], read_targets(elbv2, "arn")
+    others = of_other_ports(nodes, targets, 22)
+    assert sorted((name, each.port) for name, each in others) == [("a", 2222), ("b", 2222)]
+    carry_out(elbv2, "arn", plan(nodes, targets), 22, targets)
+    assert elbv2.targets == {("10.0.0.2", 2222), ("10.0.0.3", 22), ("10.0.0.24", 9)}
 
 
 @given(st.dictionaries(NAMES, st.booleans(), min_size=1), st.sets(NAMES, min_size=1))
@@ -160,8 +189,9 @@ def test_a_real_target_group_is_brought_in_step(elbv2: tuple[Service, str]) -> N
         return {each.id for each in read_targets(service, group) if each.state != "draining"}
 
     def step(*nodes: LoginNode) -> Steps:
-        steps = plan(nodes, read_targets(service, group))
-        carry_out(service, group, steps, 22)
+        targets = read_targets(service, group)
+        steps = plan(nodes, targets)
+        carry_out(service, group, steps, 22, targets)
         return steps
 
     step(node("a"), node("b"))
