@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,17 +126,17 @@ def boot_time(proc: Path = PROC) -> float:
 
 def children(processes: Iterable[Process]) -> Mapping[int, tuple[Process, ...]]:
     """Processes by their parent's pid."""
-    found: dict[int, tuple[Process, ...]] = {}
+    found: dict[int, list[Process]] = {}
     for process in processes:
-        found[process.parent] = (*found.get(process.parent, ()), process)
-    return found
+        found.setdefault(process.parent, []).append(process)
+    return {parent: tuple(each) for parent, each in found.items()}
 
 
 def below(pid: int, by_parent: Mapping[int, tuple[Process, ...]]) -> Iterator[Process]:
     """All that a process started and that still belongs to it, nearest first."""
-    waiting, seen = [pid], {pid}
+    waiting, seen = deque([pid]), {pid}
     while waiting:
-        for child in by_parent.get(waiting.pop(0), ()):
+        for child in by_parent.get(waiting.popleft(), ()):
             if child.pid not in seen:
                 seen.add(child.pid)
                 waiting.append(child.pid)

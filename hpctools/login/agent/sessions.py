@@ -24,7 +24,8 @@ _TTYS = r"(?:notty|pts/\d+|tty\w+)(?:,(?:pts/\d+|tty\w+))*"
 _TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor> \[priv\])?")
 _WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
 _MULTIPLEXERS = ("tmux: client", "screen")
-_SERVERS = ("tmux: server", "screen")
+MOST_WAITING = 20
+"""Of one person's tmux and screen: anybody can make processes of these names, more than a report holds."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,31 @@ def _account(uid: int) -> str:
 
 
 def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:
-    """Servers of tmux and screen and whose they are: people want to come back to where theirs is."""
+    """Servers of tmux and screen and whose they are: people want to come back to where theirs is.
+
+    Of each person the oldest ones; none of a number that is nobody's, as those of containers are.
+    """
+    found: dict[int, list[Process]] = {}
     for process in processes:
-        if process.uid and process.name in _SERVERS and process.parent == 1:
-            yield process, user_name(process.uid)
+        if process.uid and _is_server(process):
+            found.setdefault(process.uid, []).append(process)
+    for uid, theirs in found.items():
+        try:
+            user = _account(uid)
+        except KeyError:
+            continue
+        for process in sorted(theirs, key=lambda each: (each.started, each.pid))[:MOST_WAITING]:
+            yield process, user
+
+
+def _is_server(process: Process) -> bool:
+    """Whether it waits for people to come back, whoever took it over from what started it.
+
+    That is init, or a reaper on the way such as `systemd --user`. A client of tmux has a name of its own; one
+    of screen has its server's, which calls itself SCREEN.
+    """
+    if process.name == "tmux: server":
+        return True
+    if process.name != "screen":
+        return False
+    return process.parent == 1 or process.title.partition(" ")[0].rpartition("/")[2] == "SCREEN"

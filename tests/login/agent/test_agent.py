@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from hpctools.errors import UnreachableError
@@ -9,6 +10,8 @@ from hpctools.login.agent.agent import announcement
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.figures import Figures
 from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.reporting import MOST_SESSIONS
+from hpctools.login.agent.sessions import MOST_WAITING
 from hpctools.site.login_care import Care, IdleSessions
 from tests.login.agent.made_agent import FakeHands, FakeSampler, FakeService, made_agent
 from tests.login.agent.test_caring import FakeSlices
@@ -45,6 +48,25 @@ def test_what_the_service_is_told(tmp_path: Path) -> None:
         "sequence": 1, "sample_age": 3.0, "address": "login-1.uni.example", "cpus": 4, "cpu": 0.25,
         "memory": 0.5, "draining": False, "unlimited": False,
     }  # fmt: skip
+
+
+def test_one_person_cannot_make_a_report_larger_than_the_service_takes(tmp_path: Path) -> None:
+    """It takes a million bytes; a node whose reports it refuses is silent."""
+    fakes = [process(10_000 + number, 1, 1, name="screen") for number in range(20_000)]
+    service = FakeService(FINE)
+    made_agent(tmp_path, LISTENER, *connection(100, "nlp1", 1001), *fakes, service=service)
+    told = service.asked[0][2]
+    assert told is not None
+    assert [each["user"] for each in told["sessions"]] == ["nlp1", *["daemon"] * MOST_WAITING]
+    assert len(json.dumps(told)) < 100_000
+    many = [each for n in range(MOST_SESSIONS + 100) for each in connection(1000 + 10 * n, "nlp1", 1001)]
+    made_agent(tmp_path, LISTENER, *many, service=service)
+    told = service.asked[1][2]
+    assert told is not None
+    assert [each["claim"] for each in told["sessions"]] == [
+        f"{1000 + 10 * n}-{100_000 + 1000 * n}" for n in range(MOST_SESSIONS)
+    ]
+    assert len(json.dumps(told)) < 200_000
 
 
 def test_a_drain_is_announced_once_and_to_those_who_come_later(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpctools.login.agent.processes import TICKS
+from hpctools.login.agent.processes import TICKS, below, children
 from hpctools.login.agent.sessions import OpenSession, detached, open_sessions, user_name
 from tests.login.node_processes import BOOT, LISTENER, connection, process
 
@@ -89,3 +89,32 @@ def test_a_tmux_is_seen_attached_and_detached() -> None:
     (found,) = open_sessions([LISTENER, *here, client, server], BOOT)
     assert found.multiplexed
     assert list(detached([client, server])) == [(server, "daemon")]
+
+
+def test_a_multiplexer_is_seen_whoever_took_it_over() -> None:
+    """A reaper on the way to init, as `systemd --user` is one; what looks at a screen from a tmux is none."""
+    reaper = process(50, 1, 1, "/lib/systemd/systemd --user", name="systemd")
+    tmux = process(111, 50, 1, "tmux new -d", name="tmux: server")
+    screen = process(112, 50, 1, "/usr/bin/SCREEN -S work", name="screen")
+    old = process(113, 1, 1, "screen", name="screen")
+    pane, client = (
+        process(120, 111, 1, "-bash", name="bash"),
+        process(121, 120, 1, "screen -r", name="screen"),
+    )
+    found = list(detached([reaper, client, pane, old, screen, tmux]))
+    assert found == [(tmux, "daemon"), (screen, "daemon"), (old, "daemon")]
+
+
+def test_of_one_person_the_oldest_multiplexers_are_seen_and_of_nobody_none() -> None:
+    many = [process(10_000 + n, 1, 1, name="screen", started=99_999 - n) for n in range(500)]
+    nobodys = process(20_000, 1, 4_000_002, name="tmux: server")
+    others = process(400, 1, 2, name="tmux: server")
+    found = list(detached([*many, nobodys, others]))
+    assert found == [*((each, "daemon") for each in many[:-21:-1]), (others, "bin")]
+
+
+def test_all_below_a_process_nearest_first() -> None:
+    first, second, below_first = process(20, 10), process(30, 10), process(21, 20)
+    by_parent = children([below_first, first, second])
+    assert by_parent == {20: (below_first,), 10: (first, second)}
+    assert list(below(10, by_parent)) == [first, second, below_first]
