@@ -110,7 +110,8 @@ def _answered(line: bytes, uid: int, answer: Answer) -> Mapping[str, Any]:
         if not isinstance(question, dict):
             raise ValueError("no object")
         return answer(question, uid)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # Anybody may ask nonsense, brackets in brackets too: it is not to fill the log.
         return {"error": f"not understood: {error}"}
     except Exception:  # noqa: BLE001
         _log.exception("a question could not be answered")

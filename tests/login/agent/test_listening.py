@@ -75,6 +75,26 @@ def test_who_asks_is_known_and_nonsense_is_answered(door: Path) -> None:
         assert json.loads(raw.makefile().read()) == {"error": "not understood: no object"}
 
 
+@pytest.mark.parametrize(
+    "line", [b"[" * 60_000, b'{"ask": ' + b"[" * 900 + b"]" * 900 + b"}", b"\xff", b"1" * 5000]
+)
+def test_nobody_fills_the_log_with_what_cannot_be_read(
+    tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = made_agent(tmp_path)
+    server = serve_people(tmp_path / "people.sock", Door(agent, None).answer)
+    try:
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(20)
+            raw.connect(os.fspath(tmp_path / "people.sock"))
+            raw.sendall(line + b"\n")
+            assert "error" in json.loads(raw.makefile().read())
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert caplog.records == []
+
+
 def test_roots_connections_that_say_nothing_hold_nobody_up(door: Path) -> None:
     """Half-open lines stay for some seconds, beside the others."""
     with ExitStack() as stack:
