@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -104,7 +105,9 @@ def drain(
             {"node": name, "draining": True, "why": message} if as_json else f"{name} takes no new sessions\n"
         )
         return
-    report = follow(words, course, _to_people if not as_json else _in_words, time.monotonic, time.sleep)
+    tell = _to_people if not as_json else _in_words
+    with _plain_words_at_last(words, course):
+        report = follow(words, course, tell, time.monotonic, time.sleep)
     show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
     if report.left:
         raise SystemExit(1)
@@ -147,6 +150,18 @@ def put_drain(service: Service, node: str, *, draining: bool, why: str) -> bool:
     return bool(service.ask("PUT", path, {"draining": draining, "why": clean}).get("known", True))
 
 
+@contextlib.contextmanager
+def _plain_words_at_last(words: _Words, course: Course) -> Iterator[None]:
+    """When nobody waits any more, however that came, no deadline is promised either."""
+    try:
+        yield
+    finally:
+        if course.deadline is not None:
+            with contextlib.suppress(HpctoolsError):  # what ended the waiting is said, and counts
+                if words.is_drained():
+                    words.drain(course.message)
+
+
 class _Words:
     """A node that is being drained, by the service (`hpctools.login.draining.Drainee`)."""
 
@@ -158,6 +173,14 @@ class _Words:
     def drain(self, why: str) -> None:
         """Have it drained, for this reason; new words are told anew."""
         self.known = put_drain(self._service, self._node, draining=True, why=why)
+
+    def is_drained(self) -> bool:
+        """Whether it still is, by the service; a node that it has never heard of is as it was told."""
+        nodes = self._service.ask("GET", "/v1/login/nodes")["nodes"]
+        found = next((each for each in nodes if each["name"] == self._node), None)
+        if found is None:
+            return not self.known
+        return bool(found["state"] == "draining" or found["why"])
 
     def sessions(self) -> Mapping[int, str] | None:
         """People by the number of their session there; a tmux that nobody looks at does not hold it up.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hpctools.errors import UnreachableError
+from hpctools.errors import HpctoolsError, UnreachableError
 
 _REMIND = (86_400, 4 * 3600, 3600, 1800, 900, 300, 60)
 """People are reminded so many seconds before the deadline."""
@@ -23,6 +23,9 @@ class Drainee(Protocol):
 
     def drain(self, why: str) -> None:
         """Have it drained, for this reason; new words are told anew to its people."""
+
+    def is_drained(self) -> bool:
+        """Whether it still is: anybody may give it back meanwhile."""
 
     def sessions(self) -> Mapping[int, str] | None:
         """Users by the number of each session that is there; None while the node says nothing of them."""
@@ -115,7 +118,7 @@ def follow(
 
     Raises:
         UnreachableError: the service has not answered for too long.
-        HpctoolsError: it refuses.
+        HpctoolsError: it refuses, or somebody gave the node back.
     """
     wait = _Wait(node, course, tell, monotonic())
     while True:
@@ -157,6 +160,7 @@ class _Wait:
         if self._course.deadline is not None and passed >= self._course.deadline:
             self._end(present, passed)
         elif (words := self._course.words(passed)) != self._said:
+            self._check_drained()
             self._node.drain(words)
             self._said = words
         return None
@@ -165,8 +169,17 @@ class _Wait:
         if self._ending_since is None:
             self._ending_since = passed
         for number in sorted(set(present) - self._asked):
+            self._check_drained()
             self._node.end(number)
             self._asked.add(number)
+
+    def _check_drained(self) -> None:
+        """A reminder would drain it anew, and the deadline was for a node that nobody may be on."""
+        if not self._node.is_drained():
+            raise HpctoolsError(
+                "the node takes sessions again: somebody gave it back, and nobody is reminded or ended",
+                "drain it again if that was not meant",
+            )
 
     def unanswered(self, now: float, error: UnreachableError) -> Report | None:
         """The service did not answer; the report when the time to wait is over all the same."""

@@ -126,6 +126,35 @@ def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "last"),
+    [
+        (
+            {"state": "draining", "why": "new kernel (sessions ...)"},
+            ("PUT", {"draining": True, "why": "new kernel"}),
+        ),
+        ({"state": "up", "why": ""}, ("GET", None)),
+    ],
+    ids=["drained", "given back"],
+)
+def test_when_nobody_waits_any_more_no_deadline_is_promised(
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, str], last: tuple[str, Any]
+) -> None:
+    """And a node that somebody gave back meanwhile is not drained again for that."""
+    clock = FastClock()
+    monkeypatch.setattr(login_drain, "time", clock)
+    there = {"sessions": [session(7, "nlp1")], "next": None}
+    service = FakeService({}, there, there, {"nodes": [{**NODE, **state}]}, {})
+    options = ("--message", "new kernel", "--deadline", "2h", "--timeout", "5s")
+    told, code = call(monkeypatch, service, "drain", "login-1", "--wait", *options)
+    assert (code, "1 still there" in told) == (1, True)
+    assert service.asked[0][2] == {
+        "draining": True,
+        "why": "new kernel (sessions that are left are ended in 2 hours)",
+    }
+    assert (service.asked[-1][0], service.asked[-1][2]) == last
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("drain",), "which node"),

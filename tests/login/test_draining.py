@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.errors import UnreachableError
+from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.draining import SILENCE_SECONDS, Course, Report, Shown, follow
 
 
@@ -19,11 +19,15 @@ class MadeNode:
     leaving: dict[int, float]
     stuck: bool = False
     now: float = 0.0
+    given_back: float = 1e12
     told: list[tuple[float, str]] = field(default_factory=list)
     ended: list[tuple[float, int]] = field(default_factory=list)
 
     def drain(self, why: str) -> None:
         self.told.append((self.now, why))
+
+    def is_drained(self) -> bool:
+        return self.now < self.given_back
 
     def sessions(self) -> Mapping[int, str]:
         return {number: f"nlp{number}" for number, end in self.leaving.items() if end > self.now}
@@ -62,6 +66,16 @@ def test_who_is_left_at_the_deadline_was_reminded_and_is_ended() -> None:
         (3600.0, "60 minutes)"), (5400.0, "30 minutes)"), (6300.0, "15 minutes)"), (6900.0, "5 minutes)"),
         (7140.0, "a minute)"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_back", "reminders"), [(3000.0, 0), (3700.0, 1), (7199.0, 5)])
+def test_a_node_that_somebody_gave_back_is_not_drained_again_and_nobody_ended(
+    given_back: float, reminders: int
+) -> None:
+    node = MadeNode({1: 1e9}, given_back=given_back)
+    with pytest.raises(HpctoolsError, match="somebody gave it back, and nobody is reminded or ended"):
+        wait(node, Course("new kernel", deadline=7200.0))
+    assert (len(node.told), node.ended) == (reminders, [])
 
 
 def test_a_node_that_ends_nothing_is_given_up() -> None:
