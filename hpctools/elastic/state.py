@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from hpctools.elastic.containers import mapped
 from hpctools.elastic.group import Group, Work, await_all
 
 SIZES, STRUCTURE, SMALL, LARGE = 11, 12, 13, 14
@@ -161,21 +162,13 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().resolve_conj().resolve_neg().contiguous())
         return (_PLACE, tuple(value.shape), value.dtype)
-    return _mapped(value, lambda each: _without_tensors(each, tensors))
+    return mapped(value, lambda each, _: _without_tensors(each, tensors))
 
 
 def _with_tensors(value: Any, tensors: Any) -> Any:
     if _is_place(value):
         return next(tensors)
-    return _mapped(value, lambda each: _with_tensors(each, tensors))
-
-
-def _mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: convert(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)([convert(each) for each in value])
-    return value
+    return mapped(value, lambda each, _: _with_tensors(each, tensors))
 
 
 def _is_place(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pickle import UnpicklingError
 from typing import Any
 
 from hpctools.elastic.checkpoint.manifest import damage
@@ -55,7 +56,7 @@ def _look(place: str, told: set[str], most_steps: int | None) -> Restored | None
         if most_steps is None or found.manifest.step <= most_steps:
             try:
                 return Restored(_verified(found), found)
-            except (ElasticError, OSError, RuntimeError) as error:
+            except (ElasticError, OSError, RuntimeError, UnpicklingError) as error:
                 told.add(f"checkpoint {found.where} is not used: {error}")
     return None
 

@@ -138,7 +138,7 @@ class Saver:
             if not self._cancelled:  # perhaps only until we have found the coordinator that has taken over
                 self._next_try = time.monotonic() + FENCED_SECONDS
             return
-        except (ElasticError, OSError, RuntimeError) as error:  # torch raises RuntimeError for a short write
+        except Exception as error:  # noqa: BLE001 - whatever it is, such as what cannot be pickled, is told
             self._failed(job, error)
             return
         self._succeeded(saved)

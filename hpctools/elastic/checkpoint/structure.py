@@ -12,10 +12,12 @@ reading it cannot run code.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+
+from hpctools.elastic.containers import mapped
 
 SKELETON = "hpctools"
 _PLACE = "\x00tensor"
@@ -33,7 +35,7 @@ def join(skeleton: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     """The inverse of `split`."""
     if _is_place(skeleton):
         return tensors[skeleton[1]]
-    return _mapped(skeleton, lambda each, _: join(each, tensors))
+    return mapped(skeleton, lambda each, _: join(each, tensors))
 
 
 def shapes(skeleton: Any) -> dict[str, Shape]:
@@ -44,7 +46,7 @@ def shapes(skeleton: Any) -> dict[str, Shape]:
         if _is_place(value):
             found[value[1]] = (value[2], value[3])
             return value
-        return _mapped(value, lambda each, _: visit(each))
+        return mapped(value, lambda each, _: visit(each))
 
     visit(skeleton)
     return found
@@ -67,7 +69,7 @@ def _without(value: Any, path: tuple[str, ...], tensors: dict[str, torch.Tensor]
         name = _free_name(".".join(path), tensors)
         tensors[name] = value.detach()
         return (_PLACE, name, tuple(value.shape), value.dtype)
-    return _mapped(value, lambda each, key: _without(each, (*path, str(key)), tensors))
+    return mapped(value, lambda each, key: _without(each, (*path, str(key)), tensors))
 
 
 def _free_name(name: str, taken: Mapping[str, object]) -> str:
@@ -77,14 +79,6 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
         count += 1
         free = f"{name}#{count}"
     return free
-
-
-def _mapped(value: Any, convert: Callable[[Any, Any], Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: convert(each, key) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)([convert(each, place) for place, each in enumerate(value)])
-    return value
 
 
 def _is_place(value: Any) -> bool:

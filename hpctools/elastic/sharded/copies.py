@@ -6,11 +6,11 @@ its parts three times: as they are, as they were, and those of the rank before i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from hpctools.elastic.containers import mapped
 from hpctools.elastic.group import Group, await_all
 from hpctools.elastic.sharded import collectives, layout
 from hpctools.elastic.sharded.moving import PartSet
@@ -87,8 +87,4 @@ def deep_copied(value: Any) -> Any:
     """Containers and tensors copied, plain values as they are."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {key: deep_copied(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(deep_copied(each) for each in value)
-    return value
+    return mapped(value, lambda each, _: deep_copied(each))
