@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,3 +144,31 @@ def test_hp_login_goes_back_to_where_somebody_is_and_ends_their_session(rig: Dra
     ended = rig.hp_login("--end", str(number)).communicate(timeout=60)[0]
     assert ended == f"session {number} of cv2 on front-2 will end\n"
     assert session.wait(30) == 255
+
+
+def test_hp_login_goes_back_to_a_tmux_that_was_left_and_ends_it(rig: DrainRig) -> None:
+    """A real one: its server has left the session that began it before the session ends."""
+    usual = rig.hp_login("--user", "cv2", "--dry-run").communicate(timeout=60)[0].partition(":")[0]
+    (node,) = set(NODES) - {usual}
+    begun = rig.ssh(f"sshd-{node}", "cv2", "tmux new-session -d -s work 'exec sleep 600' && tmux ls")
+    assert begun.stdout.startswith("work: 1 windows"), begun.stderr
+
+    def listed() -> list[dict[str, Any]]:
+        told = rig.hp_login("--user", "cv2", "--sessions", "--json").communicate(timeout=60)[0]
+        found: list[dict[str, Any]] = json.loads(told)["sessions"]
+        return found
+
+    def waiting() -> int | None:
+        found = listed()
+        there = [(each["node"], each["kind"]) for each in found]
+        return int(found[0]["id"]) if there == [(node, "tmux")] else None
+
+    number = until(waiting, 30)
+    way = rig.hp_login("--user", "cv2", "--dry-run").communicate(timeout=60)[0]
+    assert way == f"{node}: your tmux is on {node}.\n"
+    assert rig.ssh(f"sshd-{node}", "cv2", "tmux has-session -t work").returncode == 0, "it outlived the visit"
+    number = until(waiting, 30)
+    ended = rig.hp_login("--end", str(number)).communicate(timeout=60)[0]
+    assert ended == f"session {number} of cv2 on {node} will end\n"
+    until(lambda: listed() == [] or None, 30)
+    assert rig.ssh(f"sshd-{node}", "cv2", "tmux has-session -t work").returncode == 1
