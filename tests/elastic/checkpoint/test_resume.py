@@ -29,6 +29,8 @@ class Points:
 class Training:
     """One process's training, as a script has it."""
 
+    each_epoch = False
+
     def __init__(self, checkpoint: elastic.Checkpoint | None, seed: int = 0, **options: Any) -> None:
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.Linear(12, 1))
@@ -53,7 +55,8 @@ class Training:
                 if not loader.backward(loss):
                     continue
                 self.optimizer.step()
-                self.scheduler.step()
+                if not self.each_epoch:
+                    self.scheduler.step()
                 self.optimizer.zero_grad()
                 self.losses[loader.step] = loader.loss.hex()
                 on_step(loader.step)
@@ -61,6 +64,8 @@ class Training:
                     assert loader._keeper._saver.wait(30), "so that each save is begun"
                 if loader.step == until:
                     return self
+            if self.each_epoch:
+                self.scheduler.step()
         return self
 
     def same_as(self, other: Training) -> bool:
@@ -72,21 +77,7 @@ class Training:
 class EachEpoch(Training):
     """The most usual loop: the scheduler moves after each pass."""
 
-    def run(self, until: int | None = None, on_step: Any = lambda step: None) -> Training:
-        loader = self.loader
-        for _ in range(EPOCHS):
-            for inputs, targets in loader:
-                loss = nn.functional.mse_loss(self.model(inputs), targets)
-                if not loader.backward(loss):
-                    continue
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-                if loader._keeper is not None:
-                    assert loader._keeper._saver.wait(30), "so that each save is begun"
-                if loader.step == until:
-                    return self
-            self.scheduler.step()
-        return self
+    each_epoch = True
 
 
 @pytest.mark.parametrize("until", [3, 6, 7, 8, 12, 13, 14, STEPS])
