@@ -30,7 +30,8 @@ for close in closers:
 def test_a_program_can_ask_on_the_terminal_and_outlives_ctrl_c(tmp_path: Path) -> None:
     laptop = tmp_path / "laptop.py"
     laptop.write_text(_LAPTOP)
-    inner = shlex.join([sys.executable, str(laptop)])
+    # script's shell, which Ctrl-C would end as well, gives way: dash (no $SHELL) does not by itself.
+    inner = f"exec {shlex.join([sys.executable, str(laptop)])}"
     done = subprocess.run(
         ["script", "-qec", inner, "/dev/null"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
