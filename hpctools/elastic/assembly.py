@@ -26,6 +26,8 @@ class Returned:
         done: whether it has done the last step.
         finished: whether it was told that the training is complete.
         left: whether it has switched out and waits for its release.
+        roll_back: how far back it was told to go before a generation that it has not come to: `generation`,
+            `to_step`, `skip`; empty: it was not.
     """
 
     ready: bool = False
@@ -40,6 +42,7 @@ class Returned:
     done: bool = False
     finished: bool = False
     left: bool = False
+    roll_back: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_hello(cls, hello: Mapping[str, Any]) -> Returned:
@@ -86,6 +89,14 @@ class Assembly:
             return ()
         members = sorted(training, key=lambda name: training[name].rank)
         return tuple(members) if len(members) == training[members[0]].world else ()
+
+    @property
+    def roll_back(self) -> dict[str, Any]:
+        """The newest roll back that somebody was told of and has not come behind; empty: none."""
+        told = [each.roll_back for each in self.workers.values() if each.roll_back]
+        newest = dict(max(told, key=lambda each: int(each["generation"]), default={}))
+        newest.pop("generation", None)
+        return newest
 
     def is_complete(self, workers: Iterable[Returned]) -> bool:
         """Whether these workers have only their programs' ends before them."""

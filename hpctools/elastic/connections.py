@@ -110,14 +110,14 @@ class Connections:
 
     def _admit_agent(self, hello: Message, writer: asyncio.StreamWriter) -> Agent | None:
         run, name = self._run, str(hello["agent"])
-        former = run.roster.agents.get(name)
+        former = run.roster.agents.get(name) or run.roster.absent.pop(name, None)
         agent = run.roster.agents[name] = _agent_of(hello, writer)
         if former is not None:
             agent.leaving, agent.reason, agent.told = former.leaving, former.reason, former.told
             former.writer.transport.abort()
         write(writer, "welcome", term=run.fence.term)
         self._name_heirs()
-        if run.is_over:
+        if run.is_over and not (hello.get("ended") or self._ends_its_programs(agent)):
             agent.leaving = True  # that ends the worker which it has just started: no crash
             ended = run.ended
             write(writer, "shutdown", code=ended.result().exit_code if ended.done() else 0)
@@ -130,6 +130,10 @@ class Connections:
         if (seconds := hello.get("departs")) is not None and not agent.leaving:
             run.act(Depart(agent.node, float(seconds), "it was told to depart before"))
         return agent
+
+    def _ends_its_programs(self, agent: Agent) -> bool:
+        """Whether workers do there what follows the last step, and the run waits for that."""
+        return self._run.completed and not self._run.ended.done() and bool(agent.running)
 
     def _catch_up(self, agent: Agent, hello: Message) -> None:
         """What happened on its node while it had no connection, and what it does not know yet."""
@@ -175,6 +179,11 @@ class Connections:
             missing[name] = now if late else since
             if now - missing[name] > RETURN_SECONDS:
                 self._lose(name)
+        for agent in list(self._run.roster.absent.values()):
+            agent.away = now if late else agent.away
+            if now - agent.away > RETURN_SECONDS:
+                del self._run.roster.absent[agent.name]
+                self._is_gone(agent)
 
     def _check_worker(self, worker: Worker, now: float) -> None:
         silent = now - worker.seen
@@ -250,8 +259,15 @@ class Connections:
         self._run.carry_out()
 
     def _on_agent_gone(self, agent: Agent) -> None:
+        del self._run.roster.agents[agent.name]
+        if self._ends_its_programs(agent):  # a worker may save the final model: not for a broken line
+            agent.away = time.monotonic()
+            self._run.roster.absent[agent.name] = agent
+        else:
+            self._is_gone(agent)
+
+    def _is_gone(self, agent: Agent) -> None:
         run, roster = self._run, self._run.roster
-        del roster.agents[agent.name]
         for worker in roster.workers_of(agent):
             if not run.membership.is_last(worker.name):  # that one may live on, and says so itself
                 self.expel(worker)

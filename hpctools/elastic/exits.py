@@ -60,12 +60,12 @@ class Exits:
         """The run has finished when it finishes and nobody works for it any more.
 
         The baseline's workers are waited for, since what follows the training is theirs; when no baseline is
-        there, everybody's are.
+        there, everybody's are. An agent whose line broke meanwhile may come back, and its workers run on.
         """
         run = self._run
         if run.is_hearing:
             return  # not all agents have come yet
-        agents = list(run.roster.agents.values())
+        agents = [*run.roster.agents.values(), *run.roster.absent.values()]
         core = [each for each in agents if each.is_baseline and (each.running or not each.leaving)] or agents
         if run.finishing and not any(agent.running for agent in core):
             run.end(Outcome("finished"))

@@ -53,6 +53,7 @@ class Generations:
         self._last_number = 0
         self._done: set[str] = set()
         self._ended = False
+        self._finished = False  # ended well: all have done the last step
         self._started = False
         self._any_role = False
         self._retry_after = 0.0
@@ -264,7 +265,7 @@ class Generations:
             self._complete(training)
 
     def _complete(self, training: set[str]) -> None:
-        self._ended = True
+        self._ended = self._finished = True
         self._forming = None
         for member in sorted(self._ready):
             self._send(member, "finish" if member in training else "stop")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
@@ -61,7 +62,8 @@ class Membership(Generations):
         """A worker has come that was in the run already, under another coordinator or until it was lost."""
         self._last_number = max(self._last_number, how.seen, how.generation)
         if how.left or self._ended:
-            self._send(worker, "release" if how.left else "stop")
+            well = self._finished and (how.done or how.finished)  # what follows the last step is its own
+            self._send(worker, "release" if how.left else "finish" if well else "stop")
         elif self._assembly is not None:
             self._assembly.add(worker, how, now)
             if how.ready:
@@ -260,10 +262,13 @@ class Membership(Generations):
 
         How far they really went back they say when they park; who has no such state receives it.
         """
-        self._roll_back = {"to_step": to_step, "skip": list(skip)}
-        self._step = min(self._step, to_step)
-        self._saved_step = min(self._saved_step, to_step)
+        self._note_roll_back({"to_step": to_step, "skip": list(skip)})
         self._recover(now)
+
+    def _note_roll_back(self, roll_back: dict[str, Any]) -> None:
+        self._roll_back = roll_back
+        self._step = min(self._step, roll_back["to_step"])
+        self._saved_step = min(self._saved_step, roll_back["to_step"])
 
     def begin_with_anybody(self) -> None:
         """The baseline may never be whole: the training may begin with whoever is there."""
@@ -271,7 +276,7 @@ class Membership(Generations):
 
     def begin_again(self) -> None:
         """All workers are ended and started again; the first generation begins with what a checkpoint has."""
-        self._ended = self._started = False
+        self._ended = self._finished = self._started = False
         self._any_role = True
         self._forming = self._assembly = None
         self._ready.clear()
@@ -312,6 +317,8 @@ class Membership(Generations):
         self._assembly = None
         workers = {name: each for name, each in assembly.workers.items() if name in self._ready}
         self._participants = {name for name, each in workers.items() if each.engaged}
+        if roll_back := assembly.roll_back:  # the coordinator before us had begun it
+            self._note_roll_back(roll_back)
         self._started = self._started or bool(self._participants)
         if assembly.is_complete(workers.values()):
             self._complete({name for name, each in workers.items() if each.trains})

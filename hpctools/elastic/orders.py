@@ -87,6 +87,23 @@ class Orders:
             self.save = fields
             self.last = str(fields["why"]) if fields.get("ends") else self.last
 
+    def standing(self, generation: int) -> dict[str, Any]:
+        """What a coordinator that we come to has to know of them; `generation`: the one that we are in."""
+        last = max(self._later(generation), default=None)
+        return {
+            "seen": self.seen,
+            "pending": max([self.recover, *self.commits]) > generation,
+            "finished": self.finished,
+            "roll_back": {} if last is None else {"generation": last, **self.roll_backs[last]},
+        }
+
+    def going_back(self, generation: int) -> list[dict[str, Any]]:
+        """The roll backs since that generation, in order; a former coordinator may have begun one."""
+        return [self.roll_backs[number] for number in sorted(self._later(generation))]
+
+    def _later(self, generation: int) -> list[int]:
+        return [number for number in self.roll_backs if number > generation]
+
     def told(self, kind: str, why: object) -> None:
         """The coordinator was told something by us, perhaps what came of an order to save."""
         self.rests |= kind == "saved" and bool(self.last) and why == self.last

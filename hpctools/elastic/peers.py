@@ -27,6 +27,7 @@ class Agent:
         reason: why it will have gone, when it goes.
         told: when it was known that its node is wanted or given up.
         mute: whether it gives no sign of life and is waited for: nobody may count on its node.
+        away: since when it has no connection and is awaited all the same, on the clock of `seen`.
     """
 
     writer: asyncio.StreamWriter
@@ -43,6 +44,7 @@ class Agent:
     reason: str = "lost"
     told: float | None = None
     mute: bool = False
+    away: float = 0.0
 
 
 @dataclass
@@ -115,10 +117,12 @@ class Roster:
         restarting: workers that are ended because we want them to be started again.
         missing: since when workers have no connection that may come back with the state, seconds of the
             monotonic clock.
+        absent: agents without a connection whose workers end their programs after the last step.
     """
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
+        self.absent: dict[str, Agent] = {}
         self.workers: dict[str, Worker] = {}
         self.missing: dict[str, float] = {}
         self.expelled, self.departed, self.judged, self.restarting = (Names() for _ in range(4))

@@ -196,7 +196,7 @@ class RunSession:
             generation = self._orders.recover
             with self._changed:
                 self._is_done = False
-            self._go_back(self._orders.roll_backs.get(generation))
+            self._go_back()
             completed = self._state._completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
             let_in = partial(self._orders.admission, self._standing)
@@ -225,9 +225,11 @@ class RunSession:
             self._measure(commit, begun)
         return True
 
-    def _go_back(self, roll_back: Mapping[str, Any] | None) -> None:
-        state = self._state
-        if roll_back is not None and isinstance(state, Restorable):  # who has none skips, too
+    def _go_back(self) -> None:
+        if not isinstance(state := self._state, Restorable):
+            return
+        for roll_back in self._orders.going_back(self._standing):
+            # Who has no state skips, too.
             self._has_state = state._roll_back(**roll_back) and self._has_state
 
     def _have_moved(self, group: Group, commit: Commit) -> bool:
@@ -375,12 +377,10 @@ class RunSession:
                 "rank": group.rank if group is not None else 0,
                 "world": group.world if group is not None else 0,
                 "completed": self._state._completed if self._has_state else NO_STATE,
-                "seen": orders.seen,
-                "pending": max([orders.recover, *orders.commits]) > self._standing,
                 "broken": self._broken > 0 and self._broken >= self._standing,
                 "done": self._is_done,
-                "finished": self._orders.finished,
                 "left": self._has_left,
+                **orders.standing(self._standing),
             }
 
     def _on_welcome(self, term: int) -> None:

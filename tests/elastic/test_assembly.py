@@ -136,3 +136,32 @@ def test_one_that_has_left_is_released() -> None:
 
 def test_a_hello_with_words_of_a_later_release_is_read() -> None:
     assert Returned.from_hello({"ready": True, "worker": "a", "mood": "good"}) == Returned(ready=True)
+
+
+def test_a_roll_back_that_the_one_before_had_begun_is_finished() -> None:
+    """Who was told of it would go back, and receive the newer state of who was not."""
+    told = {"generation": 6, "to_step": 30, "skip": [31]}
+    membership = taken_over(
+        replace(TRAINING, pending=True, seen=6, roll_back=told), replace(TRAINING, rank=1)
+    )
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    forms = [message for _, message in sent(membership)]
+    assert [each["roll_back"] for each in forms] == [{"to_step": 30, "skip": [31]}] * 2
+    for worker in "ab":
+        membership.parked(worker, 7, 30, now=3)
+    link_all(membership, 7, "ab")
+    for worker in "ab":
+        membership.switched(worker, 7, 30, now=3)
+    sent(membership)
+    membership.lost("b", now=4)
+    assert all("roll_back" not in message for _, message in sent(membership)), (
+        "once it is in force it is done"
+    )
+
+
+def test_of_several_roll_backs_the_newest_is_the_one_that_was_wanted() -> None:
+    older, newer = ({"generation": g, "to_step": step, "skip": []} for g, step in ((6, 10), (7, 30)))
+    first = replace(TRAINING, pending=True, seen=6, roll_back=older)
+    membership = taken_over(first, replace(TRAINING, rank=1, pending=True, seen=7, roll_back=newer))
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert {message["roll_back"]["to_step"] for _, message in sent(membership)} == {30}

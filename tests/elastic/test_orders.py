@@ -95,3 +95,27 @@ def test_what_a_later_release_says_besides_is_passed_over() -> None:
     made.note(said)
     commit = made.commits[4]
     assert (commit.agree, commit.send_to, commit.moves, commit.leave) == (True, (2,), False, False)
+
+
+def form(generation: int, **more: object) -> Message:
+    return {"kind": "form", "generation": generation, "rank": 0, "world": 1, "recover": True, **more}
+
+
+def test_a_roll_back_counts_until_its_generation_or_a_later_one_is_in_force() -> None:
+    """Who coordinates next may not know of it."""
+    made = Orders()
+    made.note(form(4, roll_back={"to_step": 9, "skip": [10]}))
+    made.note(form(5))
+    assert made.going_back(STANDING) == [{"to_step": 9, "skip": [10]}]
+    assert made.standing(STANDING)["roll_back"] == {"generation": 4, "to_step": 9, "skip": [10]}
+    assert made.standing(STANDING)["pending"]
+    assert made.going_back(5) == []
+    assert made.standing(5) == {"seen": 5, "pending": False, "finished": False, "roll_back": {}}
+
+
+def test_roll_backs_are_gone_through_in_the_order_in_which_they_came() -> None:
+    made = Orders()
+    made.note(form(5, roll_back={"to_step": 2, "skip": []}))
+    made.note(form(4, roll_back={"to_step": 9, "skip": []}))
+    assert [each["to_step"] for each in made.going_back(STANDING)] == [9, 2]
+    assert made.standing(STANDING)["roll_back"]["generation"] == 5
