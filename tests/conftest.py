@@ -1,11 +1,12 @@
-"""Which Slurm releases the tests on real daemons run on (`--slurm`), and whether long tests run (`--long`).
+"""On which Slurm releases tests with real daemons run (`--slurm`), and how many tests (`--slow`, `--long`).
 
 A test that takes the fixture `slurm_release` runs on this machine's own Slurm. One that is also marked
 `releases` runs on every release that `--slurm` names. A release that cannot be had is told in the
 last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
 
-A test that is marked `long` runs with `--long` only, as in CI; one that takes the fixture `thorough` goes
-less deep without it. The first lines say which of both it is.
+A test that is marked `slow` runs with `--slow`, as CI does for each change, and with `--long`; one that is
+marked `long` with `--long` only, as every night. One that takes the fixture `thorough` goes less deep
+without `--long`. The first lines say which of these it is.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="RELEASES",
         help="Slurm releases to test on: own (default), all, or names such as 24.11,26.05",
     )
-    parser.addoption("--long", action="store_true", help="run the long tests, too, and all of them in full")
+    parser.addoption("--slow", action="store_true", help="run the slow tests, too, as CI does")
+    parser.addoption(
+        "--long", action="store_true", help="run slow and long tests, too, and all of them in full"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
+    config.addinivalue_line("markers", "slow: runs with --slow or --long only")
     config.addinivalue_line("markers", "long: runs with --long only")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
     if getattr(config.option, "dist", "no") != "no":  # xdist registers its session only after us
@@ -98,8 +103,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     choice = config.stash[CHOICE]
     if choice != Choice():
         _leave_out(config, items, lambda item: _release(item) not in choice.names)
-    if not config.getoption("--long"):
-        _leave_out(config, items, lambda item: item.get_closest_marker("long") is not None)
+    for marker in _too_long(config):
+        _leave_out(config, items, lambda item: item.get_closest_marker(marker) is not None)  # noqa: B023
+
+
+def _too_long(config: pytest.Config) -> tuple[str, ...]:
+    """Markers of tests that are not to be run."""
+    if config.getoption("--long"):
+        return ()
+    return ("long",) if config.getoption("--slow") else ("long", "slow")
 
 
 def _leave_out(
@@ -122,7 +134,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return "all tests, in full" if config.getoption("--long") else "without the long tests (--long runs them)"
+    left_out = " and ".join(_too_long(config))
+    return f"without the tests marked {left_out}" if left_out else "all tests, in full"
 
 
 @pytest.fixture(scope="session")

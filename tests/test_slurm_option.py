@@ -49,3 +49,47 @@ def test_a_release_that_there_is_not(tmp_path: Path) -> None:
     done = collect("19.05", tmp_path)
     assert done.code == pytest.ExitCode.USAGE_ERROR
     assert "--slurm: no release '19.05'" in done.stderr
+
+
+TIERS = """
+import pytest
+
+def test_quick(): ...
+
+@pytest.mark.slow
+def test_slow(): ...
+
+@pytest.mark.long
+def test_long(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "runs", "says"),
+    [
+        ([], ["quick"], "without the tests marked long and slow"),
+        (["--slow"], ["quick", "slow"], "without the tests marked long"),
+        (["--long"], ["quick", "slow", "long"], "all tests, in full"),
+        (["--slow", "--long"], ["quick", "slow", "long"], "all tests, in full"),
+    ],
+)
+def test_what_takes_long_runs_when_it_is_asked_for(
+    tmp_path: Path, options: list[str], runs: list[str], says: str
+) -> None:
+    """The day's own tests stay short, CI's are more, the night's are all."""
+    (tmp_path / "test_tiers.py").write_text(TIERS)
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+    ]
+    argv += ["-c", str(ROOT / "pyproject.toml"), *options, str(tmp_path / "test_tiers.py")]
+    lines = run(argv, timeout=60, cwd=ROOT).stdout.splitlines()
+    found = [line.strip() for line in lines if "<Function" in line]
+    assert found == [f"<Function test_{name}>" for name in runs]
+    assert says in lines
