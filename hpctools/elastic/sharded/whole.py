@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
-from hpctools.elastic.checkpoint.tensors import write_planned
+from hpctools.elastic.checkpoint.dcp import write_planned
 from hpctools.elastic.sharded.part_files import WholeTensors, read_plain
 from hpctools.elastic.sharded.trained import MODEL, OPTIMIZER
 

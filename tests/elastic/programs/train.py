@@ -37,6 +37,7 @@ is_replica = worker.startswith("r")
 if args.raise_at_import or (args.replica_raises and is_replica):
     raise ValueError("no such corpus")
 
+import no_compiler  # noqa: E402, F401
 import torch  # noqa: E402
 from sines import Sines  # noqa: E402
 from torch import nn  # noqa: E402
