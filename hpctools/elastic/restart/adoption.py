@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
 
@@ -34,24 +35,26 @@ class Adoption:
         self.committed = 0
         self.ending = False
         self.until = now + ADOPT_SECONDS
-        self._counted = counted
+        self.record.counted = counted
         self._reported: set[str] = set()
 
-    def add(self, agent: str, running: Mapping[str, Any]) -> bool:
+    def add(self, agent: str, running: Mapping[str, Any], now: float) -> bool:
         """An agent has reported; whether it belongs to this generation."""
         if int(running["generation"]) != self.record.number or agent not in self.record.members:
             return False
         for local, (calls, told, code, said) in running["ranks"].items():
             self.record.ranks[agent, int(local)] = Rank(calls, told, code)
-            if code and not told and self.record.crash is None:
-                number = self.record.number_of(agent, int(local))
-                self.record.crash = Crashed(agent, int(local), number, code, (said,))
-                why = f"rank {number} ended with exit code {code}: {said}"
-                self.record.charged = "" if self._counted else why
+            ago, ours = running.get("ends", {}).get(local, (0.0, False))
+            if code and not (told or ours):
+                self._note_bad_end(agent, int(local), code, said, now - ago)
         self.committed = max(self.committed, int(running["committed"]))
         self.ending |= bool(running["ending"])
         self._reported.add(agent)
         return True
+
+    def _note_bad_end(self, agent: str, local: int, code: int, said: str, at: float) -> None:
+        number = self.record.number_of(agent, local)
+        self.record.bad.append(BadEnd(Crashed(agent, local, number, code, (said,)), at))
 
     @property
     def complete(self) -> bool:

@@ -22,15 +22,16 @@ from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.adoption import Adoption
 from hpctools.elastic.restart.agreement import Agreement
+from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
-from hpctools.elastic.restart.effects import Charged, Crashed, Effect, Finished, Formed, Release, Tell
+from hpctools.elastic.restart.effects import Charged, Crashed, Finished, Formed, Release, Tell
 from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits, term_within
+from hpctools.elastic.restart.present import Present
 from hpctools.elastic.restart.record import Record
-from hpctools.elastic.restart.roster import Roster
 
 
-class Generations:
+class Generations(Present):
     """The state machine of a run's generations.
 
     Args:
@@ -39,11 +40,6 @@ class Generations:
         charges: restarts after crashes that earlier coordinators counted, on the same clock.
 
     Attributes:
-        effects: what has to be done, oldest first; the caller takes them out.
-        phase: `waiting` (for nodes), `adopting` (a new coordinator learns who runs), `offering` (the first
-            node chooses a port), `running`, `telling` (an event is on its way to the ranks), `ending` or
-            `over`.
-        generation: number of the last generation; 0 before the first.
         restarts: after crashes.
     """
 
@@ -54,40 +50,16 @@ class Generations:
         history: GrowthHistory | None = None,
         charges: Iterable[Charge] = (),
     ) -> None:
-        self.effects: list[Effect] = []
-        self.phase = "waiting"
-        self.generation = 0
-        self._limits = limits
+        super().__init__(limits)
         self._growing = Growing(limits, history)
         self._budget = Budget(limits.period, charges)
         self.restarts = self._budget.ever
-        self._roster = Roster(limits)
-        self._record: Record | None = None  # the generation that is on
-        self._last: Record | None = None  # the one before it
         self._adoption: Adoption | None = None
         self._agreement: Agreement | None = None
         self._limit: float | None = None  # when patience with a planned end is over
         self._not_before = not_before
         self._lost_at = NEVER
         self._waits: Waiting | None = None
-        self._steps = 0  # calls in generations before this one
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Agents of the generation that is on, in rank order."""
-        return self._record.members if self._record is not None else ()
-
-    @property
-    def step(self) -> int:
-        """Calls of `elastic_event_detected` so far; what was repeated after a crash counts twice."""
-        return self._steps + (self._record.calls if self._record is not None else 0)
-
-    @property
-    def calls(self) -> dict[tuple[str, int], int]:
-        """Calls of each rank that runs in this generation, by agent and place on its node."""
-        record = self._record
-        ranks = record.ranks if record is not None else {}
-        return {place: rank.calls for place, rank in ranks.items() if rank.code is None}
 
     # What agents report
 
@@ -173,16 +145,35 @@ class Generations:
         self.tick(now)
 
     def ended(
-        self, agent: str, generation: int, local: int, code: int, told: int, said: Sequence[str], now: float
+        self,
+        agent: str,
+        generation: int,
+        local: int,
+        code: int,
+        told: int,
+        said: Sequence[str],
+        now: float,
+        *,
+        ago: float = 0.0,
+        ours: bool = False,
     ) -> None:
-        """A rank has ended; `said` are its last lines, oldest first."""
+        """A rank has ended.
+
+        Args:
+            said: its last lines, oldest first.
+            ago: seconds since then, when its agent told.
+            ours: whether its agent had ended it because it was told to.
+        """
         record = self._on(agent, generation)
         if record is None:
             return
         rank = record.ranks[agent, local]
         rank.code, rank.told = code, rank.told or told
-        if code != 0 and self.phase in ("running", "telling"):
-            self._on_bad_end(record, agent, local, said, now)
+        if code != 0 and not ours and self._roster.stays(agent):
+            self._note_bad_end(record, agent, local, said, now - ago)
+        if code != 0 and self.phase in ("running", "telling") and not rank.told:
+            record.recovered |= self.phase == "running"
+            self._end(now, self._limits.term)  # the others would wait for it in vain
         self._close_if_over(now)
         self.tick(now)
 
@@ -280,17 +271,14 @@ class Generations:
         limit = now + self._limits.graceful + (steps / record.rate if record.rate else 0.0)
         self._limit = limit if self._limit is None else min(self._limit, limit)
 
-    def _on_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], now: float) -> None:
-        rank = record.ranks[agent, local]
-        code = rank.code or 0
-        if self._roster.stays(agent) and record.crash is None:
-            number = record.number_of(agent, local)
-            record.crash = Crashed(agent, local, number, code, tuple(said))
-            last = said[-1] if said else "it printed nothing"
-            record.charged = f"rank {number} ended with exit code {code}: {last}"
-        if not rank.told:  # the others would wait for it in vain
-            record.recovered |= self.phase == "running"
-            self._end(now, self._limits.term)
+    def _note_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], at: float) -> None:
+        """Among those that are told until all have ended is what the generation's end is put down to.
+
+        What ends badly while the ranks are ended for another reason is not why.
+        """
+        if self.phase in ("running", "telling", "adopting") or record.bad:
+            code, number = record.ranks[agent, local].code or 0, record.number_of(agent, local)
+            record.bad.append(BadEnd(Crashed(agent, local, number, code, tuple(said)), at))
 
     def _end(self, now: float, seconds: float) -> None:
         """SIGTERM to all ranks that still run; SIGKILL after so many seconds or when a node has to go."""
@@ -316,18 +304,22 @@ class Generations:
         if record.well() and not asked:
             self.phase = "over"
             self._do(Finished())
-        elif record.charged and all(self._roster.stays(member) for member in record.members):
+        elif all(self._roster.stays(member) for member in record.members):
             self._charge(record, now)  # else it may be what follows from a node's going
         if len(self._roster.wanted()) < len(record.members):
             self._growing.shrank(now)
 
     def _charge(self, record: Record, now: float) -> None:
+        """A generation is over; if that counts as a crash, say of whom or why."""
+        crash, reason = record.blamed()
+        if not reason:
+            return
         self.restarts += 1
-        self.effects += [record.crash] if record.crash is not None else []
-        self._do(Charged(record.number, record.charged))
+        self.effects += [crash] if crash is not None else []
+        self._do(Charged(record.number, reason))
         used = self._budget.charge(now, record.number)
         self._not_before = max(self._not_before, now + backoff(used))
-        broken = exhausted(self._limits, record.charged, used, self.restarts)
+        broken = exhausted(self._limits, reason, used, self.restarts)
         if broken is not None:
             self.phase = "over"
             self._do(broken)
@@ -364,7 +356,7 @@ class Generations:
             self._record, self.phase = adoption.record, "adopting"
             self.restarts = max(self.restarts, adoption.restarts)
         self.generation = max(self.generation, number)
-        if runs and not (self._adoption is not None and self._adoption.add(agent, running)):
+        if runs and not (self._adoption is not None and self._adoption.add(agent, running, now)):
             self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))
 
     def _adopt_if_complete(self, now: float) -> None:
@@ -374,7 +366,7 @@ class Generations:
         self._adoption, self.phase = None, "running"
         for member in adoption.missing:
             record.drop(member)
-        if adoption.ending or adoption.missing or record.crash is not None:
+        if adoption.ending or record.broken:
             record.recovered = True
             self._end(now, self._limits.term)
         elif adoption.committed:
@@ -384,17 +376,3 @@ class Generations:
             for member in record.members:
                 self._tell(member, "withdraw")
         self._close_if_over(now)
-
-    def _on(self, agent: str, generation: int) -> Record | None:
-        """The generation that is on, if it is that one and the agent belongs to it."""
-        record = self._record
-        fits = record is not None and record.number == generation and agent in record.members
-        return record if fits else None
-
-    def _tell(self, agent: str, what: str, **fields: Any) -> None:
-        if agent in self._roster:
-            message = {"kind": "ranks", "do": what, "generation": self.generation, **fields}
-            self._do(Tell(agent, message))
-
-    def _do(self, effect: Effect) -> None:
-        self.effects.append(effect)

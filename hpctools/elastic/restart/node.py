@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,6 +97,7 @@ class NodeRanks:
             "committed": self._committed,
             "ending": ranks.ending,
             "ranks": {rank.local: [*rank.counts(), *_outcome(rank.ended)] for rank in ranks.ranks},
+            "ends": {each.local: [_ago(each), each.ours] for each in ranks.ended},
         }
 
     def obey(self, message: Mapping[str, Any]) -> None:
@@ -212,7 +214,8 @@ class NodeRanks:
 
     def _tell_end(self, generation: int, rank: Ended) -> None:
         end = {"local": rank.local, "code": rank.code, "told": rank.told, "said": list(rank.said)}
-        self._say_to("ranks", of="ended", generation=generation, **end)
+        how = {"ago": _ago(rank), "ours": rank.ours}
+        self._say_to("ranks", of="ended", generation=generation, **end, **how)
 
     def _end_frozen(self, ranks: Ranks) -> None:
         now = asyncio.get_running_loop().time()
@@ -240,3 +243,8 @@ class NodeRanks:
 def _outcome(ended: Ended | None) -> tuple[int | None, str]:
     """The exit code and the last words."""
     return (None, "") if ended is None else (ended.code, (ended.said or ("",))[-1])
+
+
+def _ago(ended: Ended) -> float:
+    """Seconds since then: clocks of two nodes cannot be compared."""
+    return round(time.monotonic() - ended.at, 4)

@@ -8,8 +8,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, signal_group
@@ -36,12 +37,16 @@ class Ended:
         code: its exit code; negative: the signal that ended it.
         told: the call at which it was told of an event; 0: it was not.
         said: its last lines, oldest first.
+        at: when, seconds of the monotonic clock.
+        ours: whether we had ended it because we were told to.
     """
 
     local: int
     code: int
     told: int = 0
     said: tuple[str, ...] = ()
+    at: float = field(default_factory=time.monotonic)
+    ours: bool = False
 
 
 @dataclass
@@ -51,6 +56,7 @@ class LocalRank:
     Attributes:
         pid: also its process group; 0 when it could not be started.
         calls, told: as last read from the slot.
+        told_to_end: whether it still ran when we were told to end it.
         ended: how; None while it runs.
     """
 
@@ -60,6 +66,7 @@ class LocalRank:
     pid: int = 0
     calls: int = 0
     told: int = 0
+    told_to_end: bool = False
     ended: Ended | None = None
 
     def counts(self) -> tuple[int, int]:
@@ -123,6 +130,11 @@ class Ranks:
         """Those that have not ended."""
         return [rank for rank in self.ranks if rank.ended is None]
 
+    @property
+    def ended(self) -> list[Ended]:
+        """How the others have."""
+        return [rank.ended for rank in self.ranks if rank.ended is not None]
+
     def propose(self, call: int) -> bool:
         """Bind all ranks to wait at a call; returns whether none was there already."""
         return all([rank.slot.propose(call) for rank in self.alive])  # noqa: C419  (all of them, always)
@@ -141,6 +153,7 @@ class Ranks:
         """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it."""
         self.ending = True
         for rank in self.alive:
+            rank.told_to_end = not _has_ended(rank.pid)  # we may not have been told of its end yet
             rank.slot.forget_term()
             rank.signal(signal.SIGTERM)
             if not _handles_term(rank.pid):
@@ -188,14 +201,30 @@ class Ranks:
         return self._folder.path / f"{rank.local}.error.json"
 
     async def _watch(self, rank: LocalRank, wait: Callable[[], int]) -> None:
-        code = await in_own_thread(wait)
+        ended: list[float] = []
+        code = await in_own_thread(lambda: _noting(wait, ended))
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
         rank.signal(signal.SIGKILL)
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
-        rank.ended = Ended(rank.local, code, told, said)
+        rank.ended = Ended(rank.local, code, told, said, ended[0], rank.told_to_end)
         self._on_end(self, rank.ended)
+
+
+def _noting(wait: Callable[[], int], ended: list[float]) -> int:
+    """The exit code; notes when it was there, since the loop may be busy and the last words take a while."""
+    code = wait()
+    ended.append(time.monotonic())
+    return code
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process of ours has ended, also when nobody has asked for its exit code yet (waitid(2))."""
+    try:
+        return pid == 0 or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 def _not_started() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.elastic.restart.blame import BadEnd, cause_of, reason_of
 from hpctools.elastic.restart.effects import Crashed, Resized
 
 RATE_SECONDS = 0.2
@@ -35,8 +36,9 @@ class Record:
         ranks: by agent and place on its node.
         began: agents that have started all their ranks.
         times: of what happened, by name: `formed`, `began`, `first` (call), `told` or `lost`, `ended`.
-        crash: of the first rank that ended badly.
-        charged: what its end is put down to, when that counts as a crash; empty: it does not.
+        bad: ranks that ended badly and by themselves, on nodes that stay; as they were told.
+        charged: what somebody that watches the run puts its end down to; empty: nobody has said.
+        counted: whether a coordinator before us has counted its end as a crash already.
         recovered: whether it ended without a plan.
         rate: calls per second of one rank; 0 when not known.
         most: calls of some rank, as its agent's answer to a proposal said.
@@ -48,8 +50,9 @@ class Record:
     ranks: dict[tuple[str, int], Rank] = field(default_factory=dict)
     began: set[str] = field(default_factory=set)
     times: dict[str, float] = field(default_factory=dict)
-    crash: Crashed | None = None
+    bad: list[BadEnd] = field(default_factory=list)
     charged: str = ""
+    counted: bool = False
     recovered: bool = False
     _observed: tuple[float, int] | None = None
     rate: float = 0.0
@@ -82,6 +85,18 @@ class Record:
     def well(self, agent: str | None = None) -> bool:
         """Whether all ranks, or those of one agent, have ended with exit code 0."""
         return all(rank.code == 0 for (of, _), rank in self.ranks.items() if agent in (None, of))
+
+    @property
+    def broken(self) -> bool:
+        """Whether a rank has ended badly that was not told of an event: the others wait for it in vain."""
+        return any(rank.code and not rank.told for rank in self.ranks.values())
+
+    def blamed(self) -> tuple[Crashed | None, str]:
+        """All ranks have ended: whose crash that was, if one's, and why it counts; empty: it does not."""
+        if self.charged or self.counted or not self.bad:
+            return None, self.charged
+        crash = cause_of(self.bad)
+        return crash, reason_of(crash)
 
     def drop(self, agent: str) -> None:
         """The agent is gone and its ranks with it."""

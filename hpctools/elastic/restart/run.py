@@ -97,7 +97,9 @@ class RestartRun:
             machine.answered(name, generation, int(message["call"]), now, bound=bound, calls=calls)
         elif of == "ended":
             local, code, told = (int(message[key]) for key in ("local", "code", "told"))
-            machine.ended(name, generation, local, code, told, list(message["said"]), now)
+            ago, ours = float(message.get("ago", 0.0)), bool(message.get("ours"))
+            said = list(message["said"])
+            machine.ended(name, generation, local, code, told, said, now, ago=ago, ours=ours)
         self._carry_out()
 
     def act(self, action: Action) -> None:

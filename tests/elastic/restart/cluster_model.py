@@ -37,6 +37,11 @@ class Rank:
     bound: int = 0
     committed: bool = False
     code: int | None = None
+    at: float = 0.0
+    ours: bool = False
+
+    def ago(self, now: float) -> float:
+        return now - self.at
 
 
 @dataclass
@@ -59,7 +64,7 @@ class Node:
     def say(self, of: str, generation: int, **values: Any) -> None:
         self.outbox.append({"of": of, "generation": generation, **values})
 
-    def report(self) -> dict[str, Any]:
+    def report(self, now: float) -> dict[str, Any]:
         if not self.ranks:
             return {"generation": self.generation, "ranks": {}}
         return {
@@ -69,6 +74,7 @@ class Node:
             "committed": max((rank.bound for rank in self.ranks.values() if rank.committed), default=0),
             "ending": self.ending is not None,
             "ranks": {str(k): [r.calls, r.told, r.code, ""] for k, r in self.ranks.items()},
+            "ends": {str(k): [r.ago(now), r.ours] for k, r in self.ranks.items() if r.code is not None},
         }
 
 
@@ -106,7 +112,7 @@ class Cluster:
         node = Node(f"a{number}", (0 if baseline else 1, number))
         self.nodes[node.name] = node
         self.connected.add(node.name)
-        self.machine.joined(node.name, node.order, self.now, node.report())
+        self.machine.joined(node.name, node.order, self.now, node.report(self.now))
         self.carry_out()
         return node
 
@@ -163,7 +169,7 @@ class Cluster:
         if node.alive and not node.released and node.name not in self.connected:
             if self.random.random() < 0.05:
                 self.connected.add(node.name)
-                self.machine.joined(node.name, node.order, self.now, node.report())
+                self.machine.joined(node.name, node.order, self.now, node.report(self.now))
                 if node.deadline is not None:
                     node.say("leaving", 0, deadline=node.deadline)
             return
@@ -182,7 +188,7 @@ class Cluster:
             if node.ending is not None:
                 if not self.stubborn or self.now >= node.ending:
                     rank.code = -9 if self.stubborn else -15
-                    self.tell_end(node, rank)
+                    self.tell_end(node, rank, ours=True)
             elif self.random.random() < 0.3:
                 self.one_step(node, rank)
         if node.running() and not node.outbox:
@@ -207,10 +213,12 @@ class Cluster:
             rank.code = 0
             self.tell_end(node, rank)
 
-    def tell_end(self, node: Node, rank: Rank) -> None:
+    def tell_end(self, node: Node, rank: Rank, *, ours: bool = False) -> None:
         local = next(key for key, each in node.ranks.items() if each is rank)
         said = ["it broke"] if rank.code else []
-        node.say("ended", node.generation, local=local, code=rank.code, told=rank.told, said=said)
+        rank.at, rank.ours = self.now, ours
+        how = {"code": rank.code, "told": rank.told, "said": said, "ours": ours}
+        node.say("ended", node.generation, local=local, **how)
 
     # Messages
 
@@ -252,7 +260,9 @@ class Cluster:
         elif of == "leaving":
             machine.leaving(name, message["deadline"], self.now)
         elif of == "ended":
-            machine.ended(name, generation, **message, now=self.now)
+            rank = node.ranks[message["local"]] if node.generation == generation else None
+            ago = rank.ago(self.now) if rank is not None else 0.0
+            machine.ended(name, generation, **message, now=self.now, ago=ago)
         else:
             if of == "counted" and not self.asks:
                 message["counts"] = dict.fromkeys(message["counts"], (0, 0))

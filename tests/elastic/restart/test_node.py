@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import os
 import signal
 import sys
 import time
@@ -41,7 +43,8 @@ def obeyed(tmp_path: Path, *, leaves: bool) -> list[dict[str, Any]]:
 
 
 def ends(code: int, *said: str) -> list[dict[str, Any]]:
-    end = {"of": "ended", "generation": 3, "code": code, "told": 0, "said": list(said)}
+    how = {"ago": pytest.approx(0.0, abs=5.0), "ours": False}
+    end = {"of": "ended", "generation": 3, "code": code, "told": 0, "said": list(said), **how}
     return [{**end, "local": local} for local in (0, 1)]
 
 
@@ -213,3 +216,29 @@ def test_what_a_rank_did_last_is_told_before_its_end(tmp_path: Path) -> None:
     *_, counted, ended = said
     assert (counted["of"], counted["counts"]) == ("counted", {0: (3, 0)})
     assert (ended["of"], ended["code"]) == ("ended", 0)
+
+
+def test_a_rank_that_was_killed_is_not_taken_for_one_that_we_have_ended(tmp_path: Path) -> None:
+    """The order to end comes before we know of it; and what it says last is waited for."""
+    said: list[dict[str, Any]] = []
+    spec = replace(SPEC, command=(sys.executable, "-c", "import time; time.sleep(60)"), workdir=str(tmp_path))
+    (tmp_path / "logs").mkdir()
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        assert node._ranks is not None
+        killed, _ = node._ranks.ranks
+        os.kill(killed.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # who waits for it was first
+            os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+        node.obey({"do": "end", "generation": 3, "seconds": 0.0})
+        await until(lambda: len([each for each in said if each["of"] == "ended"]) == 2)
+        ends = node.report()["ends"]
+        assert [ours for _, ours in ends.values()] == [False, True]
+        assert all(0 <= ago < 20 for ago, _ in ends.values())
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    ended = {each["local"]: each for each in said if each["of"] == "ended"}
+    assert (ended[0]["code"], ended[0]["ours"], ended[1]["ours"]) == (-signal.SIGKILL, False, True)
