@@ -269,11 +269,13 @@ class Agent:
         self._leaving, self._is_open = reason, is_open
         self._succession.leave()
         self._line.say("leaving", reason=reason, open=is_open)
-        grace = self._spec.departure_seconds(self._spec.grace_seconds)
+        baseline = self._place.is_baseline
+        given = self._spec.notice_seconds(baseline=baseline, preempted=not baseline)
+        grace = self._spec.departure_seconds(given)
         self._until = _now() + grace
         code = EXIT_GOES_ON if self._place.is_baseline else 0
         asyncio.get_running_loop().call_later(grace, self.end, code)
-        self._workers.expect_no_restart()
+        self._workers.expect_no_restart(grace)
 
     def _introduction(self) -> Message:
         place = self._place

@@ -48,6 +48,15 @@ class RestartMode(Protocol):
         """Somebody that watches the run asks for something."""
         ...
 
+    async def finish(self, why: str, seconds: float) -> None:
+        """The run ends: ranks are told, and may save; returns when all have ended."""
+        ...
+
+    @property
+    def asks(self) -> bool:
+        """Whether the script asks for events, and so can be told."""
+        ...
+
     def tick(self, now: float) -> None:
         """Some time has passed."""
         ...

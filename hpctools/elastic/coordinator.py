@@ -29,6 +29,7 @@ from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.growth_past import read_past
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.last_save import LastSave
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
@@ -46,9 +47,7 @@ from hpctools.slurm.client import RunClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
-SAVE_RESERVE = 1.5  # of the grace time, for the way out
 WISH_SECONDS = 0.5
-LAST_SECONDS = 60.0
 
 
 class Coordinator:
@@ -85,7 +84,7 @@ class Coordinator:
         self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0
         self._wish: Ending | None = None
-        self._saved_at_end = False
+        self._last_save = LastSave(run)
         run.carry_out, run.act = self._carry_out, self.act
         if spec.mode == "restart":
             run.restart = _restart_mode(run, takes_over=term > 1)
@@ -123,8 +122,9 @@ class Coordinator:
         return None if superseded else outcome.exit_code
 
     def cancel(self, reason: str) -> None:
-        """End the run because somebody wants so."""
+        """End the run because somebody wants so; who does so twice does not wait for what is saved."""
         self._run.end(Outcome("cancelled", reason))
+        self._last_save.cancelled(time.monotonic())
 
     def fail(self, reason: str) -> None:
         """End the run because it cannot go on."""
@@ -197,7 +197,7 @@ class Coordinator:
     async def _close(self, outcome: Outcome, *tasks: asyncio.Future[None]) -> None:
         """Leave nothing behind: replicas, agents and workers end; the folder tells how it was."""
         run = self._run
-        await self._save_what_is_left(outcome)
+        await self._last_save.keep(outcome)
         run.finishing = True
         run.journal.event(outcome.state, message=outcome.message, step=run.journal.status.step)
         run.journal.change(state=outcome.state, message=outcome.message)
@@ -217,16 +217,6 @@ class Coordinator:
     def _withdraw(self) -> None:
         with contextlib.suppress(ElasticError):  # the disk is gone; the status, if it was written, tells it
             self._run.folder.remove_coordinators(self._term)
-
-    async def _save_what_is_left(self, outcome: Outcome) -> None:
-        """Who cancels a run, or lets its time run out, may want to go on with it later."""
-        run = self._run
-        if outcome.state != "cancelled" or run.completed or run.restart is not None:
-            return
-        seconds = max(1.0, run.spec.graceful_seconds - SAVE_RESERVE)
-        run.order_save(outcome.message, urgent=True, seconds=seconds, ends=True)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(run.answered.wait(), seconds)
 
     async def _agents_gone(self) -> None:
         deadline = time.monotonic() + CLOSING_SECONDS
@@ -303,21 +293,11 @@ class Coordinator:
             if late:  # who slept first looks whether it is still in office
                 self._watching.tick(now, slept=True)
             else:
-                self._save_before_time_is_up()
+                self._last_save.heed_limit()
                 self._decide(now)
             if in_time:  # else the next time tells more
                 self._look(now)
                 run.journal.flush(now)
-
-    def _save_before_time_is_up(self) -> None:
-        """What is saved a minute before Slurm ends the baseline job, another run can resume from."""
-        end = self._run.replicas.end
-        if end is None or end - time.time() >= LAST_SECONDS:
-            self._saved_at_end = False  # the limit was raised, or another baseline job has one of its own
-        elif not self._saved_at_end:
-            self._saved_at_end = True
-            seconds = max(0.0, end - time.time())
-            self._run.order_save("the run's time is nearly up", urgent=False, seconds=seconds)
 
     def _decide(self, now: float) -> None:
         run = self._run

@@ -31,9 +31,10 @@ class Deadlines:
         run = self._run
         if not isinstance(action, Depart):
             return
-        unsaid = UNSAID_SECONDS if run.restart is None else run.spec.grace_seconds
-        stays = run.spec.departure_seconds(unsaid if action.seconds is None else action.seconds)
         for agent in run.roster.agents_on(action.node):
+            notice = run.spec.notice_seconds(baseline=agent.is_baseline, preempted=False)
+            unsaid = UNSAID_SECONDS if run.restart is None else notice
+            stays = run.spec.departure_seconds(unsaid if action.seconds is None else action.seconds)
             until = min(now + stays, self._until.get(agent.name, now + stays))
             if run.restart is None:
                 self._until[agent.name] = until

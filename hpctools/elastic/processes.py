@@ -168,8 +168,12 @@ class Workers:
         if (pid := self._running.get(worker)) is not None:
             signal_group(pid, signal.SIGKILL)
 
-    def expect_no_restart(self) -> None:
-        """The node has to be given back: when the last worker has ended, all have."""
+    def expect_no_restart(self, seconds: float) -> None:
+        """The node has to be given back: when the last worker has ended, all have.
+
+        Args:
+            seconds: that they have; they know it themselves.
+        """
         self._no_restart.set()
         if not self._running:
             self._none_left.set()

@@ -10,6 +10,7 @@ from hpctools.errors import ElasticError
 
 MODES = ("live", "restart")
 GRACE_RESERVE = 2.0  # of the seconds until a node is gone: ending takes some, too
+CLOSING_RESERVE = 5.5  # of the seconds until a job is killed: Slurm is asked why, and ending takes some, too
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class RunSpec:
         time_limit_s: of the baseline job, in seconds; None: what Slurm gives by itself, or no limit.
         resumed_from: absolute path of the run folder whose newest checkpoint this run begins with; empty
             when it begins anew.
+        kill_wait_s: what Slurm leaves a job that is cancelled, out of time or loses a node between SIGTERM
+            and SIGKILL (KillWait).
     """
 
     id: str
@@ -62,6 +65,7 @@ class RunSpec:
     baseline_script: str = ""
     time_limit_s: float | None = None
     resumed_from: str = ""
+    kill_wait_s: float = 30.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:
@@ -97,17 +101,42 @@ class RunSpec:
 
     @property
     def graceful_seconds(self) -> float:
-        """What those that leave have in all: GraceTime, or less if the policy says so."""
-        wanted = self.elastic_policy.graceful_shutdown_s
-        return self.grace_seconds if wanted is None else min(wanted, self.grace_seconds)
+        """What those that leave have in all: GraceTime, or less if the policy says so.
+
+        A run of one size has no replicas that could be preempted: it has KillWait.
+        """
+        given, wanted = self.grace_seconds if self.max_replicas else self.kill_wait_s, self._graceful
+        return given if wanted is None else min(wanted, given)
+
+    @property
+    def closing_seconds(self) -> float:
+        """What there is to save when the run is ended: KillWait, less if the policy says so, less the way.
+
+        By then some of it may have gone by, in which Slurm was asked why it ends the job.
+        """
+        given, wanted = self.kill_wait_s, self._graceful
+        usable = max(1.0, given - min(CLOSING_RESERVE, given / 4))
+        return usable if wanted is None else min(max(1.0, wanted), usable)
+
+    def notice_seconds(self, *, baseline: bool, preempted: bool) -> float:
+        """Until a node is gone of which nobody says when.
+
+        A preempted replica has GraceTime, a baseline job that is ended KillWait; nobody hurries who drains.
+        """
+        if preempted:
+            return self.grace_seconds
+        return self.kill_wait_s if baseline else max(self.grace_seconds, self.kill_wait_s)
+
+    @property
+    def _graceful(self) -> float | None:
+        return self.elastic_policy.graceful_shutdown_s
 
     def departure_seconds(self, left: float) -> float:
         """For how long workers whose node is gone in `left` seconds may go on with their step and save.
 
         What the policy says (gracefulShutdownTimeoutInSeconds), but never so long that ending comes too late.
         """
-        usable = max(0.0, left - GRACE_RESERVE)
-        wanted = self.elastic_policy.graceful_shutdown_s
+        usable, wanted = max(0.0, left - GRACE_RESERVE), self._graceful
         return usable if wanted is None else min(wanted, usable)
 
     @property

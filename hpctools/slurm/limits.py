@@ -126,6 +126,7 @@ class Limits:
         precedence: who takes nodes from whom, where that is by QoS.
         beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
         beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
+        kill_wait: seconds between SIGTERM and SIGKILL of a job that is ended (KillWait).
     """
 
     user: str
@@ -138,6 +139,7 @@ class Limits:
     precedence: Precedence = field(default_factory=Precedence)
     beyond_partitions: frozenset[str] = frozenset()
     beyond_times: frozenset[str] = frozenset()
+    kill_wait: int = 30
 
     def account(self, name: str | None) -> Account | None:
         """An account of the user by its name, or the default one; None when there is none."""
@@ -199,7 +201,14 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         precedence=_precedence(rows),
         beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
+        kill_wait=_first_number(config.get("KillWait", ""), Limits.kill_wait),
     )
+
+
+def _first_number(text: str, default: int) -> int:
+    """Of `30 sec`."""
+    found = re.match(r"\d+", text)
+    return default if found is None else int(found[0])
 
 
 def _flagged(rows: list[list[str]], flag: str) -> frozenset[str]:

@@ -268,6 +268,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         replica_script=str(folder / "replica.sh"),
         created=facts.created,
         grace_seconds=_grace(request, facts.limits),
+        kill_wait_s=RunSpec.kill_wait_s if facts.limits is None else float(facts.limits.kill_wait),
         sizes=() if sizes.are_all_between else sizes.totals,
         mode=intent.settings.get("elastic-mode", MODES[0]),
         policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),

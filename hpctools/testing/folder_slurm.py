@@ -113,6 +113,8 @@ class FolderSlurm:
             state=values["state"],
             nodes=tuple(values.get("nodes", ())),
             comment=values.get("comment", ""),
+            started=values.get("started"),
+            time_limit=values.get("time_limit"),
         )
 
 

@@ -127,6 +127,12 @@ class LocalRun:
         """Slurm says of the present baseline job that it is ended, and in accounting why ("": not yet)."""
         self._write(self._baseline_job, "COMPLETING", "baseline", ended=ended)
 
+    def limit_baseline(self, seconds: float) -> None:
+        """Slurm says that the present baseline job is out of time in so many seconds; nobody ends it then."""
+        values = json.loads((self.queue / f"{self._baseline_job}.json").read_text())
+        now = time.time()
+        self._slurm.write(self._baseline_job, {**values, "started": now + seconds - 3600, "time_limit": 60})
+
     def cancel_baseline(self) -> None:
         """What scancel does to the present baseline job."""
         self._write(self._baseline_job, "CANCELLED", "baseline")

@@ -127,7 +127,7 @@ def test_who_coordinates_the_end_of_a_run_stays_for_it_but_not_for_long(
 
     async def stays() -> float:
         made, began = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm()), time.monotonic()
-        made._workers.expect_no_restart()
+        made._workers.expect_no_restart(5.0)
         made._line.connected.set()
         made._leaving = leaving
         made._succession.coordinator = Completing() if completing else None  # type: ignore[assignment]

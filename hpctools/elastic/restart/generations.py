@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpctools.elastic.effects import Waiting
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.adoption import Adoption
@@ -25,7 +24,6 @@ from hpctools.elastic.restart.agreement import Agreement
 from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
 from hpctools.elastic.restart.effects import Charged, Crashed, Finished, Formed, Release, Tell
-from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits, term_within
 from hpctools.elastic.restart.present import Present
 from hpctools.elastic.restart.record import Record
@@ -50,8 +48,7 @@ class Generations(Present):
         history: GrowthHistory | None = None,
         charges: Iterable[Charge] = (),
     ) -> None:
-        super().__init__(limits)
-        self._growing = Growing(limits, history)
+        super().__init__(limits, history)
         self._budget = Budget(limits.period, charges)
         self.restarts = self._budget.ever
         self._adoption: Adoption | None = None
@@ -59,7 +56,7 @@ class Generations(Present):
         self._limit: float | None = None  # when patience with a planned end is over
         self._not_before = not_before
         self._lost_at = NEVER
-        self._waits: Waiting | None = None
+        self._closes_at: float | None = None  # when all ranks must have ended, because the run ends
 
     # What agents report
 
@@ -183,6 +180,16 @@ class Generations(Present):
             self._record.charged, self._record.recovered = reason, True
             self._end(now, self._limits.term)
 
+    def finish(self, now: float, seconds: float) -> None:
+        """The run ends: its ranks are told of an event as ever, and nothing begins any more.
+
+        Args:
+            seconds: until all must have ended; SIGTERM and SIGKILL come before that.
+        """
+        if self._closes_at is None:
+            self._closes_at = now + seconds
+            self.tick(now)
+
     # What follows
 
     def tick(self, now: float) -> None:
@@ -191,6 +198,8 @@ class Generations(Present):
             self._adopt_if_complete(now)
         elif self.phase == "telling" and self._limit is not None and now >= self._limit:
             self._end(now, self._limits.term)
+        if self._closes_at is not None:
+            self._close(now, self._closes_at)
         if self.phase in ("running", "telling"):
             self._heed_leavers(now)
         if self.phase == "running":
@@ -214,13 +223,6 @@ class Generations(Present):
         self.phase = "offering"
         self._tell(wanted[0], "offer")
 
-    def _say_that_we_wait(self) -> None:
-        per_node = self._limits.per_node
-        waits = Waiting(self._roster.staying * per_node, self._limits.sizes[0] * per_node)
-        if self._last is not None and waits != self._waits:
-            self._waits = waits
-            self._do(waits)
-
     def _abandon(self) -> None:
         """The generation had no process yet."""
         self._record, self.phase = None, "waiting"
@@ -234,8 +236,20 @@ class Generations(Present):
         if self.phase == "running":
             self._announce(now)
         if self.phase == "telling":
-            limit = soonest - term_within(soonest - now)
-            self._limit = limit if self._limit is None else min(self._limit, limit)
+            self._end_by(soonest - term_within(soonest - now))
+
+    def _close(self, now: float, until: float) -> None:
+        """The run ends: what is on is told, and what has not begun does not."""
+        if self.phase == "running":
+            self._announce(now)
+        if self.phase == "telling":
+            self._end_by(until - term_within(until - now))
+        elif self.phase in ("waiting", "offering"):
+            self._record, self.phase = None, "over"
+
+    def _end_by(self, limit: float) -> None:
+        """Patience with a planned end is over then, unless it is before."""
+        self._limit = limit if self._limit is None else min(self._limit, limit)
 
     def _grow_if_worth(self, now: float) -> None:
         record, wanted = self._record, self._roster.wanted()
@@ -268,8 +282,7 @@ class Generations(Present):
             self._tell(member, "commit", call=call)
         record.times.setdefault("told", now)
         steps = call - record.fewest
-        limit = now + self._limits.graceful + (steps / record.rate if record.rate else 0.0)
-        self._limit = limit if self._limit is None else min(self._limit, limit)
+        self._end_by(now + self._limits.graceful + (steps / record.rate if record.rate else 0.0))
 
     def _note_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], at: float) -> None:
         """Among those that are told until all have ended is what the generation's end is put down to.
@@ -287,8 +300,9 @@ class Generations(Present):
             return
         self.phase, self._limit = "ending", None
         record.times.setdefault("told", now)
+        left = seconds if self._closes_at is None else max(0.0, self._closes_at - now)
         for member in record.members:
-            self._tell(member, "end", seconds=seconds)
+            self._tell(member, "end", seconds=min(seconds, left))
         self._close_if_over(now)
 
     def _close_if_over(self, now: float) -> None:
@@ -301,7 +315,9 @@ class Generations(Present):
         self._steps += record.calls
         self._last, self._record, self._agreement = record, None, None
         self.phase = "waiting"
-        if record.well() and not asked:
+        if self._closes_at is not None:
+            self.phase = "over"
+        elif record.well() and not asked:
             self.phase = "over"
             self._do(Finished())
         elif all(self._roster.stays(member) for member in record.members):
@@ -323,18 +339,6 @@ class Generations(Present):
         if broken is not None:
             self.phase = "over"
             self._do(broken)
-
-    def _measure(self, now: float) -> None:
-        """When the first step after a change is done, or cannot be seen, the pause is known."""
-        record, last = self._record, self._last
-        if record is None or last is None or "began" not in record.times or "measured" in record.times:
-            return
-        if last.calls and "first" not in record.times:
-            return
-        record.times["measured"] = now
-        resized = record.resized(last, self._steps)
-        self._growing.paused(resized.cost)
-        self._do(resized)
 
     def _release_idle(self) -> None:
         """A node that has to go and has nothing to end is let go."""

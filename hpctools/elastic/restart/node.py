@@ -62,11 +62,14 @@ class NodeRanks:
         """Never: an agent without ranks stands by."""
         await asyncio.get_running_loop().create_future()
 
-    def expect_no_restart(self) -> None:
-        """The node has to go: its ranks end before Slurm kills them, whatever the coordinator says."""
+    def expect_no_restart(self, seconds: float) -> None:
+        """The node has to go: its ranks end before Slurm kills them, whatever the coordinator says.
+
+        Args:
+            seconds: that they have.
+        """
         if not self._leaving:
             self._leaving = True
-            seconds = self._spec.departure_seconds(self._spec.grace_seconds)
             term = term_within(seconds)
             loop = asyncio.get_running_loop()
             loop.call_later(seconds - term, self._end, term)

@@ -1,10 +1,13 @@
-"""The generation that is on, as others see it, and the way to its agents."""
+"""The generation that is on: what others see of it and are told, what changes cost, the way to its agents."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from hpctools.elastic.effects import Waiting
+from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.effects import Effect, Tell
+from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.roster import Roster
@@ -21,15 +24,17 @@ class Present:
         generation: number of the last generation; 0 before the first.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, history: GrowthHistory | None) -> None:
         self.effects: list[Effect] = []
         self.phase = "waiting"
         self.generation = 0
         self._limits = limits
         self._roster = Roster(limits)
+        self._growing = Growing(limits, history)
         self._record: Record | None = None  # the generation that is on
         self._last: Record | None = None  # the one before it
         self._steps = 0  # calls in generations before this one
+        self._waits: Waiting | None = None
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -47,6 +52,25 @@ class Present:
         record = self._record
         ranks = record.ranks if record is not None else {}
         return {place: rank.calls for place, rank in ranks.items() if rank.code is None}
+
+    def _say_that_we_wait(self) -> None:
+        per_node = self._limits.per_node
+        waits = Waiting(self._roster.staying * per_node, self._limits.sizes[0] * per_node)
+        if self._last is not None and waits != self._waits:
+            self._waits = waits
+            self._do(waits)
+
+    def _measure(self, now: float) -> None:
+        """When the first step after a change is done, or cannot be seen, the pause is known."""
+        record, last = self._record, self._last
+        if record is None or last is None or "began" not in record.times or "measured" in record.times:
+            return
+        if last.calls and "first" not in record.times:
+            return
+        record.times["measured"] = now
+        resized = record.resized(last, self._steps)
+        self._growing.paused(resized.cost)
+        self._do(resized)
 
     def _on(self, agent: str, generation: int) -> Record | None:
         """The generation that is on, if it is that one and the agent belongs to it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -53,7 +54,7 @@ class RestartRun:
         now = time.monotonic()
         wait, charges = (now + TAKEOVER_SECONDS, read_charges(run.folder, now)) if takes_over else (0.0, [])
         self._generations = Generations(Limits.of(run.spec), wait, run.payback.history, charges)
-        self._nodes: tuple[str, ...] = ()
+        self._over = asyncio.Event()
 
     # What happens
 
@@ -73,16 +74,18 @@ class RestartRun:
         """A node has to go.
 
         Args:
-            seconds: until it is gone; None: Slurm's grace time.
+            seconds: until it is gone; None: as Slurm gives it.
         """
-        grace = self._spec.grace_seconds if seconds is None else seconds
+        of = {"baseline": agent.is_baseline, "preempted": agent.reason == "preempted"}
+        left = self._spec.notice_seconds(**of) if seconds is None else seconds
         now = time.monotonic()
-        self._generations.leaving(agent.name, now + self._spec.departure_seconds(grace), now)
+        self._generations.leaving(agent.name, now + self._spec.departure_seconds(left), now)
         self._carry_out()
 
     def heard(self, agent: Agent, message: Message) -> None:
-        """An agent tells of its ranks (`kind` is `ranks`); after the run's end it changes nothing."""
-        if self._run.ended.done():
+        """An agent tells of its ranks (`kind` is `ranks`); when the run ends it counts if they may save."""
+        ended = self._run.ended
+        if ended.done() and ended.result().state != "cancelled":
             return
         of, generation, now = message["of"], int(message["generation"]), time.monotonic()
         machine, name = self._generations, agent.name
@@ -133,6 +136,22 @@ class RestartRun:
         self._generations.restart(action.reason, time.monotonic())
         self._carry_out()
 
+    async def finish(self, why: str, seconds: float) -> None:
+        """The run ends: ranks are told of an event, and may save; returns when all have ended.
+
+        Args:
+            seconds: until they must have.
+        """
+        self._run.journal.event("told_to_end", why=why, seconds=round(seconds, 1))
+        self._generations.finish(time.monotonic(), seconds)
+        self._carry_out()
+        await self._over.wait()
+
+    @property
+    def asks(self) -> bool:
+        """Whether a rank that runs has asked for events."""
+        return any(self._generations.calls.values())
+
     def tick(self, now: float) -> None:
         """Some time has passed."""
         self._generations.tick(now)
@@ -177,6 +196,8 @@ class RestartRun:
                 self._run.fail(effect.reason, effect.code)
             else:
                 self._record(effect)
+        if self._generations.phase == "over":
+            self._over.set()
 
     def _record(self, effect: Formed | Resized | Crashed | Charged | Decided | Waiting) -> None:
         journal = self._run.journal

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -30,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--slow", type=Path, help="a checkpoint takes a minute when this file is there")
     parser.add_argument("--hurry", type=Path, help="no delay any more when this file is there")
     parser.add_argument("--crash", action="store_true", help="raise at once")
+    parser.add_argument("--term", type=float, help="at SIGTERM, note it after so many seconds and end")
     return parser.parse_args()
 
 
@@ -69,6 +72,12 @@ def connect() -> socket.socket:
             time.sleep(0.01)
 
 
+def at_term(seconds: float, note: Callable[..., None]) -> None:
+    time.sleep(seconds)
+    note(term=seconds)
+    os._exit(0)
+
+
 def main() -> int:
     options = arguments()
     if options.hyperpod:
@@ -93,6 +102,8 @@ def main() -> int:
             "HPCTOOLS_SCALE",
         )
         note(begins=first, environ={key: value for key, value in os.environ.items() if key.startswith(known)})
+        if options.term is not None:
+            signal.signal(signal.SIGTERM, lambda *_: at_term(options.term, note))
         if options.crash:
             raise ValueError("no such corpus")
         lockstep = Lockstep()

@@ -34,7 +34,7 @@ def obeyed(tmp_path: Path, *, leaves: bool) -> list[dict[str, Any]]:
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), SPEC, "b0", lambda kind, **fields: said.append(fields)))
         if leaves:
-            node.expect_no_restart()
+            node.expect_no_restart(5.0)
         node.obey({**BEGIN, **COUNTS})
         await node.stop(0.0)
 

@@ -1,0 +1,84 @@
+"""What is saved before a run ends with which another one could go on: it is cancelled, or its time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.peers import Outcome
+
+LAST_SECONDS = 60.0
+SHARE_OF_TIME = 4  # a run with a limit of two minutes trains for more than the first
+AGAIN_SECONDS = 2.0  # one scancel may come as two signals
+NEARLY_UP = "the run's time is nearly up"
+
+
+class LastSave:
+    """Has the state saved, and waits for that within the time that Slurm leaves.
+
+    In live mode the library saves, and the training goes on until Slurm ends it. In restart mode only the
+    script can save, and does so to end: those that ask are told of an event a minute before the limit, at
+    which Slurm's SIGTERM would reach their processes in the middle of it, and the run ends then. A script
+    that does not ask goes on to the limit.
+    """
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._has_saved = False
+        self._cancelled: float | None = None  # when somebody wanted so first
+        self._enough = asyncio.Event()
+
+    def cancelled(self, now: float) -> None:
+        """Somebody cancels the run; who does so again does not want to wait any longer."""
+        if self._cancelled is None:
+            self._cancelled = now
+        elif now - self._cancelled > AGAIN_SECONDS:
+            self._enough.set()
+
+    def heed_limit(self) -> None:
+        """What is saved before Slurm ends the baseline job, another run can resume from."""
+        end = self._run.replicas.end
+        if end is None or end - time.time() >= self._lead:
+            self._has_saved = False  # the limit was raised, or another baseline job has one of its own
+        elif self._run.restart is not None:
+            if self._run.restart.asks:
+                self._run.end(Outcome("cancelled", NEARLY_UP))
+        elif not self._has_saved:
+            self._has_saved = True
+            self._run.order_save(NEARLY_UP, urgent=False, seconds=max(0.0, end - time.time()))
+
+    async def keep(self, outcome: Outcome) -> None:
+        """The run ends: who cancels it, or lets its time run out, may want to go on with it later."""
+        run = self._run
+        if outcome.state != "cancelled" or run.completed:
+            return
+        seconds = self._seconds(outcome)
+        if run.restart is not None:
+            saving = asyncio.ensure_future(run.restart.finish(outcome.message, seconds))
+        else:
+            run.order_save(outcome.message, urgent=True, seconds=seconds, ends=True)
+            saving = asyncio.ensure_future(_set(run.answered))
+        enough = asyncio.ensure_future(_set(self._enough))
+        await asyncio.wait([saving, enough], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for each in (saving, enough):
+            each.cancel()
+
+    @property
+    def _lead(self) -> float:
+        """How long before its time is up."""
+        spec = self._run.spec
+        if self._run.restart is None or spec.time_limit_s is None:
+            return LAST_SECONDS
+        return min(LAST_SECONDS, spec.time_limit_s / SHARE_OF_TIME)
+
+    def _seconds(self, outcome: Outcome) -> float:
+        """What there is: nobody has been sent a signal before the limit."""
+        end, closing = self._run.replicas.end, self._run.spec.closing_seconds
+        if outcome.message != NEARLY_UP or end is None:
+            return closing
+        return max(closing, end - time.time())
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,93 @@
+"""How long before the end of a run its state is saved, and for how long that is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_acting import SPEC, Scene
+
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.last_save import NEARLY_UP, LastSave
+from hpctools.elastic.peers import Outcome
+from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.time_limit import TimeLimit
+
+POLICY_5 = {"graceful_shutdown_s": 5.0}
+
+
+class Ranks:
+    """Restart mode, of which the script asks for events or does not."""
+
+    def __init__(self, asks: bool) -> None:
+        self.asks = asks
+
+
+@pytest.mark.parametrize(
+    ("spec", "graceful", "closing"),
+    [
+        pytest.param(replace(SPEC, grace_seconds=8.0), 8.0, 24.5, id="a replica has GraceTime"),
+        pytest.param(replace(SPEC, min_nodes=3, grace_seconds=0.0), 30.0, 24.5, id="one size: KillWait"),
+        pytest.param(replace(SPEC, policy=POLICY_5), 5.0, 5.0, id="less where the policy says so"),
+        pytest.param(replace(SPEC, kill_wait_s=2.0), 8.0, 1.5, id="a short KillWait"),
+        pytest.param(replace(SPEC, kill_wait_s=0.0), 8.0, 1.0, id="none at all"),
+    ],
+)
+def test_what_there_is_to_save(spec: RunSpec, graceful: float, closing: float) -> None:
+    assert (spec.graceful_seconds, spec.closing_seconds) == (graceful, closing)
+
+
+def test_a_node_of_which_nobody_says_when_it_goes() -> None:
+    spec = replace(SPEC, grace_seconds=0.0, kill_wait_s=30.0)
+    assert spec.notice_seconds(baseline=False, preempted=True) == 0.0
+    assert spec.notice_seconds(baseline=True, preempted=False) == 30.0
+    assert spec.notice_seconds(baseline=False, preempted=False) == 30.0
+    assert replace(spec, grace_seconds=90.0).notice_seconds(baseline=False, preempted=False) == 90.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "asks", "ends"),
+    [
+        (None, 59.0, True, True),
+        (None, 61.0, True, False),
+        (None, 1.0, False, False),
+        (100.0, 26.0, True, False),
+        (100.0, 24.0, True, True),
+        (3600.0, 59.0, True, True),
+    ],
+)
+def test_when_a_script_is_told_that_the_time_is_nearly_up(
+    limit: float | None, left: float, asks: bool, ends: bool, tmp_path: Path
+) -> None:
+    async def act() -> None:
+        spec = replace(SPEC, mode="restart", time_limit_s=limit)
+        run = Scene(RunFolder.create(tmp_path / "run", spec), spec).run
+        restart: Any = Ranks(asks)
+        run.restart = restart
+        run.replicas._limit = TimeLimit(1, time.time() + left)
+        LastSave(run).heed_limit()
+        assert run.ended.done() == ends
+        if ends:
+            assert run.ended.result() == Outcome("cancelled", NEARLY_UP)
+
+    asyncio.run(act())
+
+
+def test_a_second_cancel_ends_the_wait_and_an_echo_of_the_first_does_not(tmp_path: Path) -> None:
+    async def act() -> None:
+        run = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC).run
+        save = LastSave(run)
+        keeping = asyncio.ensure_future(save.keep(Outcome("cancelled", "why")))
+        await asyncio.sleep(0)
+        save.cancelled(100.0)
+        save.cancelled(100.5)
+        await asyncio.sleep(0.05)
+        assert not keeping.done()
+        save.cancelled(110.0)
+        await asyncio.wait_for(keeping, 10)
+
+    asyncio.run(act())
