@@ -48,8 +48,7 @@ class Acting:
             run.replicas.avoid(action.node, action.avoid_s)
             self._have_baseline_relieved(action.node)
         if run.restart is not None:
-            if not isinstance(action, Prepare):  # its scripts save by themselves
-                run.restart.act(action)
+            run.restart.act(action)
         else:
             self._carry_out(action, time.monotonic() if now is None else now)
         run.carry_out()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hpctools.elastic.actions import Action, Depart, Fail, ReplaceNode
+from hpctools.elastic.actions import Action, Depart, Fail, Prepare, ReplaceNode
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.folder import utc_now
@@ -26,10 +26,12 @@ from hpctools.elastic.restart.effects import (
     Tell,
 )
 from hpctools.elastic.restart.generations import Generations
-from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.restart.limits import TERM_SECONDS, Limits
+from hpctools.elastic.spec import GRACE_RESERVE
 from hpctools.elastic.watchers import MemberView, View
 
 TAKEOVER_SECONDS = 5.0
+SAVE_RESERVE = GRACE_RESERVE + TERM_SECONDS  # of the time until a node is gone
 PHASES = {
     "waiting": "waiting",
     "adopting": "waiting",
@@ -53,7 +55,9 @@ class RestartRun:
         self._spec = run.spec
         now = time.monotonic()
         wait, charges = (now + TAKEOVER_SECONDS, read_charges(run.folder, now)) if takes_over else (0.0, [])
-        self._generations = Generations(Limits.of(run.spec), wait, run.payback.history, charges)
+        self._limits = Limits.of(run.spec)
+        self._generations = Generations(self._limits, wait, run.payback.history, charges)
+        self._expected: dict[str, tuple[float, Prepare]] = {}
         self._over = asyncio.Event()
 
     # What happens
@@ -111,11 +115,29 @@ class RestartRun:
             self._run.fail(action.reason, action.code)
         elif isinstance(action, Depart):
             self._give_up(self._run.roster.agents_on(action.node), "departed", action.seconds)
+        elif isinstance(action, Prepare):
+            self._expect(action)
         elif isinstance(action, ReplaceNode):
             self._replace_node(action)
         else:
             self._generations.restart(action.reason, time.monotonic())
             self._carry_out()
+
+    def _expect(self, action: Prepare) -> None:
+        """To be told ends the training where no other node is: as late as its script has time to save.
+
+        One of which nobody says when it goes stays until there are others.
+        """
+        if action.seconds is not None:
+            self._expected[action.node] = (time.monotonic() + action.seconds, action)
+
+    def _let_go(self, now: float) -> None:
+        """What is expected comes near."""
+        for node, (until, action) in list(self._expected.items()):
+            if until - now <= self._limits.graceful + SAVE_RESERVE:
+                del self._expected[node]
+                if any(not each.leaving for each in self._run.roster.agents_on(node)):
+                    self._run.act(Depart(node, max(0.0, until - now), action.reason, action.avoid_s))
 
     def _give_up(self, agents: list[Agent], reason: str, seconds: float | None) -> None:
         for agent in agents:
@@ -154,6 +176,7 @@ class RestartRun:
 
     def tick(self, now: float) -> None:
         """Some time has passed."""
+        self._let_go(now)
         self._generations.tick(now)
         self._carry_out()
         if self._generations.step > self._run.journal.status.step:

@@ -147,6 +147,31 @@ def test_a_drained_node_and_one_that_the_cloud_takes_back_leave_without_a_lost_s
     assert abs(measured.total_seconds()) < 1
 
 
+def test_a_node_that_the_cloud_takes_back_and_that_is_needed_saves_in_time(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other node is there: it trains on as long as its script has time to save."""
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED", raising=False)
+    with serving() as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
+        with make_run((1, 1), "--steps", str(4 * STEPS), "--every", "1000000") as run:
+            run.wait_for_ranks(1)
+            run.baseline_capacity = False
+            monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+            service.documents[SPOT_PATH] = spot_at(32)
+            run.wait(lambda: run.events("left"))
+            run.baseline_capacity = True
+            run.wait_for_ranks(1)
+            run.hurry.touch()
+            run.wait(lambda: (status := run.status()) is not None and status.state == "finished")
+    actions = [(each.detail["action"], each.detail["seconds"]) for each in run.events("action")]
+    assert [name for name, _ in actions[:2]] == ["Prepare", "Depart"], run.story()
+    assert 20.0 < actions[1][1] <= 25.0, "20 s for the script, and the way out"
+    assert len(run.told()) == 1
+    assert {line["begins"] for line in run.diary() if "begins" in line} == {0, run.told()[0]["told"]}
+    assert run.events("crashed", "charged") == []
+
+
 def test_a_script_behind_a_wrapper_does_not_write_beside_the_next_generation(tmp_path: Path) -> None:
     """The kernel ends the wrapper with its agent, and the agent that is started again what it waited for."""
     with RanksRun(tmp_path, (1, 2), "--steps", str(STEPS), "--every", "20", wrapped=True) as run:

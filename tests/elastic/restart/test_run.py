@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from test_acting import SPEC, Scene
 
-from hpctools.elastic.actions import Depart
+from hpctools.elastic.actions import Depart, Prepare
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.run import RestartRun
@@ -33,6 +35,45 @@ def test_watchers_see_ranks_that_run_those_that_could_and_those_that_go(tmp_path
         assert restart.view(1.0).members == (formed[0], replace(formed[1], leaves=True), standby)
         assert agents["r7"].reason == "departed"
         assert agents["r7"].told is not None
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "until"), [pytest.param(120.0, 65.0, id="a minute and the way out"), pytest.param(30.0, 30.0)]
+)
+def test_a_node_that_is_needed_departs_while_its_script_has_the_time_to_save(
+    seconds: float, until: float, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        spec = replace(SPEC, mode="restart")
+        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made.run.act = made.acting.act
+        agent, now = made.run.roster.agents["r7"], time.monotonic()
+        made.acting.act(Prepare("n1", seconds, "why", 9.0))
+        restart.tick(now + seconds - until - 1.0)
+        assert agent.leaving == (seconds <= until)
+        restart.tick(now + seconds - until + 1.0)
+        assert agent.leaving
+        (departs,) = [
+            each.detail for each in made.run.folder.events() if each.detail.get("action") == "Depart"
+        ]
+        assert (departs["node"], departs["avoid_s"], departs["reason"]) == ("n1", 9.0, "why")
+        assert departs["seconds"] == pytest.approx(min(until, seconds), abs=2.0)
+        assert agent.reason == "departed"
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_is_needed_stays_when_nobody_says_when_it_goes(tmp_path: Path) -> None:
+    async def scene() -> None:
+        spec = replace(SPEC, mode="restart")
+        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made.acting.act(Prepare("n1", None, "why"))
+        restart.tick(time.monotonic() + 3600.0)
+        assert not made.run.roster.agents["r7"].leaving
 
     asyncio.run(scene())
 
