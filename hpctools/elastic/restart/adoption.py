@@ -37,6 +37,9 @@ class Adoption:
         self.until = now + ADOPT_SECONDS
         self.record.counted = counted
         self._reported: set[str] = set()
+        self._stopped: list[float] = []
+        self._moved: list[float] = []
+        self._ended: list[float] = []
 
     def add(self, agent: str, running: Mapping[str, Any], now: float) -> bool:
         """An agent has reported; whether it belongs to this generation."""
@@ -45,12 +48,30 @@ class Adoption:
         for local, (calls, told, code, said) in running["ranks"].items():
             self.record.ranks[agent, int(local)] = Rank(calls, told, code)
             ago, ours = running.get("ends", {}).get(local, (0.0, False))
+            self._ended += [] if code is None else [now - ago]
             if code and not (told or ours):
                 self._note_bad_end(agent, int(local), code, said, now - ago)
+        for known, ago in ((self._stopped, running.get("stopped")), (self._moved, running.get("moved"))):
+            known += [] if ago is None else [now - ago]
         self.committed = max(self.committed, int(running["committed"]))
         self.ending |= bool(running["ending"])
         self._reported.add(agent)
         return True
+
+    def date_the_end(self) -> None:
+        """The generation is over or ends: since when, as its agents know; what they do not is not told.
+
+        We have seen nothing of it: it stopped while nobody coordinated, or before. Where no rank of those
+        that report has ended, and others are lost, it stopped after the last step that one was seen to do.
+        """
+        record, reported = self.record, [each for each in self.record.ranks if each[0] in self._reported]
+        stopped = min(self._stopped, default=max(self._moved, default=None))
+        if stopped is None:
+            record.is_dated = False
+        else:
+            record.times["told"] = stopped
+        if self._ended and all(record.ranks[each].code is not None for each in reported):
+            record.times["ended"] = max(self._ended)
 
     def _note_bad_end(self, agent: str, local: int, code: int, said: str, at: float) -> None:
         number = self.record.number_of(agent, local)

@@ -311,7 +311,7 @@ class Generations(Present):
             return
         asked = self.phase == "ending" or record.told
         record.times.setdefault("told", now)
-        record.times["ended"] = now
+        record.times.setdefault("ended", now)
         self._steps += record.calls
         self._last, self._record, self._agreement = record, None, None
         self.phase = "waiting"
@@ -370,6 +370,8 @@ class Generations(Present):
         self._adoption, self.phase = None, "running"
         for member in adoption.missing:
             record.drop(member)
+        if adoption.ending or adoption.committed or record.broken or record.over():
+            adoption.date_the_end()
         if adoption.ending or record.broken:
             record.recovered = True
             self._end(now, self._limits.term)

@@ -100,7 +100,9 @@ class NodeRanks:
             "committed": self._committed,
             "ending": ranks.ending,
             "ranks": {rank.local: [*rank.counts(), *_outcome(rank.ended)] for rank in ranks.ranks},
-            "ends": {each.local: [_ago(each), each.ours] for each in ranks.ended},
+            "ends": {each.local: [_ago(each.at), each.ours] for each in ranks.ended},
+            "stopped": None if ranks.stopped is None else _ago(ranks.stopped),
+            "moved": None if ranks.moved is None else _ago(ranks.moved),
         }
 
     def obey(self, message: Mapping[str, Any]) -> None:
@@ -130,8 +132,7 @@ class NodeRanks:
         while True:
             await asyncio.sleep(COUNT_SECONDS)
             if self._ranks is not None and self._ranks.alive:
-                counts = {rank.local: rank.counts() for rank in self._ranks.alive}
-                self._say("counted", counts=counts)
+                self._say("counted", counts=self._ranks.counts())
                 self._end_frozen(self._ranks)
 
     async def stop(self, seconds: float) -> None:
@@ -217,7 +218,7 @@ class NodeRanks:
 
     def _tell_end(self, generation: int, rank: Ended) -> None:
         end = {"local": rank.local, "code": rank.code, "told": rank.told, "said": list(rank.said)}
-        how = {"ago": _ago(rank), "ours": rank.ours}
+        how = {"ago": _ago(rank.at), "ours": rank.ours}
         self._say_to("ranks", of="ended", generation=generation, **end, **how)
 
     def _end_frozen(self, ranks: Ranks) -> None:
@@ -248,6 +249,6 @@ def _outcome(ended: Ended | None) -> tuple[int | None, str]:
     return (None, "") if ended is None else (ended.code, (ended.said or ("",))[-1])
 
 
-def _ago(ended: Ended) -> float:
+def _ago(at: float) -> float:
     """Seconds since then: clocks of two nodes cannot be compared."""
-    return round(time.monotonic() - ended.at, 4)
+    return round(time.monotonic() - at, 4)

@@ -68,6 +68,8 @@ class Present:
         if last.calls and "first" not in record.times:
             return
         record.times["measured"] = now
+        if not last.is_dated:
+            return
         resized = record.resized(last, self._steps)
         self._growing.paused(resized.cost)
         self._do(resized)

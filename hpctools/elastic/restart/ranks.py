@@ -89,6 +89,12 @@ class Ranks:
         output: where they print to.
         on_end: called when a rank has ended, with whose it is.
 
+    Attributes:
+        ending: whether we were told to end them.
+        stopped: when their training stopped: they were told of an event, or to end, or one has ended; None:
+            it goes on, as far as is known.
+        moved: when one of them was seen to have asked for events last; None: never.
+
     Raises:
         OSError: the node has no room for their slots.
     """
@@ -99,6 +105,9 @@ class Ranks:
         self.begin = begin
         self.ranks: list[LocalRank] = []
         self.ending = False
+        self.stopped: float | None = None
+        self.moved: float | None = None
+        self._calls = 0
         self._spec = spec
         self._output = output
         self._on_end = on_end
@@ -135,12 +144,21 @@ class Ranks:
         """How the others have."""
         return [rank.ended for rank in self.ranks if rank.ended is not None]
 
+    def counts(self) -> dict[int, tuple[int, int]]:
+        """What those that run have asked, by place on the node."""
+        counts = {rank.local: rank.counts() for rank in self.alive}
+        calls = max((calls for calls, _ in counts.values()), default=0)
+        if calls > self._calls:
+            self._calls, self.moved = calls, time.monotonic()
+        return counts
+
     def propose(self, call: int) -> bool:
         """Bind all ranks to wait at a call; returns whether none was there already."""
         return all([rank.slot.propose(call) for rank in self.alive])  # noqa: C419  (all of them, always)
 
     def commit(self, call: int) -> None:
         """All ranks see the event at this call."""
+        self._note_stop(time.monotonic())
         for rank in self.alive:
             rank.slot.commit(call)
 
@@ -152,6 +170,7 @@ class Ranks:
     async def end(self, seconds: float) -> None:
         """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it."""
         self.ending = True
+        self._note_stop(time.monotonic())
         for rank in self.alive:
             rank.told_to_end = not _has_ended(rank.pid)  # we may not have been told of its end yet
             rank.slot.forget_term()
@@ -178,6 +197,9 @@ class Ranks:
         for rank in self.ranks:
             rank.slot.close()
         self._folder.remove()
+
+    def _note_stop(self, at: float) -> None:
+        self.stopped = at if self.stopped is None else min(self.stopped, at)
 
     async def _ended_within(self, seconds: float | None) -> None:
         if self._watching:
@@ -209,6 +231,7 @@ class Ranks:
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
         rank.ended = Ended(rank.local, code, told, said, ended[0], rank.told_to_end)
+        self._note_stop(ended[0])
         self._on_end(self, rank.ended)
 
 

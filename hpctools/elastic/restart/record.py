@@ -40,6 +40,7 @@ class Record:
         charged: what somebody that watches the run puts its end down to; empty: nobody has said.
         counted: whether a coordinator before us has counted its end as a crash already.
         recovered: whether it ended without a plan.
+        is_dated: whether it is known when its training stopped.
         rate: calls per second of one rank; 0 when not known.
         most: calls of some rank, as its agent's answer to a proposal said.
     """
@@ -54,6 +55,7 @@ class Record:
     charged: str = ""
     counted: bool = False
     recovered: bool = False
+    is_dated: bool = True
     _observed: tuple[float, int] | None = None
     rate: float = 0.0
     most: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import datetime, timezone
 
 import pytest
 from ranks_run import QUICK, STEPS, MakeRun, RanksRun, assert_whole
@@ -52,7 +53,8 @@ def test_a_script_that_does_not_ask_has_time_for_a_handler_of_its_own(make_run: 
         run.wait_for_ranks(2)
         run.cancel_baseline()
         assert run.end() == 143, run.story()
-    assert sorted(line["rank"] for line in run.diary() if "term" in line) == [0, 1]
+    ended = [line["rank"] for line in run.diary() if "term" in line and line["world"] == 2]
+    assert sorted(ended) == [0, 1]
     assert state(run)[0] == "cancelled"
 
 
@@ -109,6 +111,7 @@ def test_a_baseline_that_is_lost_is_waited_for_and_the_training_goes_on(make_run
         run.wait_for_ranks(3)
         run.wait((run.out / "checkpoint").exists)
         run.baseline_capacity = False
+        lost = datetime.now(timezone.utc)
         run.lose_baseline()
         run.wait(lambda: run.events("waiting"))
         run.wait(lambda: run.world() == 0 and state(run)[1].startswith("waits for workers"))
@@ -122,4 +125,8 @@ def test_a_baseline_that_is_lost_is_waited_for_and_the_training_goes_on(make_run
     assert [(each.detail["have"], each.detail["need"]) for each in run.events("waiting")] == [(1, 2)]
     begins = {line["begins"] for line in run.diary() if "begins" in line}
     assert any(done - 20 <= each <= done for each in begins), (done, begins, run.story())
+    resize = run.events("resize")[0]
+    took = (datetime.fromisoformat(resize.time) - lost).total_seconds()
+    assert resize.detail["pause_s"] == pytest.approx(took, abs=1.5), "also while nobody coordinated"
+    assert resize.detail["pause_s"] == pytest.approx(sum(resize.detail["phases"].values()), abs=1e-3)
     assert run.events("charged") == [], "a lost node is not the script's fault"

@@ -1,0 +1,59 @@
+"""What a change of generations took that a new coordinator finds: what agents know, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpctools.elastic.restart.effects import Resized
+from hpctools.elastic.restart.generations import Generations
+from hpctools.elastic.restart.limits import Limits
+
+NOW = 1000.0
+REPORT = {"generation": 4, "members": ["a0", "a1"], "restarts": 0, "committed": 0, "ending": False}
+
+
+def resized(*reports: dict[str, Any], calls: int = 30) -> list[Resized]:
+    """Two agents report at NOW, or one and the other is lost; the next generation's first step is at +20."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    for place, report in enumerate(reports):
+        rank = [calls, report.pop("told", 0), report.pop("code", None), "why"]
+        machine.joined(f"a{place}", (place,), NOW, {**REPORT, "ranks": {"0": rank}, **report})
+    if len(reports) == 1:
+        machine.tick(NOW + 6)
+    for place in range(len(reports)):
+        machine.ended(f"a{place}", 4, 0, -15, 0, [], NOW + 7, ours=True)
+    machine.tick(NOW + 10)
+    machine.offered("a0", 5, "host", 1, NOW + 10)
+    for name in machine.members:
+        machine.began(name, 5, NOW + 11)
+        machine.counted(name, 5, {"0": (1, 0)}, NOW + 20)
+    return [each for each in machine.effects if isinstance(each, Resized)]
+
+
+def test_ranks_that_ended_while_nobody_coordinated() -> None:
+    first = {"stopped": 8.0, "moved": 8.5, "ends": {"0": [7.0, False]}, "code": 1}
+    (found,) = resized(first, {"stopped": 9.0, "moved": 9.5, "ends": {"0": [9.0, False]}, "code": -9})
+    assert found.pause == pytest.approx(29.0)
+    assert found.phases["save"] == pytest.approx(2.0), "from the first that ended to the last"
+    assert found.cost < 29.0 - 16.0, "that nobody coordinated is no cost of the change"
+    assert found.recovered
+
+
+def test_an_event_that_was_told_and_carried_out_meanwhile() -> None:
+    told = {"stopped": 6.0, "moved": 5.0, "told": 30, "committed": 30, "ends": {"0": [4.0, False]}, "code": 0}
+    (found,) = resized(dict(told), dict(told))
+    assert (found.pause, found.recovered) == (pytest.approx(26.0), False)
+    assert found.phases["save"] == pytest.approx(2.0)
+
+
+def test_ranks_that_hang_since_a_node_was_lost_stopped_after_the_last_step_that_was_seen() -> None:
+    (found,) = resized({"stopped": None, "moved": 5.0, "ends": {}})
+    assert found.pause == pytest.approx(25.0)
+
+
+def test_what_nobody_knows_is_not_told() -> None:
+    """A script that asks for no events, and that waits in vain."""
+    assert resized({"stopped": None, "moved": None, "ends": {}}, calls=0) == []
+    assert resized({}, calls=0) == [], "an agent of an earlier release"
