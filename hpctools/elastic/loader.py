@@ -19,7 +19,9 @@ from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.held import Held
+from hpctools.elastic.metrics import as_floats
 from hpctools.elastic.options import check_run, plain_model, sampling_for, source_for, summing_for
+from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.session import LONE, session_from
 from hpctools.elastic.summing import backward_of
@@ -61,7 +63,8 @@ class Loader(Held):
         model: on every worker of the same shape; its values come from the first worker. On its device
             already: fast mode's gradients go over nccl where each worker has a GPU of its own. Without
             DistributedDataParallel, which this replaces; over one process it is switched off.
-        optimizer: built over the model's parameters.
+        optimizer: built over the model's parameters, and no others. Those that train when the loader is made
+            train to the end: see docs/elastic.md on how to hold some of them back for a while.
         dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one
             stream for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable,
             which then every shard reads as a whole to take its own samples of it.
@@ -84,7 +87,8 @@ class Loader(Held):
 
     Raises:
         ElasticError: the data set is empty, a number makes no sense, the run may get more workers than there
-            are shards, the model is wrapped for several processes, or the run has ended.
+            are shards, the model is wrapped for several processes, the optimizer has parameters that are not
+            the model's, or the run has ended.
         UnreachableError: the run's coordinator does not answer.
 
     In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by
@@ -136,7 +140,7 @@ class Loader(Held):
         super().__init__(
             stateful, Batches(self._sampling, source, lambda *place: self._cut(*place), num_workers)
         )
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._parameters = Parameters(model, optimizer)
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
         self._fed_at = 0.0
@@ -206,10 +210,7 @@ class Loader(Held):
         Raises:
             ElasticError: one of them is no number.
         """
-        try:
-            told = {name: float(number) for name, number in numbers.items()}
-        except (TypeError, ValueError):
-            raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
+        told = as_floats(numbers)
         if self._trains:
             in_work = self._fed is not None or bool(self._todo)
             self._metrics.report(self.step + in_work, told)
@@ -276,7 +277,8 @@ class Loader(Held):
             the next batch.
 
         Raises:
-            ElasticError: there is no batch to which the loss could belong.
+            ElasticError: there is no batch to which the loss could belong, or other parameters train than
+                when the loader was made.
         """
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
@@ -361,6 +363,7 @@ class Loader(Held):
 
     def _combine(self) -> bool:
         """Add up the pieces of all workers; False: a worker was lost, or there was nothing to add up."""
+        self._parameters.check()
         self._sum.set_back()
         ready_for = self._session.ready_for
 
@@ -394,5 +397,4 @@ class Loader(Held):
         return self.rank == 0
 
     def _norm(self) -> float:
-        gradients = [each.grad for each in self._parameters if each.grad is not None]
-        return float(torch.stack([gradient.norm().float().cpu() for gradient in gradients]).norm())
+        return self._parameters.norm()

@@ -7,6 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpctools.errors import ElasticError
 
 NORM_SECONDS = 0.5
 """The gradients' norm is measured so often at most: it reads all of them once more."""
@@ -123,6 +126,18 @@ class Metrics:
         if steps and steps[-1][0] == step:
             steps.pop()
         steps.append((step, number))
+
+
+def as_floats(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What a training reports.
+
+    Raises:
+        ElasticError: one of them is no number.
+    """
+    try:
+        return {name: float(number) for name, number in numbers.items()}
+    except (TypeError, ValueError):
+        raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
 
 
 def _means(pieces: list[tuple[float, int]]) -> dict[str, float]:

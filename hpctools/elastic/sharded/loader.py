@@ -22,6 +22,7 @@ from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.held import OPTIMIZER
 from hpctools.elastic.loader import Loader
+from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step
 from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
@@ -238,7 +239,7 @@ class ShardedLoader(Loader):
 
     def _renew(self) -> None:
         trained = self._shards.trained
-        self._parameters = []
+        self._parameters = Parameters(trained.model, trained.optimizer)
         self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, self._wishes)
 
     def _wishes(self, next_step: int) -> bool:

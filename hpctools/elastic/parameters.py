@@ -1,0 +1,76 @@
+"""What a training trains: the same parameters from the loader's beginning on.
+
+Gradients travel as vectors, or buckets, that were laid out when the loader was made. A parameter that begins
+to train later is in none of them: every worker would step with its own gradient, and the workers would drift
+apart without a word. So each step compares what trains now with what did then.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hpctools.errors import ElasticError
+
+REMEDY = (
+    "let all that will ever train do so when the loader is made, and hold a parameter back by setting its "
+    "grad to None before optimizer.step(), or by a group of its own with lr=0"
+)
+
+
+class Parameters:
+    """The parameters of a model that train, and the optimizer's groups.
+
+    Raises:
+        ElasticError: the optimizer steps parameters that are not the model's.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._named = list(model.named_parameters())
+        self._all = [parameter for _, parameter in self._named]
+        self._train = [parameter.requires_grad for parameter in self._all]
+        self._optimizer = optimizer
+        self._groups = _sizes(optimizer)
+        self._check_owned()
+
+    def check(self) -> None:
+        """Before gradients are added up: what trains is what did in the beginning.
+
+        Raises:
+            ElasticError: a parameter was frozen or unfrozen, or the optimizer was given others.
+        """
+        now = [parameter.requires_grad for parameter in self._all]
+        if now != self._train:
+            raise ElasticError(f"{self._changed(now)} since the loader was made", REMEDY)
+        if (groups := _sizes(self._optimizer)) != self._groups:
+            raise ElasticError(
+                f"the optimizer has {sum(groups)} parameters in {len(groups)} groups, and had "
+                f"{sum(self._groups)} in {len(self._groups)} when the loader was made (add_param_group?)",
+                REMEDY,
+            )
+
+    def norm(self) -> float:
+        """The norm of all gradients together."""
+        gradients = [each.grad for each in self._all if each.requires_grad and each.grad is not None]
+        return float(torch.stack([gradient.norm().float().cpu() for gradient in gradients]).norm())
+
+    def _changed(self, now: list[bool]) -> str:
+        odd = [name for (name, _), is_, was in zip(self._named, now, self._train, strict=True) if is_ != was]
+        others = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        return f"requires_grad of parameter {odd[0]}{others} was changed"
+
+    def _check_owned(self) -> None:
+        known = {id(each) for each in self._all}
+        for number, group in enumerate(self._optimizer.param_groups):
+            foreign = [each for each in group["params"] if each.requires_grad and id(each) not in known]
+            if foreign:
+                raise ElasticError(
+                    f"elastic.Loader: {len(foreign)} parameters of the optimizer's group {number} are not "
+                    f"the model's (the first has the shape {tuple(foreign[0].shape)}): nobody would add up "
+                    "their gradients",
+                    "give one model that holds all that is trained, for example an nn.ModuleList",
+                )
+
+
+def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:
+    return [len(group["params"]) for group in optimizer.param_groups]

@@ -1,0 +1,101 @@
+"""What trains is settled when the loader is made: whoever changes it is told, before weights go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from hpctools import elastic
+from hpctools.elastic.sharded import process_group
+from hpctools.errors import ElasticError
+
+DATA = [torch.tensor([0.1 * number, 1.0]) for number in range(8)]
+Change = Callable[[nn.Module, torch.optim.Optimizer], Any]
+
+
+def freeze(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.get_parameter("0.weight").requires_grad_(False)
+
+
+def unfreeze(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.get_parameter("1.bias").requires_grad_()
+
+
+def add_head(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": nn.Linear(1, 1).parameters()})
+
+
+CHANGES = [
+    (freeze, "requires_grad of parameter 0.weight was changed"),
+    (unfreeze, "requires_grad of parameter 1.bias was changed"),
+    (add_head, "has 6 parameters in 2 groups, and had 4 in 1"),
+]
+
+
+def half_frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model.get_parameter("1.bias").requires_grad_(False)
+    return model
+
+
+def train(loader: elastic.Loader, forward: nn.Module, change: Callable[[], Any]) -> list[int]:
+    """The steps that were done; the change comes after the second of each epoch's four."""
+    steps = []
+    for _ in range(2):
+        for inputs in loader:
+            if loader.backward(forward(inputs).square().mean()):
+                steps.append(loader.step)
+                if loader.step == 2:
+                    change()
+    return steps
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize(("change", "said"), CHANGES)
+def test_a_change_is_said_in_the_next_step(mode: Any, change: Change, said: str) -> None:
+    model = half_frozen()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, DATA, batch_size=2, epochs=2, shards=2, mode=mode)
+    with pytest.raises(ElasticError, match=f"{said}.*grad to None before optimizer.step"):
+        train(loader, model, lambda: change(model, optimizer))
+    assert loader.step == 2
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES[:2])
+def test_a_sharded_training_is_told_too(change: Change, said: str) -> None:
+    def build(mesh: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = fully_shard(half_frozen(), mesh=mesh)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    try:
+        loader = elastic.ShardedLoader(build, DATA, batch_size=2, epochs=2, shards=2)
+        with pytest.raises(ElasticError, match=said):
+            train(loader, loader.model, lambda: change(loader.model, loader.optimizer))
+    finally:
+        process_group.uninstall()
+
+
+def test_other_learning_rates_and_gradients_that_are_left_out_are_no_change() -> None:
+    """What the error's remedy says."""
+    model = half_frozen()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, DATA, batch_size=2, epochs=2, shards=2)
+
+    def hold_back() -> None:
+        optimizer.param_groups[0]["lr"] = 0.0
+        model.get_parameter("0.weight").grad = None
+
+    assert train(loader, model, hold_back) == list(range(1, 9))
+
+
+def test_parameters_of_nobody_knows_which_model_are_refused() -> None:
+    """A loss with weights of its own, for example: each worker would train them by itself."""
+    model, other = nn.Linear(2, 1), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    with pytest.raises(ElasticError, match=r"2 parameters .* group 0 are not the model's .*shape \(1, 3\)"):
+        elastic.Loader(model, optimizer, DATA, batch_size=2, epochs=1)
