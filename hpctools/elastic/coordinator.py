@@ -38,7 +38,7 @@ from hpctools.elastic.recovery.wiring import longest_silence, watchers_of
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
-from hpctools.elastic.time_limit import TimeLimit
+from hpctools.elastic.time_limit import TimeLimit, seconds_until
 from hpctools.elastic.watchers import Watcher
 from hpctools.elastic.watching import Watching
 from hpctools.errors import ElasticError
@@ -67,6 +67,7 @@ class Coordinator:
         payback = Payback(spec.elastic_policy)
         baseline_job = _baseline_job(folder) or job_id
         replicas = Replicas(fenced, spec, journal, limit=_time_limit(folder, spec, baseline_job, term))
+        payback.history.time_left = lambda: seconds_until(replicas.end)
         run = RunContext(
             folder, spec, job_id, fence, journal, _membership_of(spec, payback), replicas, payback
         )

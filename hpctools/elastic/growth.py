@@ -111,7 +111,8 @@ class Facts:
         tenures: of replicas' workers, those that are there included.
         rates: by number of workers.
         growths: when the run grew and when that was undone by a loss; None: not yet. Oldest first.
-        remaining: seconds that the run has left; None: unknown.
+        remaining: seconds that the training has left at the present speed; None: unknown.
+        time_left: seconds until the run's time limit, which ends all its jobs; None: never, or unknown.
     """
 
     first_ready: float = NEVER
@@ -124,6 +125,13 @@ class Facts:
     rates: Mapping[int, Rate] = field(default_factory=dict)
     growths: tuple[tuple[float, float | None], ...] = ()
     remaining: float | None = None
+    time_left: float | None = None
+
+    @property
+    def at_most(self) -> float:
+        """For how long anybody can stay: to the training's end or the run's, seconds."""
+        known = [each for each in (self.remaining, self.time_left) if each is not None]
+        return max(0.0, min(known, default=float("inf")))
 
 
 class Rule:
@@ -153,6 +161,8 @@ class Rule:
             "worth_s": round(tenure * gain, 3),
             "strikes": round(strikes, 2),
         }
+        if facts.time_left is not None:
+            numbers["time_left_s"] = round(facts.time_left, 3)
         wait, why = max(self._waits(facts, back_off, whole=possible == facts.largest))
         if now < wait:
             return Verdict(False, world, wait, {**numbers, "wait_s": round(wait - now, 3)}, why)
@@ -180,11 +190,11 @@ class Rule:
         """For how long newcomers are expected to stay, seconds: the mean of an exponential life time.
 
         All time that replicas were there, over the number of them that were taken away; those that are still
-        there count with their time only. Before that, the prior of `Patience`; old observations fade.
+        there count with their time only. Before that, the prior of `Patience`; old observations fade. Nobody
+        stays beyond the end of the training, nor beyond that of the run's time limit.
         """
         lived, ended = self._lives(now, facts)
-        expected = lived / ended
-        return expected if facts.remaining is None else max(0.0, min(expected, facts.remaining))
+        return min(lived / ended, facts.at_most)
 
     def back_off(self, facts: Facts, now: float) -> tuple[float, float]:
         """Until when growth waits because earlier ones were undone at once, and how many count against it."""
@@ -217,7 +227,7 @@ class Rule:
         tenure, gain, cost = (numbers[key] for key in ("expected_tenure_s", "gain", "cost_s"))
         why = PAYS_NOT if gain > 0 else NO_FASTER
         alive = sum(not each.ended for each in facts.tenures)
-        capped = facts.remaining is not None and facts.remaining <= tenure
+        capped = facts.at_most <= tenure
         if gain <= 0 or capped or not alive:
             return Verdict(False, world, None, numbers, why)
         # Every second in which nobody is taken away adds to what is expected.

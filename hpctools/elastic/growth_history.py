@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from hpctools.elastic.deciding import GrowthFacts, Verdict
@@ -15,9 +16,14 @@ PAUSES = 9
 
 
 class GrowthHistory:
-    """Notes what happens; `facts` says what is known. All times on one clock that only grows, in seconds."""
+    """Notes what happens; `facts` says what is known. All times on one clock that only grows, in seconds.
+
+    Attributes:
+        time_left: seconds until the run's time limit ends it; None: never, or not known.
+    """
 
     def __init__(self) -> None:
+        self.time_left: Callable[[], float | None] = lambda: None
         self._since: dict[str, float] = {}
         self._expected: dict[str, float] = {}  # who was there before a takeover, and may come back
         self._tenures: deque[Tenure] = deque(maxlen=KEPT)
@@ -109,6 +115,7 @@ class GrowthHistory:
             tenures=(*self._tenures, *present),
             rates=dict(self._rates),
             growths=tuple(self._growths),
+            time_left=self.time_left(),
             **more,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 from hpctools.elastic.replica_jobs import end_of
@@ -38,3 +39,8 @@ class TimeLimit:
         """Another job takes its place, with the time that it had left, at least a minute."""
         end = self.end_if_begun(now)
         return TimeLimit(baseline, None, None if end is None else max(1, math.ceil((end - now) / 60)))
+
+
+def seconds_until(end: float | None) -> float | None:
+    """From now on, 0 when it is past; None for an end that never comes, or is not known."""
+    return None if end is None else max(0.0, end - time.time())

@@ -94,6 +94,28 @@ def test_a_run_that_is_nearly_over_does_not_grow() -> None:
     assert Rule().judge(0.0, 4, 5, replace(facts, remaining=9.0)).grow
 
 
+def test_nobody_stays_beyond_the_runs_time_limit() -> None:
+    """Four workers, a fifth: a quarter faster, for the 3 s that `--time` leaves, at a cost of 2 s."""
+    facts = Facts(pauses=(1.0,), time_left=3.0, remaining=900.0)
+    verdict = Rule().judge(0.0, 4, 5, facts)
+    assert (verdict.grow, verdict.not_before) == (False, None), "waiting makes it no better"
+    numbers = {each: verdict.numbers[each] for each in ("expected_tenure_s", "time_left_s", "worth_s")}
+    assert numbers == {"expected_tenure_s": 3.0, "time_left_s": 3.0, "worth_s": 0.75}
+    assert Rule().judge(0.0, 4, 5, replace(facts, time_left=9.0)).grow
+    assert not Rule().judge(0.0, 4, 5, replace(facts, time_left=9.0, remaining=3.0)).grow
+
+
+def test_what_is_left_of_the_time_limit_is_asked_at_each_decision() -> None:
+    payback, left = Payback(), [5.0]
+    payback.history.time_left = lambda: left[0]
+    payback.history.paused(1.0)
+    facts = GrowthFacts(0.0, 0.0, largest=5)
+    assert payback.judge(10.0, 2, 5, facts).grow
+    left[0] = 1.0
+    verdict = payback.judge(14.0, 2, 5, facts)
+    assert (verdict.grow, verdict.numbers["time_left_s"]) == (False, 1.0)
+
+
 def test_snooze() -> None:
     growth = Rule(Patience.of(ElasticPolicy((1, 2), scaling_timeout_s=30.0, scale_up_snooze_s=120.0)))
     facts = Facts(first_ready=0.0, last_ready=5.0, restarted=10.0)

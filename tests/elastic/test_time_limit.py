@@ -12,6 +12,7 @@ from test_replicas import Scene, of_run
 
 from hpctools.elastic import replicas
 from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.deciding import GrowthFacts, Verdict
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.spec import RunSpec
@@ -87,6 +88,25 @@ def test_a_coordinator_that_takes_over_knows_the_end_from_the_folder(tmp_path: P
     assert end_known_to_a_coordinator(folder, 2) == 1234.5
     folder.append_job("baseline", 6)  # of which nothing is known yet
     assert end_known_to_a_coordinator(folder, 2) is None
+
+
+@pytest.mark.parametrize("mode", ["live", "restart"])
+def test_growing_knows_how_much_time_is_left(tmp_path: Path, mode: str) -> None:
+    """In both modes: of an hour, and of ten seconds in which no restart pays."""
+    for name, seconds, grows in (("long", 3600.0, True), ("short", 10.0, False)):
+        folder = RunFolder.create(tmp_path / name, replace(SPEC, mode=mode, time_limit_s=seconds))
+
+        async def judge(folder: RunFolder = folder) -> Verdict:
+            run = Coordinator(folder, FakeSlurm(), 5, 1)._run
+            run.payback.history.paused(8.0)
+            if mode == "live":
+                return run.payback.judge(10.0, 1, 2, GrowthFacts(0.0, 0.0))
+            growing = run.restart._generations._growing  # type: ignore[union-attr]
+            return growing.judge(1000.0, 1, 2, began=0.0, came=[900.0], calls=5)
+
+        verdict = asyncio.run(judge())
+        assert verdict.grow is grows
+        assert verdict.numbers["time_left_s"] == pytest.approx(seconds, abs=5)
 
 
 def test_the_first_coordinator_goes_by_the_submission_until_slurm_answers(tmp_path: Path) -> None:
