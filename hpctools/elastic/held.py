@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.metrics import Metrics
+from hpctools.elastic.passes import Passes
 from hpctools.elastic.training import Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.errors import ElasticError
 
-MODEL, OPTIMIZER = "model", "optimizer"
+MODEL = "model"
 
 
 class Held:
@@ -32,9 +32,7 @@ class Held:
         self._metrics = Metrics()
         self._samples_done = 0
         self._skipped: frozenset[int] = frozenset()
-        self._passes = 0  # of the training's loop, begun by this process
-        self._passed = 0  # of the loop's passes, those after which the state's own loop has gone on
-        self._before_replay: Mapping[str, Any] | None = None
+        self._passes = Passes(lambda: self._replayed())
         self.loss = float("nan")
 
     @property
@@ -46,8 +44,7 @@ class Held:
         """The whole state of the training."""
         parts = {name: part.state_dict() for name, part in self._stateful.items()}
         counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
-        counts |= {"passes": max(self._passed, self._passes - 1, 0)}
-        return {**parts, **counts, **self._batches.capture()}
+        return {**parts, **counts, **self._passes.capture(), **self._batches.capture()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""
@@ -94,11 +91,15 @@ class Held:
         return self._batches.cursor.step
 
     def _settle(self) -> None:
-        """The state is that of between two steps; pass over the steps that are to be left out."""
+        """The state is that of between two steps: pass over the steps that are to be left out.
+
+        Also has done again what stands between passes, when a roll back undid it.
+        """
         if self._keeper is not None:
             self._keeper.settled(self._steps)
         while self._steps + 1 in self._skipped and not self._batches.is_over:
             self._batches.skip()
+        self._passes.catch_up(self._batches.cursor.epoch)
 
     def _become(self, state: Mapping[str, Any]) -> None:
         for name, part in self._stateful.items():
@@ -108,37 +109,7 @@ class Held:
         self.loss = state["loss"]
         self._samples_done = state["samples"]
         self._skipped |= frozenset(state["skipped"])
-        # Checkpoints of earlier releases do not tell.
-        self._passed = int(state.get("passes", self._batches.cursor.epoch))
-        self._before_replay = None
-
-    # What stands after the inner loop, such as scheduler.step(), is in the state already for passes that its
-    # owner had ended; a process that came later runs through them again, with nothing to feed.
-
-    def _begin_pass(self) -> int:
-        """The number of the pass, from 0; what was done in passes that count already is undone."""
-        number = self._passes
-        if self._before_replay is not None and number >= self._passed:
-            self._undo_replay(self._before_replay)
-            self._before_replay = None
-        self._passes += 1
-        return number
-
-    def _end_pass(self, number: int) -> None:
-        """Remember what the code after the pass will change, when the state has its change already."""
-        if number < self._passed and self._before_replay is None:
-            self._before_replay = {
-                name: copy.deepcopy(_settings(part) if name == OPTIMIZER else part.state_dict())
-                for name, part in self._replayed().items()
-            }
-
-    def _undo_replay(self, before: Mapping[str, Any]) -> None:
-        for name, part in self._replayed().items():
-            if name != OPTIMIZER:
-                part.load_state_dict(before[name])
-                continue
-            for group, settings in zip(cast("Any", part).param_groups, before[name], strict=True):
-                group.update(settings)
+        self._passes.restore(state, self._batches.cursor.epoch)
 
     def _replayed(self) -> Mapping[str, Stateful]:
         """What code between passes may change: not the model, whose steps are done in passes."""
@@ -151,10 +122,3 @@ class Held:
     def _described(self) -> Mapping[str, Any]:
         """What a checkpoint's manifest tells about the place in the data."""
         return {"cursor": asdict(self._batches.cursor), **asdict(self._batches.sampling)}
-
-
-def _settings(optimizer: Any) -> list[dict[str, Any]]:
-    """Learning rate and the like of each group of parameters."""
-    return [
-        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
-    ]

@@ -238,9 +238,9 @@ class Loader(Held):
             ElasticError: `backward` was not called for a batch.
             SystemExit: this worker's part has ended.
         """
-        epoch = self._begin_pass()
+        epoch = self._passes.begin()
         yield from self._pass(epoch)
-        self._end_pass(epoch)
+        self._passes.end(epoch)
 
     def _pass(self, epoch: int) -> Iterator[Any]:
         if not self._entered:

@@ -20,9 +20,9 @@ from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
-from hpctools.elastic.held import OPTIMIZER
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.parameters import Parameters
+from hpctools.elastic.passes import OPTIMIZER
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step
 from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
@@ -166,7 +166,7 @@ class ShardedLoader(Loader):
     def __iter__(self) -> Iterator[Any]:
         """As `elastic.Loader` does."""
         yield from super().__iter__()
-        if self._batches.is_over and self._passes >= self._sampling.epochs:
+        if self._batches.is_over and self._passes.begun >= self._sampling.epochs:
             self._shards.group.phase = AFTER
             if self._shard_keeper is not None:
                 self._shard_keeper.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from hpctools import elastic
+from hpctools.elastic import passes
 from hpctools.elastic.sampling import Cursor, Sampling
 from hpctools.errors import ElasticError
 
@@ -37,6 +39,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.95)
         self.losses: dict[int, str] = {}
+        self.rates: dict[int, float] = {}
         self.loader = elastic.Loader(
             self.model,
             self.optimizer,
@@ -59,14 +62,19 @@ class Training:
                     self.scheduler.step()
                 self.optimizer.zero_grad()
                 self.losses[loader.step] = loader.loss.hex()
+                self.rates[loader.step] = self.optimizer.param_groups[0]["lr"]
                 on_step(loader.step)
                 if loader._keeper is not None:
                     assert loader._keeper._saver.wait(30), "so that each save is begun"
                 if loader.step == until:
                     return self
             if self.each_epoch:
-                self.scheduler.step()
+                self.between()
         return self
+
+    def between(self) -> None:
+        """What stands after a pass."""
+        self.scheduler.step()
 
     def same_as(self, other: Training) -> bool:
         mine, others = self.model.state_dict(), other.model.state_dict()
@@ -90,6 +98,105 @@ def test_what_stands_after_a_pass_is_done_once_for_each(tmp_path: Path, until: i
     assert again.loader.step == STEPS
     assert again.optimizer.param_groups[0]["lr"] == plain.optimizer.param_groups[0]["lr"]
     assert again.same_as(plain)
+
+
+def rolled_back(training: Training, when: dict[int, int]) -> Training:
+    """After step `when` to the newest snapshot of at most the step that it says, once each."""
+    left = dict(when)
+
+    def go_back(step: int) -> None:
+        if step in left:
+            assert training.loader._roll_back(left.pop(step), [])
+
+    return training.run(on_step=go_back)
+
+
+@pytest.mark.parametrize(
+    "when", [{8: 4}, {8: 6}, {14: 5}, {STEPS: 3}, {8: 3, 9: 5, 14: 11}, {15: 4, 5: 5}, {14: 13}, {7: 2}]
+)
+def test_what_stands_after_a_pass_is_done_again_after_a_roll_back_over_its_end(when: dict[int, int]) -> None:
+    """Six steps a pass; one pass or two back, from the last step, again and again, within a pass.
+
+    The rate is looked at in each step: it changes at the epochs' ends, not with the next pass.
+    """
+    plain = EachEpoch(None).run()
+    settings = elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0)
+    rolled = rolled_back(EachEpoch(settings), when)
+    assert (rolled.losses, rolled.rates) == (plain.losses, plain.rates)
+    assert rolled.scheduler.state_dict() == plain.scheduler.state_dict()
+    assert rolled.same_as(plain)
+
+
+# Who joins just before the end of the first pass has taken no step of its own, which torch finds odd.
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
+@pytest.mark.parametrize("joins_at", [4, 5, 6, 7])
+def test_who_joins_between_a_roll_back_and_the_epochs_end_does_what_stands_there(joins_at: int) -> None:
+    """From step 9 back to 4, in the second pass; of a state of step 5, or 6, the first one has not ended."""
+    plain = EachEpoch(None).run()
+    rolled = EachEpoch(elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0))
+    again, seen = EachEpoch(None, seed=1), []
+
+    def go_on(step: int) -> None:
+        seen.append(step)
+        if step == 9 and seen.count(9) == 1:
+            assert rolled.loader._roll_back(4, [])
+        if 9 in seen and rolled.loader.step == joins_at:
+            again.loader._load(copy.deepcopy(rolled.loader._capture()))
+
+    assert rolled.run(on_step=go_on).same_as(plain)
+    assert again.run().same_as(plain)
+    assert list(again.losses) == list(range(joins_at + 1, STEPS + 1))
+
+
+class Averaged(EachEpoch):
+    """After each pass the weights are averaged, as SWA does; in each step a counter moves."""
+
+    def __init__(self, checkpoint: elastic.Checkpoint | None) -> None:
+        self.mean = torch.optim.swa_utils.AveragedModel(nn.Linear(6, 12))
+        self.steps = Counting()
+        super().__init__(checkpoint, state={"mean": self.mean, "steps": self.steps})
+        self.mean.load_state_dict(torch.optim.swa_utils.AveragedModel(self.model[0]).state_dict())
+
+    def between(self) -> None:
+        self.scheduler.step()
+        self.mean.update_parameters(self.model[0])
+
+    def run(self, until: int | None = None, on_step: Any = lambda step: None) -> Training:
+        def counted(step: int) -> None:
+            self.steps.number += 1
+            on_step(step)
+
+        return super().run(until, counted)
+
+
+class Counting:
+    """Moves with the state."""
+
+    number = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.number = state["number"]
+
+
+def test_only_what_the_code_between_passes_has_changed_is_put_back() -> None:
+    plain = Averaged(None)
+    plain.run()
+    rolled = Averaged(elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0))
+    rolled_back(rolled, {8: 3, 15: 11})
+    assert rolled.steps.number == plain.steps.number == STEPS
+    mine, others = rolled.mean.state_dict(), plain.mean.state_dict()
+    assert all(torch.equal(mine[name], others[name]) for name in others)
+    assert rolled.same_as(plain)
+
+
+def test_going_back_further_than_is_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "MOST_KEPT", 1)
+    settings = elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0)
+    with pytest.warns(UserWarning, match="over the end of pass 0: what stands after it"):
+        rolled_back(EachEpoch(settings), {14: 5})
 
 
 @pytest.fixture(scope="module")

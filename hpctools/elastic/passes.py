@@ -1,0 +1,178 @@
+"""The passes of a training's loop, and what stands between them, such as `scheduler.step()` after each epoch.
+
+That code is the training's own, and runs once in each process for each pass of its loop. It is to count once
+in the training, so there are two cases to mend:
+
+- A process that came later runs through earlier passes with nothing to feed. What the code does there is in
+  the state already, and is undone.
+- After a roll back over an epoch's end the loop does not come round again: the rest of the earlier epoch is
+  fed in the pass that is on. What the code did the first time was noted, and is put in its place again.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+
+from hpctools.elastic.training import Stateful
+
+OPTIMIZER = "optimizer"
+"""Of it only the settings, such as the learning rate, are changed between passes."""
+MOST_KEPT = 16
+"""Over the ends of so many passes a training can go back."""
+MOST_BYTES = 64 << 20
+
+Values = Mapping[str, Any]
+
+
+class Passes:
+    """Counts the loop's passes.
+
+    Args:
+        changeable: what code between passes may change, by name.
+
+    Attributes:
+        begun: passes that this process has begun.
+        counted: passes for which the state has what the code after them did.
+    """
+
+    def __init__(self, changeable: Callable[[], Mapping[str, Stateful]]) -> None:
+        self._changeable = changeable
+        self.begun = 0
+        self.counted = 0
+        self._before_replay: Mapping[str, Values] | None = None
+        self._at_end: Mapping[str, Mapping[str, int]] | None = None
+        self._done: dict[int, dict[str, dict[str, Any]]] = {}  # by number of the pass
+
+    def begin(self) -> int:
+        """The number of the pass, from 0; the code after the one before has been run."""
+        number = self.begun
+        self.begun += 1
+        if self._before_replay is not None and number >= self.counted:
+            self._put(self._before_replay, whole=True)
+            self._before_replay = None
+        if self._at_end is not None:
+            self._note(number - 1, self._at_end)
+            self._at_end = None
+        self.counted = max(self.counted, number)
+        return number
+
+    def end(self, number: int) -> None:
+        """The code after the pass comes next: does it count, or is it in the state already?"""
+        if number >= self.counted:
+            self._at_end = {name: _digests(values) for name, values in self._values()}
+        elif self._before_replay is None:
+            self._before_replay = {name: copy.deepcopy(values) for name, values in self._values()}
+
+    def catch_up(self, epoch: int) -> None:
+        """The next step is one of an epoch: do what was done after the passes before it, unless that is done.
+
+        Only a training that has gone back is behind: the loop itself has come so far already.
+        """
+        while self.counted < min(epoch, self.begun - 1):
+            if self.counted in self._done:
+                self._put(copy.deepcopy(self._done[self.counted]), whole=False)
+            else:
+                warnings.warn(
+                    f"rolled back over the end of pass {self.counted}: what stands after it in the loop is "
+                    "not known any more, and was not done again",
+                    stacklevel=2,
+                )
+            self.counted += 1
+
+    def capture(self) -> Mapping[str, Any]:
+        """For another worker, and for a checkpoint."""
+        return {"passes": self.counted, "between": self._done}
+
+    def restore(self, state: Mapping[str, Any], epoch: int) -> None:
+        """Go on from what was captured; checkpoints of earlier releases may not tell."""
+        self.counted = int(state.get("passes", epoch))
+        self._done |= copy.deepcopy(dict(state.get("between", {})))
+        self._before_replay = self._at_end = None
+
+    def _note(self, number: int, before: Mapping[str, Mapping[str, int]]) -> None:
+        """What the code after a pass has changed, and nothing else: steps change more, and are done again."""
+        self._done[number] = {
+            name: changed
+            for name, values in self._values()
+            if (changed := _changed(values, before.get(name, {})))
+        }
+        while len(self._done) > MOST_KEPT or (len(self._done) > 1 and _size(self._done) > MOST_BYTES):
+            del self._done[min(self._done)]
+
+    def _values(self) -> Iterator[tuple[str, Values]]:
+        for name, part in self._changeable().items():
+            yield name, _settings(part) if name == OPTIMIZER else part.state_dict()
+
+    def _put(self, given: Mapping[str, Values], *, whole: bool) -> None:
+        parts = self._changeable()
+        for name, values in given.items():
+            part = parts[name]
+            if name != OPTIMIZER:
+                part.load_state_dict(dict(values) if whole else {**part.state_dict(), **values})
+                continue
+            for number, group in enumerate(cast("Any", part).param_groups):
+                group.update(_of_group(values, number))
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    """Learning rate and the like, of each group of parameters: by its number and their name."""
+    return {
+        f"{number} {name}": value
+        for number, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if name != "params"
+    }
+
+
+def _of_group(settings: Values, number: int) -> dict[str, Any]:
+    start = f"{number} "
+    return {name[len(start) :]: value for name, value in settings.items() if name.startswith(start)}
+
+
+def _changed(values: Values, before: Mapping[str, int]) -> dict[str, Any]:
+    after = _digests(values)
+    return {name: copy.deepcopy(values[name]) for name in values if after[name] != before.get(name)}
+
+
+def _digests(values: Values) -> dict[str, int]:
+    """One for each value: a copy of all would be too much for what averages a model's weights."""
+    found = {}
+    for name, value in values.items():
+        found[name] = 0
+        for piece in _pieces(value):
+            found[name] = zlib.crc32(piece, found[name])
+    return found
+
+
+def _pieces(value: Any) -> Iterator[bytes | memoryview]:
+    """All that makes a value what it is."""
+    if isinstance(value, torch.Tensor):
+        # Of a sharded one our part: nobody else need be asked.
+        part = getattr(value, "_local_tensor", value).detach().cpu().resolve_conj().resolve_neg().contiguous()
+        yield f"{part.dtype} {tuple(part.shape)}".encode()
+        yield memoryview(part.reshape(-1).view(torch.uint8).numpy())
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield repr(key).encode()
+            yield from _pieces(each)
+    elif isinstance(value, (list, tuple)):
+        yield f"{type(value).__name__} {len(value)}".encode()
+        for each in value:
+            yield from _pieces(each)
+    else:
+        yield repr(value).encode()
+
+
+def _size(value: Any) -> int:
+    """Bytes of the tensors in it."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return sum(_size(each) for each in value) if isinstance(value, (list, tuple)) else 0
