@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import os
 import signal
 import sys
@@ -127,11 +128,14 @@ class LocalRun:
         """Slurm says of the present baseline job that it is ended, and in accounting why ("": not yet)."""
         self._write(self._baseline_job, "COMPLETING", "baseline", ended=ended)
 
-    def limit_baseline(self, seconds: float) -> None:
-        """Slurm says that the present baseline job is out of time in so many seconds; nobody ends it then."""
-        values = json.loads((self.queue / f"{self._baseline_job}.json").read_text())
-        now = time.time()
-        self._slurm.write(self._baseline_job, {**values, "started": now + seconds - 3600, "time_limit": 60})
+    def limit_time(self, seconds: float, minutes: int = 60) -> float:
+        """The present baseline job began so that its limit of `minutes` ends it in so many seconds.
+
+        Nobody here ends it then (`lose_baseline("TIMEOUT")` does). Returns when that is, Unix seconds.
+        """
+        started = math.ceil(time.time() + seconds) - 60 * minutes
+        self._write(self._baseline_job, "RUNNING", "baseline", started=started, time_limit=minutes)
+        return started + 60.0 * minutes
 
     def cancel_baseline(self) -> None:
         """What scancel does to the present baseline job."""
@@ -182,7 +186,15 @@ class LocalRun:
         self._nodes += 1
         return f"n{self._nodes}"
 
-    def _write(self, job_id: int, state: str, role: str, nodes: Sequence[str] = (), ended: str = "") -> None:
+    def _write(
+        self,
+        job_id: int,
+        state: str,
+        role: str,
+        nodes: Sequence[str] = (),
+        ended: str = "",
+        **more: int,
+    ) -> None:
         comment = f"hp-run:{self.spec.id}"
         self._slurm.write(
             job_id,
@@ -193,6 +205,7 @@ class LocalRun:
                 "comment": comment,
                 "user": self.spec.user,
                 "qos": "elastic" if role == "replica" else "normal",
+                **more,
             },
         )
 

@@ -88,7 +88,7 @@ def test_a_script_that_asks_is_told_before_the_runs_time_is_up(make_run: MakeRun
     """A minute before; nobody has sent a signal by then."""
     with make_run((1, 1), *ENDLESS) as run:
         run.wait_for_ranks(1)
-        run.limit_baseline(50.0)
+        run.limit_time(50.0)
         assert run.end() == 143, run.story()
     assert_saved_at_the_event(run, 1)
     assert state(run) == ("cancelled", NEARLY_UP)
@@ -97,7 +97,7 @@ def test_a_script_that_asks_is_told_before_the_runs_time_is_up(make_run: MakeRun
 def test_a_script_that_does_not_ask_goes_on_until_its_time_is_up(make_run: MakeRun) -> None:
     with make_run((1, 1), "--steps", str(STEPS), "--blind") as run:
         run.wait_for_ranks(1)
-        run.limit_baseline(50.0)
+        run.limit_time(50.0)
         run.wait_for_ranks(1)
         run.hurry.touch()
         assert run.end() == 0, run.story()
