@@ -68,12 +68,12 @@ class Loader(Held):
         dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one
             stream for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable,
             which then every shard reads as a whole to take its own samples of it.
-        batch_size: samples in a global batch.
-        epochs: passes over the data set.
+        batch_size: samples in a global batch, 1 or more; as many as `shards` at least for streams.
+        epochs: passes over the data set, 1 or more.
         seed: of the order of samples, and of the random numbers that each shard's forward pass draws.
         shards: virtual shards of a global batch; at least as many as there will ever be workers.
-        scheduler: moves with the state when given.
-        state: further objects that move with the state, by name.
+        scheduler: moves with the state when given; stepped by the loop, in a step or after a pass.
+        state: further objects that move with the state, by name: see `elastic.Stateful`.
         collate: makes a batch of a list of samples.
         num_workers: processes that load ahead of the loop; 0: loading is done in the loop. The batches are
             the same. They are forked here: make the loader before threads; nothing in them may use CUDA.
@@ -235,7 +235,9 @@ class Loader(Held):
         A worker that joins in a later epoch finds the ones before empty.
 
         Raises:
-            ElasticError: `backward` was not called for a batch.
+            ElasticError: `backward` was not called for a batch; in the first pass or after a loss of all
+                state, a checkpoint does not fit or cannot be read; all streams are empty; or a loading
+                process has ended.
             SystemExit: this worker's part has ended.
         """
         epoch = self._passes.begin()
@@ -254,7 +256,7 @@ class Loader(Held):
         went_back = True
         while went_back:
             while (piece := self._next_piece(epoch)) is not None:
-                yield from self._feed(piece)
+                yield from self._offer(piece, self._batches.batch(piece))
             if not self._batches.is_over or epoch < self._sampling.epochs - 1:
                 return
             if went_back := self._session.finish():
@@ -347,9 +349,6 @@ class Loader(Held):
         while self._todo and not self._todo[0].is_fed:
             self._sum.add_nothing(self._todo.popleft())
 
-    def _feed(self, piece: Piece) -> Iterator[Any]:
-        yield from self._offer(piece, self._batches.batch(piece))
-
     def _offer(self, piece: Piece, batch: Any) -> Iterator[Any]:
         self._sum.begin_piece()
         self._batches.draw(piece.number)
@@ -389,12 +388,9 @@ class Loader(Held):
         self._batches.draw(self._sampling.shards_of(self._batches.cursor))
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
-        self._metrics.step(self.step, self.loss, self._norm if self._tells_norm else None)
+        self._metrics.step(self.step, self.loss, self._norm)
 
     @property
-    def _tells_norm(self) -> bool:
-        """Whether we measure the gradients: they are the same on all workers, and reading them takes time."""
-        return self.rank == 0
-
-    def _norm(self) -> float:
-        return self._parameters.norm()
+    def _norm(self) -> Callable[[], float] | None:
+        """Measures the gradients; on one worker only, as they are the same on all and reading takes time."""
+        return self._parameters.norm if self.rank == 0 else None

@@ -156,7 +156,7 @@ def _pieces(value: Any) -> Iterator[bytes | memoryview]:
         # Of a sharded one our part: nobody else need be asked.
         part = getattr(value, "_local_tensor", value).detach().cpu().resolve_conj().resolve_neg().contiguous()
         yield f"{part.dtype} {tuple(part.shape)}".encode()
-        yield memoryview(part.reshape(-1).view(torch.uint8).numpy())
+        yield part.reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield repr(key).encode()

@@ -149,7 +149,7 @@ def parse_policy(text: str, name: str) -> PolicyFile:
 
 
 _SOURCE = "the policy"
-_SAVING = tuple(checkpoint.Checkpoint().to_json())
+_SAVING = tuple(checkpoint.to_json(checkpoint.Checkpoint()))
 
 
 def _plain(value: object) -> object:

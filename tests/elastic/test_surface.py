@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from hpctools import elastic
+from hpctools import elastic, errors
 from hpctools.elastic.sharded import process_group
 
 SHARED = (
@@ -28,6 +30,9 @@ SIGNATURES = {
     + SHARED.format("")
     + "checkpoint: Checkpoint | None = None, copy_steps: int = 0, mode: Literal[fast] = fast, "
     "device: Literal[cpu, cuda] = cpu, threads: int | None = 1) -> None",
+    "ElasticError": "(message: str, remedy: str = ) -> None",
+    "UnreachableError": "(message: str, remedy: str = ) -> None",
+    "Stateful": "(*args, **kwargs)",
     "elastic_event_detected": "(sig: int = <Signals.SIGUSR1: 10>) -> bool",
 }
 LOADER = {
@@ -38,7 +43,11 @@ LOADER = {
 }
 SHARDED = {**LOADER, "model": None, "optimizer": None, "track": "(name: str, state: Stateful) -> None"}
 FIELDS = ["folder", "every_seconds", "every_steps", "keep", "resume_from", "snapshots", "snapshot_steps"]
-CHECKPOINT = {**dict.fromkeys([*FIELDS, "is_periodic"]), "to_json": "() -> dict[str, Any]"}
+CHECKPOINT = dict.fromkeys(FIELDS)
+STATEFUL = {
+    "state_dict": "(self) -> dict[str, Any]",
+    "load_state_dict": "(self, state: dict[str, Any], /) -> Any",
+}
 
 
 def signature(of: Any) -> str:
@@ -59,6 +68,31 @@ def build(mesh: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def test_names_and_signatures() -> None:
     assert {name: signature(getattr(elastic, name)) for name in elastic.__all__} == SIGNATURES
+    assert {name: signature(getattr(elastic.Stateful, name)) for name in STATEFUL} == STATEFUL
+
+
+def test_nothing_else_is_shown() -> None:
+    """Also when the modules behind it are loaded, and in a help page or a completion."""
+    assert importlib.import_module("hpctools.elastic.sharded.loader")
+    assert sorted(SIGNATURES) == dir(elastic) == elastic.__all__
+
+
+def test_what_is_raised_is_what_the_toolkit_raises_everywhere() -> None:
+    assert (elastic.ElasticError, elastic.UnreachableError) == (errors.ElasticError, errors.UnreachableError)
+
+
+@pytest.mark.parametrize("name", ["Loader", "ShardedLoader", "Checkpoint"])
+def test_every_argument_and_every_public_method_is_documented(name: str) -> None:
+    """Each argument by name under Args, alone or with others; what is raised under Raises."""
+    of = getattr(elastic, name)
+    _, _, args = inspect.getdoc(of).partition("Args:")
+    args, _, raises = args.partition("Raises:")
+    told = {each for line in re.findall(r"^ {4}(\w+(?:, \w+)*):", args, re.M) for each in line.split(", ")}
+    assert told == set(inspect.signature(of).parameters)
+    assert "ElasticError: " in raises
+    public = [value for each, value in inspect.getmembers(of) if not each.startswith("_")]
+    shown = [each for each in public if inspect.isfunction(each) or isinstance(each, property)]
+    assert all(each.__doc__ for each in shown)
 
 
 def test_public_attributes() -> None:

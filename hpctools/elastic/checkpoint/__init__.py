@@ -9,7 +9,7 @@ from __future__ import annotations
 from hpctools.elastic.checkpoint.measure import Saved, grace_warning
 from hpctools.elastic.checkpoint.place import place_of, resume_source, settings_of
 from hpctools.elastic.checkpoint.selection import Found, newest
-from hpctools.elastic.checkpoint.settings import Checkpoint, parse
+from hpctools.elastic.checkpoint.settings import Checkpoint, parse, to_json
 
 __all__ = [
     "Checkpoint",
@@ -21,4 +21,5 @@ __all__ = [
     "place_of",
     "resume_source",
     "settings_of",
+    "to_json",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.elastic.checkpoint.selection import candidates
-from hpctools.elastic.checkpoint.settings import S3, Checkpoint, parse
+from hpctools.elastic.checkpoint.settings import S3, Checkpoint, parse, to_json
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -22,7 +22,7 @@ def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
     Raises:
         ElasticError: a value makes no sense.
     """
-    said: Mapping[str, Any] = {**(script or Checkpoint()).to_json(), **spec.checkpoint}
+    said: Mapping[str, Any] = {**to_json(script or Checkpoint()), **spec.checkpoint}
     settings = parse(said)
     return replace(settings, resume_from=settings.resume_from or spec.resumed_from)
 

@@ -28,17 +28,18 @@ class Checkpoint:
         folder: a folder on a file system that all nodes share, or `s3://bucket/prefix` (needs boto3; its
             endpoint and credentials are boto3's). Empty: `checkpoints` in the run's folder; none without a
             run. A training that finds a whole checkpoint there goes on from it.
-        every_seconds: from one save to the next; 0: not by time.
+        every_seconds: seconds from one save to the next; 0: not by time.
         every_steps: the same in steps (global batches); 0: not by steps.
-        keep: how many whole checkpoints stay; older ones are removed.
+        keep: how many whole checkpoints stay, 1 or more; older ones are removed.
         resume_from: begin from the newest whole checkpoint of another folder, run folder or s3:// address,
             or from one checkpoint, when `folder` holds none yet. Empty: begin from the beginning.
         snapshots: copies of the state that every worker keeps in its node's memory to roll back to; each is
             as large as a checkpoint. 0: a roll back takes the newest checkpoint that is old enough.
-        snapshot_steps: steps between two of them.
+        snapshot_steps: steps between two of them, 1 or more.
 
     Raises:
-        ElasticError: a value makes no sense; names the field.
+        ElasticError: a value makes no sense; names the field. A place that cannot be written or read is no
+            matter of this object: see the loaders, and the events `unsaved` and `warning`.
 
     Sources: an `elastic.Loader` saves what `torch.distributed.checkpoint` (DCP) defines and its `load` reads;
     an `elastic.ShardedLoader` saves the shards as they are, and `python -m hpctools.elastic.export` makes a
@@ -61,15 +62,6 @@ class Checkpoint:
         for name in ("keep", "snapshot_steps"):
             self._check_number(name, 1, "1 or more")
 
-    @property
-    def is_periodic(self) -> bool:
-        """Whether anything is saved without being asked for."""
-        return self.every_seconds > 0 or self.every_steps > 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings under the policy's names; the inverse of `parse`."""
-        return {name: getattr(self, field) for field, name in NAMES.items()}
-
     def _check_place(self, name: str) -> None:
         value = getattr(self, name)
         if not isinstance(value, str):
@@ -84,6 +76,16 @@ class Checkpoint:
         # NaN is not less than anything, so the comparison is for what is right.
         if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < float("inf"):
             raise _wrong(name, value, wanted)
+
+
+def is_periodic(settings: Checkpoint) -> bool:
+    """Whether anything is saved without being asked for."""
+    return settings.every_seconds > 0 or settings.every_steps > 0
+
+
+def to_json(settings: Checkpoint) -> dict[str, Any]:
+    """The settings under the policy's names; the inverse of `parse`."""
+    return {name: getattr(settings, field) for field, name in NAMES.items()}
 
 
 def parse(values: Mapping[str, Any]) -> Checkpoint:

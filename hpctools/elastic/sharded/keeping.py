@@ -24,7 +24,7 @@ from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import Found, candidates
-from hpctools.elastic.checkpoint.settings import S3, Checkpoint
+from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import part_files
@@ -154,7 +154,7 @@ class ShardKeeper:
         by_steps = every > 0 and next_step % every == 0
         seconds = self._settings.every_seconds if self._place else 0
         by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
-        return by_steps or by_time or (self._settings.is_periodic and self._attempts.has_failed)
+        return by_steps or by_time or (is_periodic(self._settings) and self._attempts.has_failed)
 
     def _note_hang(self, next_step: int) -> None:
         """What is being written is in the way of an order, or of the next interval's."""

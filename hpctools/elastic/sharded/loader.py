@@ -75,11 +75,13 @@ class ShardedLoader(Loader):
         copy_steps: after every so many steps each worker's shards are copied, to its own memory and to
             another worker's: when one worker is lost, all go back to the copies, and no storage is needed.
             Takes twice the memory of the shards, four times while copying. 0: no copies.
-        mode: only `fast`.
+        mode: only `fast`: shards of any number of workers cannot be added up in one order.
         device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
 
     Raises:
-        ElasticError: as `elastic.Loader` does; or `build` returned no sharded model, or mode is `exact`.
+        ElasticError: as `elastic.Loader` does; or `build` raised, returned no sharded model or another one
+            than before, trains a parameter that is not sharded, or used another mesh; mode is `exact`; the
+            data set has no length; or `checkpoint` asks for snapshots.
         UnreachableError: the run's coordinator does not answer.
 
     Sources: `torch.distributed.fsdp.fully_shard` (FSDP2) shards the model; which shard overlaps with which,
@@ -164,7 +166,12 @@ class ShardedLoader(Loader):
         self._stateful[f"state {name}"] = state
 
     def __iter__(self) -> Iterator[Any]:
-        """As `elastic.Loader` does."""
+        """Our batches of the rest of one epoch, as `elastic.Loader` gives them.
+
+        Raises:
+            ElasticError: as `elastic.Loader`'s; or `build` does not make the same model at a resize.
+            SystemExit: this worker's part has ended.
+        """
         yield from super().__iter__()
         if self._batches.is_over and self._passes.begun >= self._sampling.epochs:
             self._shards.group.phase = AFTER
@@ -275,12 +282,11 @@ class ShardedLoader(Loader):
         return super()._own_time() - self._shards.group.waited
 
     @property
-    def _tells_norm(self) -> bool:
-        """Each worker has gradients of its own."""
-        return True
+    def _norm(self) -> Callable[[], float]:
+        return self._estimated_norm  # on each worker, which has gradients of its own
 
-    def _norm(self) -> float:
-        """An estimate, from our shards alone: the others may not be at the same place to be asked."""
+    def _estimated_norm(self) -> float:
+        """From our shards alone: the others may not be at the same place to be asked."""
         gradients = [each.grad for each in self.model.parameters() if isinstance(each.grad, DTensor)]
         norms = [local(gradient).norm().float().cpu() for gradient in gradients]
         return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpctools.elastic.checkpoint import parse, place_of, settings_of
-from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.settings import Checkpoint, to_json
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -32,7 +32,7 @@ SPEC = RunSpec("t-1", "t", "u", "", 1, 4, 1, ("true",), "/", (), "/r", "now")
     )
 )
 def test_settings_survive_json(settings: Checkpoint) -> None:
-    assert parse(settings.to_json()) == settings
+    assert parse(to_json(settings)) == settings
 
 
 @pytest.mark.parametrize(
