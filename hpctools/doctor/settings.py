@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from hpctools.doctor.check import checks, fold
 from hpctools.doctor.conf_lines import settings
-from hpctools.doctor.installation import ConfFile, LocalDaemon
+from hpctools.doctor.installation import Accounting, ConfFile, LocalDaemon
 from hpctools.doctor.model import Finding, Severity
 from hpctools.slurm.types import Node
-from hpctools.slurm.versions import hides_powered_down_nodes, parse_release
+from hpctools.slurm.versions import hides_powered_down_nodes, parse_release, preempts_youngest_first
 
+ELASTIC_QOS = "elastic"
+"""With which the replicas of elastic runs are submitted."""
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = (
     10,
     100,
@@ -145,6 +147,23 @@ def locked_memory_is_not_limited(daemons: tuple[LocalDaemon, ...], rdma: bool) -
             )
 
 
+def the_youngest_replica_is_preempted_first(
+    config: Mapping[str, str], accounting: Accounting
+) -> Iterator[Finding]:
+    """Elastic runs count on it, where there is a QoS for their replicas."""
+    kind = config.get("PreemptType", "").rpartition("/")[2].lower()
+    preempts = kind in ("qos", "partition_prio") and ELASTIC_QOS in accounting.qos
+    if preempts and not preempts_youngest_first(config):
+        yield Finding(
+            "PreemptParameters",
+            f"it lacks youngest_first, and there is a QoS {ELASTIC_QOS}",
+            "an urgent job takes replicas by priority, so one without which the younger ones are of no use",
+            "PreemptParameters=youngest_first (before 23.02 SchedulerParameters=preempt_youngest_first), "
+            "then scontrol reconfigure",
+            Severity.WARNING,
+        )
+
+
 CHECKS = checks(
     (limits_are_enforced, "config"),
     (sleeping_nodes_are_shown, "config nodes"),
@@ -154,4 +173,5 @@ CHECKS = checks(
     (messages_have_time, "config"),
     (host_names_resolve, "unresolved"),
     (locked_memory_is_not_limited, "daemons rdma"),
+    (the_youngest_replica_is_preempted_first, "config accounting"),
 )

@@ -11,6 +11,7 @@ from hpctools.errors import CommandError
 from hpctools.slurm import parse, run
 from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
+from hpctools.slurm.versions import preempts_youngest_first
 
 ASK_SECONDS = 5.0
 _QOS = (
@@ -124,6 +125,7 @@ class Limits:
         preempt_type: `qos` or `partition_prio` (PreemptType without `preempt/`); empty or `none`: nobody is
             preempted.
         precedence: who takes nodes from whom, where that is by QoS.
+        youngest_first: whether the youngest of the jobs that may be taken goes first.
         beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
         beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
         kill_wait: seconds between SIGTERM and SIGKILL of a job that is ended (KillWait).
@@ -137,6 +139,7 @@ class Limits:
     partitions: Mapping[str, PartitionTimes]
     preempt_type: str = ""
     precedence: Precedence = field(default_factory=Precedence)
+    youngest_first: bool = True
     beyond_partitions: frozenset[str] = frozenset()
     beyond_times: frozenset[str] = frozenset()
     kill_wait: int = 30
@@ -199,6 +202,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         ),
         preempt_type=config.get("PreemptType", "").rpartition("/")[2].lower(),
         precedence=_precedence(rows),
+        youngest_first=preempts_youngest_first(config),
         beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
         kill_wait=_first_number(config.get("KillWait", ""), Limits.kill_wait),

@@ -41,6 +41,19 @@ def knows_preempt_parameters(release: Release) -> bool:
     return release >= (23, 2)
 
 
+def preempts_youngest_first(config: Mapping[str, str]) -> bool:
+    """Whether slurmctld takes the youngest of jobs that are as good as each other: it is told so.
+
+    Before PreemptParameters was there the word stood in SchedulerParameters, with a prefix; that is still
+    taken (docs/slurm-releases.md).
+
+    Args:
+        config: as `scontrol show config` tells.
+    """
+    words = f"{config.get('PreemptParameters', '')},{config.get('SchedulerParameters', '')}".lower()
+    return bool({"youngest_first", "preempt_youngest_first"} & set(words.replace(" ", "").split(",")))
+
+
 def knows_cgroup_disabled(release: Release) -> bool:
     """Whether cgroup.conf accepts `CgroupPlugin=disabled` (cgroup.conf(5) of 24.05; not in that of 23.02).
 

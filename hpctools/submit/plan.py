@@ -21,7 +21,7 @@ from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.partitions import check_partitions
 from hpctools.submit.plain import command_name
-from hpctools.submit.preemption import short_grace, who_may_preempt
+from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
 
@@ -130,8 +130,8 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
     request = _request(intent, agreed_sizes(intent.nodes, facts.policy), facts)
     if facts.limits is None:
         return ()
-    said = (who_may_preempt(request, facts.limits), short_grace(request, facts.limits))
-    return tuple(each for each in said if each is not None)
+    asked = (who_may_preempt, short_grace, any_replica_first)
+    return tuple(said for ask in asked if (said := ask(request, facts.limits)) is not None)
 
 
 def _array(intent: Intent) -> Array | None:

@@ -47,6 +47,29 @@ def short_grace(request: Request, limits: Limits) -> str | None:
     )
 
 
+def any_replica_first(request: Request, limits: Limits) -> str | None:
+    """What a person should know when Slurm does not take the youngest replica first; None: it does, or none.
+
+    It then goes by the jobs' priorities, the lowest first, which say nothing of a run.
+
+    Returns:
+        One line with its remedy.
+    """
+    if limits.youngest_first or len(request.sizes.totals) <= 2 or not _takes_replicas(request, limits):
+        return None
+    return (
+        "this cluster does not preempt the youngest replica first: where steps differ, one in the middle may "
+        "be taken, and those after it are then of no use until it is back; ask the operators for "
+        "PreemptParameters=youngest_first (before Slurm 23.02 SchedulerParameters=preempt_youngest_first)"
+    )
+
+
+def _takes_replicas(request: Request, limits: Limits) -> bool:
+    if limits.preempt_type != "qos":
+        return limits.preempt_type == "partition_prio" and _by_partition(request, limits) is not None
+    return ELASTIC_QOS in frozenset().union(*limits.precedence.preempts.values())
+
+
 def _by_qos(request: Request, limits: Limits) -> str | None:
     known, qos = limits.precedence, limits.qos_of(request.account, request.qos)
     takers = sorted(each for each, taken in known.preempts.items() if qos in taken)

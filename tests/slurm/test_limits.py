@@ -70,6 +70,20 @@ def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows
     assert parse_limits("nlp1", answers("22.05.8")).precedence == Precedence()
 
 
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("PreemptParameters       = reorder_count=2,youngest_first", True),
+        ("SchedulerParameters     = bf_continue,preempt_youngest_first", True),
+        ("PreemptParameters       = reorder_count=2", False),
+        ("PreemptParameters       = (null)", False),
+    ],
+)
+def test_whether_the_youngest_is_preempted_first_is_told_by_either_setting(line: str, first: bool):
+    said = answers("22.05.8") | {"config": line + "\n"}
+    assert parse_limits("nlp1", said).youngest_first is first
+
+
 def test_minutes_that_may_be_used_come_with_those_that_were():
     said = answers("22.05.8")
     mine = "GrpTRESMins=cpu=N(358),billing=90000(2985.5),gres/gpu=6000(29)"

@@ -9,7 +9,7 @@ import pytest
 from hpctools.slurm.limits import Account, Limits, PartitionTimes, Precedence
 from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.preemption import short_grace, who_may_preempt
+from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
 
 PREEMPTS = {
     "critical": frozenset({"low", "elastic"}),
@@ -97,3 +97,32 @@ def test_who_has_no_time_to_leave_is_told_before() -> None:
 )
 def test_who_has_time_or_is_not_preempted_is_told_nothing(request_: Request, limits: Limits) -> None:
     assert short_grace(request_, limits) is None
+
+
+ANY = replace(LIMITS, youngest_first=False)
+TIERS = {
+    "dl": PartitionTimes(None, None, tier=1, mode="cancel"),
+    "urgent": PartitionTimes(None, None, tier=2),
+}
+
+
+@pytest.mark.parametrize("limits", [ANY, replace(ANY, preempt_type="partition_prio", partitions=TIERS)])
+def test_where_any_replica_may_go_first_that_is_told_with_the_setting(limits: Limits) -> None:
+    assert (told := any_replica_first(REQUEST, limits)) is not None
+    assert "does not preempt the youngest replica first" in told
+    assert "PreemptParameters=youngest_first" in told
+    assert any_replica_first(REQUEST, replace(limits, youngest_first=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limits"),
+    [
+        ((1, 2), ANY),  # one replica job
+        ((4,), ANY),
+        ((1, 2, 4), replace(ANY, preempt_type="none")),
+        ((1, 2, 4), replace(ANY, precedence=Precedence({"high": frozenset({"low"})}))),
+        ((1, 2, 4), replace(ANY, preempt_type="partition_prio")),
+    ],
+)
+def test_where_no_order_matters_nothing_is_told(sizes: tuple[int, ...], limits: Limits) -> None:
+    assert any_replica_first(replace(REQUEST, sizes=NodeSizes(sizes)), limits) is None
