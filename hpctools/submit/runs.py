@@ -76,11 +76,13 @@ class Baselines:
     Attributes:
         jobs: the newest baseline job of each.
         finished: those of them whose run has finished. How such a job itself ended does not matter: it may
-            have been cancelled because nobody needed it any more.
+            have been cancelled because nobody needed it any more, or Slurm may have forgotten it.
+        failed: those of them whose run has failed, or was cancelled.
     """
 
     jobs: tuple[int, ...]
     finished: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()
 
 
 def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> Baselines:
@@ -96,8 +98,10 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
         raise SubmitError(f"run {word} has no baseline job", "see hp-status --all")
     jobs = tuple(job for (job,) in newest)
     states = [status.state if (status := each.status()) else "" for each in folders]
-    ended = (job for job, state in zip(jobs, states, strict=True) if state == "finished")
-    return Baselines(jobs, frozenset(ended))
+    known = list(zip(jobs, states, strict=True))
+    finished = frozenset(job for job, state in known if state == "finished")
+    failed = frozenset(job for job, state in known if state in ("failed", "cancelled"))
+    return Baselines(jobs, finished, failed)
 
 
 def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[RunFolder]:

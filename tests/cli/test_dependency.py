@@ -1,4 +1,4 @@
-"""`--dependency` on elastic runs that have finished."""
+"""`--dependency` on elastic runs that have ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,27 @@ from hpctools.elastic.folder import RunStatus
 from hpctools.testing.runs import make_run
 from tests.cli.test_hp_submit import argv_of, sbatch  # noqa: F401 - a fixture
 
+RUNS = (
+    ("done-000001", "finished", (11, 12)),
+    ("goes-000002", "running", (21, 22)),
+    ("lost-000003", "failed", (31,)),
+    ("gone-000004", "cancelled", (41,)),
+)
 
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that has finished the second baseline job was cancelled, unused."""
+    root = tmp_path / "runs"
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(root))
+    for name, state, jobs in RUNS:
+        folder = make_run(root, name)
+        for job in jobs:
+            folder.append_job("baseline", job)
+        folder.write_status(RunStatus(state))
+
+
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -19,23 +39,42 @@ from tests.cli.test_hp_submit import argv_of, sbatch  # noqa: F401 - a fixture
         ("afterok:done-000001,after:99", "after:99"),
         ("afterany:done-000001?afterok:99", ""),
         ("afterok:done-000001", ""),
-        ("afternotok:done-000001", "afternotok:12"),
+        ("afternotok:done-000001?afterok:99", "afterok:99"),
+        ("afternotok:lost-000003", ""),
+        ("afternotok:gone-000004,afternotok:goes-000002", "afternotok:22"),
+        ("afterany:lost-000003:gone-000004:done-000001,after:lost-000003+5", ""),
+        ("afterok:lost-000003?afterany:goes-000002", "afterany:22"),
+        ("afterok:lost-000003?afterok:done-000001", ""),
+        ("singleton,afternotok:goes-000002:99", "singleton,afternotok:22:99"),
     ],
 )
-def test_a_run_that_has_finished_is_waited_for_no_more_whatever_became_of_its_last_job(
+def test_a_run_that_has_ended_is_waited_for_no_more_whatever_became_of_its_last_job(
     sbatch: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     asked: str,
     told: str,
 ) -> None:
-    """Its second baseline job was cancelled, unused: Slurm would say DependencyNeverSatisfied."""
-    runs = tmp_path / "runs"
-    monkeypatch.setenv("HPCTOOLS_RUNS", str(runs))
-    for name, state, jobs in (("done-000001", "finished", (11, 12)), ("goes-000002", "running", (21, 22))):
-        folder = make_run(runs, name)
-        for job in jobs:
-            folder.append_job("baseline", job)
-        folder.write_status(RunStatus(state))
+    """Slurm goes by the job, which it may have forgotten: DependencyNeverSatisfied, or begun at once."""
     assert main([f"--dependency={asked}", "job.sh"]) == 0
     assert argv_of(sbatch)[-2:] == [f"--dependency={told}", "job.sh"]
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("afternotok:done-000001", "run done-000001 has finished, so afternotok:done-000001 can never be"),
+        ("afterok:lost-000003", "run lost-000003 has failed or was cancelled, so afterok:lost-000003 can"),
+        ("afterok:goes-000002:gone-000004", "hp-submit --resume gone-000004"),
+        ("afterok:99,aftercorr:lost-000003", "aftercorr:lost-000003 can never be satisfied"),
+        ("afterok:lost-000003?afternotok:done-000001", "afterok:lost-000003 can never be satisfied"),
+    ],
+)
+def test_what_can_never_be_is_refused_and_not_left_in_the_queue(
+    sbatch: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    asked: str,
+    said: str,
+) -> None:
+    assert main([f"--dependency={asked}", "job.sh"]) == 1
+    assert said in " ".join(capfd.readouterr().err.split())
+    assert not (sbatch / "argv").exists()
