@@ -291,6 +291,7 @@ class Agent:
             "departs": None if self._departs is None else max(0.0, self._departs - _now()),
             "running": self._workers.running,
             "ended": self._workers.ended,
+            "log_rules": [] if self._listener is None else list(self._listener.over.values()),
             **({"ranks": self._workers.report()} if isinstance(self._workers, NodeRanks) else {}),
         }
 

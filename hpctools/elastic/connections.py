@@ -142,6 +142,8 @@ class Connections:
             self._hearing.leaves(agent, reason, time.monotonic(), is_open=is_open)
         for ended in hello.get("ended", ()):
             self._hearing.hear(agent, {"kind": "exited", **ended})
+        for over in hello.get("log_rules", ()):
+            self._hearing.hear(agent, {"kind": "log", **over})
         for worker in agent.running:
             if worker in self._run.roster.expelled:
                 write(agent.writer, "kill", worker=worker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,38 @@ def test_workers_that_ended_while_nobody_coordinated_have_done_all(
     assert status is not None
     assert status.state == "finished"
     assert slurm.submitted == []
+
+
+def test_what_an_agents_hello_tells_of_log_rules_is_heard(folder: RunFolder) -> None:
+    """The line came while nobody coordinated."""
+    rule = {"name": "Steps", "logPattern": "step", "stopPattern": "done"}
+    slow = {"name": "Slow", "logPattern": "(a+)+b"}
+    spec = replace(SPEC, id="t-2", recovery={"logMonitoringConfiguration": [rule, slow]})
+    run = RunFolder.create(folder.path.parent / "other", spec)
+    run.claim_term(1, agent="b0")
+    run.append_job("baseline", 1)
+    run.claim_term(2, agent="r7")
+    marks = {"Steps": {"stopped": 1.0}, "Slow": {"given_up": 1.0}}
+    told = [{"worker": "", "what": name, "metrics": mark, "lines": []} for name, mark in marks.items()]
+
+    async def scene() -> None:
+        coordinator = Coordinator(run, FakeSlurm(), 7, term=2)
+        running = asyncio.ensure_future(coordinator.run())
+        address = await published(run)
+        lines = [await hello(address, {**agent("r7"), "log_rules": told}) for _ in range(2)]
+        await asyncio.wait_for(over(), LIMIT)
+        coordinator.cancel("that was it")
+        for _, line in lines:
+            line.close()
+        await asyncio.wait_for(running, LIMIT)
+
+    async def over() -> None:
+        while len([each for each in run.events() if each.event == "log_rule_over"]) < 2:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    known = [each.detail for each in run.events() if each.event == "log_rule_over"]
+    assert known == [{"rule": "Steps", "why": "stopped"}, {"rule": "Slow", "why": "given up"}]
 
 
 async def published(folder: RunFolder) -> CoordinatorAddress:

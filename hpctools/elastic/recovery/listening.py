@@ -24,6 +24,7 @@ BACKLOG = 1 << 20
 STARTS = 3
 RESTART_SECONDS = 1.0
 DROPPED_SECONDS = 1.0
+_OVER = {"stopped", "given_up"}
 
 
 class Listener:
@@ -34,6 +35,7 @@ class Listener:
 
     Attributes:
         listening: set once the matcher runs.
+        over: what the agent's hello tells of rules that are over: who coordinates then may not have heard it.
     """
 
     def __init__(self, rules: Sequence[LogRule], say: Callable[..., None]) -> None:
@@ -43,6 +45,7 @@ class Listener:
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
         self._early = bytearray()
+        self.over: dict[str, dict[str, Any]] = {}
         self.listening = asyncio.Event()
 
     async def keep(self) -> None:
@@ -126,6 +129,8 @@ class Listener:
 
     def _tell(self, message: dict[str, Any]) -> None:
         message.pop("kind", None)
+        for mark in _OVER & set(message["metrics"]):
+            self.over[message["what"]] = {**message, "metrics": {mark: 1.0}, "lines": []}
         self._say("log", **message)
 
     def _confess(self) -> None:

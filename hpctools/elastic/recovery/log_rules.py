@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from hpctools.elastic.recovery.findings import ActiveTime, Finding
 from hpctools.elastic.recovery.settings import LogRule
 from hpctools.elastic.watchers import Report, View
+
+OVER = "log_rule_over"
+"""The event that says so: another coordinator has not heard the line, nor the agent, which may be gone."""
 
 
 @dataclass
@@ -24,17 +28,23 @@ class Logs:
     """The rules of logMonitoringConfiguration, for the run as a whole: one worker that prints is enough.
 
     Args:
-        warn: is told of rules that are given up.
+        note: writes into the run's history: warnings of rules that are given up, and which rules are over.
         begun: the training began under an earlier coordinator: whether a line came then is not known, and
             what is printed once, at the start, does not come again.
+        over: names of rules that were over under an earlier coordinator.
     """
 
     def __init__(
-        self, rules: tuple[LogRule, ...], warn: Callable[[str], None], *, begun: bool = False
+        self,
+        rules: tuple[LogRule, ...],
+        note: Callable[..., None],
+        *,
+        begun: bool = False,
+        over: Collection[str] = (),
     ) -> None:
-        self._warn = warn
+        self._note = note
         self._time = ActiveTime()
-        self._states = {rule.name: _State(rule, begun=begun) for rule in rules}
+        self._states = {rule.name: _State(rule, begun=begun, active=rule.name not in over) for rule in rules}
 
     def heard(self, now: float, report: Report) -> list[Finding]:
         """A matcher has told of a rule: how many lines, the last number, how many bad ones in a row."""
@@ -50,7 +60,7 @@ class Logs:
             return []
         finding = self._judge(state, report)
         if report.metrics.get("stopped"):
-            state.active = False
+            self._is_over(state, "stopped")
         return [finding] if finding is not None else []
 
     def tick(self, now: float, view: View) -> list[Finding]:
@@ -99,12 +109,22 @@ class Logs:
         return _finding(rule, f"{what} matched for {time - since:.1f} s", None, numbers)
 
     def _give_up(self, state: _State, report: Report) -> None:
-        state.active = False
         line = f"; the last line: {report.lines[-1]}" if report.lines else ""
-        self._warn(
-            f"log rule {state.rule.name} is given up: its expression takes too long, or the matcher on "
-            f"{report.node} ended{line}"
+        self._note(
+            "warning",
+            message=f"log rule {state.rule.name} is given up: its expression takes too long, or the matcher "
+            f"on {report.node} ended{line}",
         )
+        self._is_over(state, "given up")
+
+    def _is_over(self, state: _State, why: str) -> None:
+        state.active = False
+        self._note(OVER, rule=state.rule.name, why=why)
+
+
+def over_before(events: Collection[Any]) -> frozenset[str]:
+    """Names of the rules that earlier coordinators knew to be over."""
+    return frozenset(str(each.detail.get("rule")) for each in events if each.event == OVER)
 
 
 def _first_limit(state: _State) -> float | None:

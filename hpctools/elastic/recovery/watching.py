@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -64,17 +64,23 @@ class RecoveryWatcher:
         ladder: with what earlier coordinators did.
         restarts: whatever is done starts all processes again (restart mode).
         begun: the training began under an earlier coordinator.
+        over: log rules that were over by then.
     """
 
     def __init__(
-        self, settings: Recovery, note: Note, ladder: Ladder, *, restarts: bool = False, begun: bool = False
+        self,
+        settings: Recovery,
+        note: Note,
+        ladder: Ladder,
+        *,
+        restarts: bool = False,
+        begun: bool = False,
+        over: Collection[str] = (),
     ) -> None:
         self._settings = settings
         self._note = note
         self._ladder = ladder
-        self._detectors = detectors_of(
-            settings, lambda message: note("warning", message=message), begun=begun
-        )
+        self._detectors = detectors_of(settings, note, begun=begun, over=over)
         self._restarts = restarts
         self._anew = restarts
         self._generation = 0
@@ -148,14 +154,9 @@ def _with_it(finding: Finding, action: Action) -> list[Action]:
 
 
 def detectors_of(
-    settings: Recovery, warn: Callable[[str], None], *, begun: bool = False
+    settings: Recovery, note: Note, *, begun: bool = False, over: Collection[str] = ()
 ) -> tuple[Detector, ...]:
-    """What a policy looks for; the most specific first.
-
-    Args:
-        warn: is told of log rules that are given up.
-        begun: the training began under an earlier coordinator.
-    """
+    """What a policy looks for; the most specific first. See `RecoveryWatcher` for what it is given."""
     found: list[Detector] = []
     if settings.crash is not None:
         found.append(Crashes(settings.crash))
@@ -166,7 +167,7 @@ def detectors_of(
     if settings.spike is not None:
         found.append(Course(settings.spike))
     if settings.logs:
-        found.append(Logs(settings.logs, warn, begun=begun))
+        found.append(Logs(settings.logs, note, begun=begun, over=over))
     if settings.slow is not None:
         found.append(Slow(settings.slow))
     if settings.stall is not None or settings.hang is not None:

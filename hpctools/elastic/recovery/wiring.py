@@ -11,6 +11,7 @@ from typing import Any
 
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.recovery.ladder import Entry, Ladder
+from hpctools.elastic.recovery.log_rules import over_before
 from hpctools.elastic.recovery.policy_text import parse
 from hpctools.elastic.recovery.settings import FULL_IN_RESTART_MODE, Hang, LogRule, Recovery
 from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
@@ -37,7 +38,9 @@ def watchers_of(
     events = _events(folder)
     ladder.restore(entries_of(events, now, datetime.now(timezone.utc)))
     restarts, begun = spec.mode == "restart", any(each.event == "joined" for each in events)
-    return [RecoveryWatcher(settings, note or _noting(folder), ladder, restarts=restarts, begun=begun)]
+    over = over_before(events)
+    noting = note or _noting(folder)
+    return [RecoveryWatcher(settings, noting, ladder, restarts=restarts, begun=begun, over=over)]
 
 
 def _of_mode(spec: RunSpec, settings: Recovery) -> Recovery:

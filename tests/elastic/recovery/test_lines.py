@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,21 @@ def test_lines_that_nobody_can_take_are_confessed(monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(scene())
     assert told == [{"worker": "", "what": "", "metrics": {"dropped": 2.0}, "lines": []}]
+
+
+def test_the_agents_hello_tells_which_rules_are_over() -> None:
+    """What it told when they ended may have found no coordinator."""
+    kept: list[Listener] = []
+
+    def speak(listener: Listener) -> None:
+        kept.append(listener)
+        for _ in range(4):
+            listener.heard("b0.0.0", 1, b"a" * 60 + b"!\nloss=7\ndone\n")
+
+    rules = [CATASTROPHIC, replace(LOSS, stop_pattern="done")]
+    asyncio.run(heard(rules, speak, lambda told: len({message["what"] for message in told}) == 2))
+    (listener,) = kept
+    assert {name: each["metrics"] for name, each in listener.over.items()} == {
+        "catastrophic": {"given_up": 1.0},
+        "loss": {"stopped": 1.0},
+    }

@@ -21,10 +21,18 @@ def log(what: str, worker: str = "b0.0.0", line: str = "a line", **metrics: floa
 class LogRun:
     """Log rules in a run that trains for a while."""
 
-    def __init__(self, *rules: LogRule, begun: bool = False) -> None:
+    def __init__(self, *rules: LogRule, begun: bool = False, over: tuple[str, ...] = ()) -> None:
         self.warnings: list[str] = []
-        self.logs = Logs(rules, self.warnings.append, begun=begun)
+        self.over: list[tuple[str, str]] = []
+        self.logs = Logs(rules, self.note, begun=begun, over=over)
         self.now = 0.0
+
+    def note(self, event: str, **detail: str) -> None:
+        if event == "warning":
+            self.warnings.append(detail["message"])
+        else:
+            assert event == "log_rule_over"
+            self.over.append((detail["rule"], detail["why"]))
 
     def passes(
         self, seconds: float, phase: str = "running", members: tuple[MemberView, ...] = ()
@@ -113,3 +121,18 @@ def test_after_a_takeover_only_a_line_that_comes_again_can_be_overdue(
     assert [int(each.numbers["seconds"]) for each in run.passes(60.0)] == found
     run.logs.reset()
     assert len(run.passes(60.0)) == (start is not None), "all began again"
+
+
+def test_rules_that_are_over_are_noted_once_and_are_over_for_who_takes_over() -> None:
+    rules = (LogRule("a", "x", every_s=5.0), LogRule("b", "x", every_s=5.0), LogRule("c", "x", every_s=5.0))
+    run = LogRun(*rules)
+    for _ in range(2):  # each agent's hello tells it again
+        run.logs.heard(0.0, log("a", stopped=1.0, matched=1.0))
+        run.logs.heard(0.0, log("b", given_up=1.0))
+    assert run.over == [("a", "stopped"), ("b", "given up")]
+    assert len(run.warnings) == 1
+    later = LogRun(*rules, begun=True, over=("a", "b"))
+    for rule in rules:
+        later.logs.heard(0.0, log(rule.name, matched=1.0))
+    assert [each.name for each in later.passes(20.0)] == ["c"]
+    assert later.over == []

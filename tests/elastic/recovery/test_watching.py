@@ -244,3 +244,18 @@ def test_all_may_be_restarted_as_often_as_the_mode_has_it_where_the_policy_says_
         each for now in range(40000) for each in watcher.tick(float(now), view(5, generation=1 + now // 1000))
     ]
     assert [type(each) for each in found] == [RestartAll] * restarts + [Fail]
+
+
+def test_a_log_rule_that_is_over_stays_so_under_another_coordinator(tmp_path: Path) -> None:
+    rule = {"name": "Steps", "logPattern": "step", "expectedRecurringFrequencyInSeconds": 5}
+    policy = {"logMonitoringConfiguration": [{**rule, "stopPattern": "done"}, {**rule, "name": "Other"}]}
+    watcher, folder = made(tmp_path, policy)
+    watcher.heard(0.0, Report("log", "w0", "n0", metrics={"stopped": 1.0, "matched": 1.0}, what="Steps"))
+    assert [each.detail for each in folder.events()] == [{"rule": "Steps", "why": "stopped"}]
+    successor, _ = made(tmp_path, policy)
+    for name in ("Steps", "Other"):
+        successor.heard(0.0, Report("log", "w0", "n0", metrics={"matched": 1.0}, what=name))
+    for tick in range(200):
+        successor.tick(tick * 0.1, view(tick))
+    findings = [each.detail["name"] for each in folder.events() if each.event == "finding"]
+    assert findings == ["Other"]
