@@ -68,7 +68,8 @@ class ShardedLoader(Loader):
     Args:
         build: makes the model, shards it over the mesh that it is given (one dimension, all workers), and
             makes the optimizer over its parameters.
-        dataset: map-style, the same on every worker.
+        dataset: map-style, the same on every worker. Streams are not done yet: all workers have to do the
+            same passes, and would have to agree in each step on who has samples left.
         batch_size, epochs, seed, shards, state, collate, num_workers, threads: as in `elastic.Loader`.
         checkpoint: where and how often the training is saved, and what it begins from; every worker writes
             its own shards. None: as the run was submitted; without a run not at all.
@@ -305,8 +306,9 @@ def _without_snapshots(settings: Checkpoint) -> Checkpoint:
 def _check(mode: str, dataset: object) -> None:
     if not hasattr(dataset, "__len__"):
         raise ElasticError(
-            "elastic.ShardedLoader: the data set has no length",
-            "give a map-style data set: a stream may run dry on one worker, and all do the same passes",
+            "elastic.ShardedLoader: the data set has no length, and streams are not done here yet",
+            "write the samples to files that are read by number (memory-mapped tokens, a table of offsets) and "
+            "give a map-style data set; or, if the model fits into one worker, take elastic.Loader",
         )
     if mode != "fast":
         raise ElasticError(
