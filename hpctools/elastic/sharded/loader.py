@@ -307,8 +307,8 @@ def _check(mode: str, dataset: object) -> None:
     if not hasattr(dataset, "__len__"):
         raise ElasticError(
             "elastic.ShardedLoader: the data set has no length, and streams are not done here yet",
-            "write the samples to files that are read by number (memory-mapped tokens, a table of offsets) and "
-            "give a map-style data set; or, if the model fits into one worker, take elastic.Loader",
+            "write the samples to files that are read by number (memory-mapped tokens, a table of offsets) "
+            "and give a map-style data set; or, if the model fits into one worker, take elastic.Loader",
         )
     if mode != "fast":
         raise ElasticError(

@@ -12,10 +12,20 @@ from typing import Any
 import pytest
 from ledger_run import PATIENCE
 from s3_rig import Server, bucket_of, serving
-from sharded_run import ShardedRun, assert_goes_on, assert_same_result, command, lone_ledger
+from sharded_run import (
+    BATCH,
+    EPOCHS,
+    SAMPLES,
+    ShardedRun,
+    assert_goes_on,
+    assert_same_result,
+    command,
+    lone_ledger,
+)
 
 pytestmark = pytest.mark.timeout(360)
 MakeRun = Callable[..., ShardedRun]
+NAN_RULES = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +131,33 @@ def test_below_the_least_size_it_waits_and_goes_on(
     assert {line["world"] for line in run.committed()} == {2}
 
 
+def test_a_lost_coordinators_successor_rolls_back(make_run: MakeRun, hurry: Path, tmp_path: Path) -> None:
+    """The node of the coordinator and of rank 0 dies: the replica takes over, with copies of both's shards,
+    and a new baseline joins it. Then a loss is nan, three steps before the end: both go back, and pass over
+    that batch; the result is that of one process that never had it.
+    """
+    poison = EPOCHS * -(-SAMPLES // BATCH) - 2
+    options = ("--copy-every", "1", "--save-every", "1", "--poison", str(poison))
+    with make_run((1, 2), *options, recovery=NAN_RULES) as run:
+        run.capacity = 1
+        run.wait_for_world(2)
+        run.wait_for_steps(2)
+        before = run.newest()["generation"]
+        run.lose_baseline()
+        run.wait(lambda: run.events("takeover"))
+        run.wait(lambda: (now := run.newest())["generation"] > before + 1 and now["world"] == 2)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert [each.detail["term"] for each in run.events("takeover")] == [2]
+    (action,) = run.events("action")
+    assert (action.detail["action"], action.detail["blamed"]) == ("RollBack", poison), run.story()
+    lost, rolled = [each.detail for each in run.events("resize") if each.detail["recovered"]]
+    assert (lost["to"], lost["moved"]["source"]) == (1, "workers"), "no storage was read"
+    assert rolled["to"] == 2, "from copies or what is saved: by how soon the rule was heard"
+    without = lone_ledger(tmp_path, "--without", str(poison))
+    assert_goes_on(run, without, first=1, skipped=poison)
+
+
 def hang_a_save(run: ShardedRun, server: Server) -> None:
     """An upload is not answered: the training goes on, nothing else is saved, and then it is complete."""
     reached, released = threading.Event(), threading.Event()
@@ -197,8 +234,7 @@ def test_storage_that_hangs_or_fails_lost_workers_and_going_on_elsewhere(
     base = tmp_path / "new"
     base.mkdir()
     slowly = ("--hold", "0.4", "--hurry", str(hurry), "--save-every", "1", "--poison", str(poison))
-    rules = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
-    more = {"resumed_from": str(old.folder.path), "recovery": rules}
+    more = {"resumed_from": str(old.folder.path), "recovery": NAN_RULES}
     with ShardedRun(base, command(base / "out", *slowly), (2, 2), **more) as new:
         new.wait(lambda: new.events("action"))
         new.wait_for_steps(1)
