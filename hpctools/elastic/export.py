@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import pickle
 import shutil
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from hpctools.elastic.checkpoint.manifest import damage
 from hpctools.elastic.checkpoint.place import meant_by
+from hpctools.elastic.checkpoint.reading import NOT_UNDERSTOOD, Unreadable
 from hpctools.elastic.checkpoint.selection import Found, candidates
 from hpctools.elastic.checkpoint.settings import S3
 from hpctools.errors import ElasticError, HpctoolsError
@@ -74,7 +74,9 @@ def _newest_whole(place: str) -> Iterator[tuple[Found, Path]]:
             try:
                 files = stack.enter_context(found.store.fetched(found.name, found.manifest))
                 problem = _problem(found, files)
-            except (ElasticError, OSError) as error:
+            except Unreadable:
+                raise
+            except ElasticError as error:
                 problem = str(error)
             if problem is None:
                 for line in rejected:
@@ -97,7 +99,7 @@ def _usable(place: str, rejected: list[str]) -> Iterator[Found]:
     for each in places:
         seen = candidates(each)
         rejected += seen.rejected
-        yield from seen.usable
+        yield from seen.in_turn()
 
 
 def _problem(found: Found, files: Path) -> str | None:
@@ -123,7 +125,7 @@ def _written(found: Found, files: Path, target: Path) -> int:
             f"cannot write {target}: {error.strerror or error}",
             "free space or quota there, or name another place",
         ) from None
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, pickle.UnpicklingError) as error:
+    except NOT_UNDERSTOOD as error:
         raise ElasticError(
             f"checkpoint {found.where} is not understood: {' '.join(str(error).split())}",
             "export it with the hpctools and torch releases that wrote it (manifest.json)",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
+from hpctools.elastic.checkpoint.reading import unreadable
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
@@ -157,6 +158,8 @@ class FolderStore:
             raise self._failed(what, error) from None
 
     def _failed(self, what: str, error: OSError) -> ElasticError:
+        if what == "read":
+            return unreadable(f"the checkpoints in {self.root}", error)
         return ElasticError(
             f"cannot {what} the checkpoints in {self.root}: {error.strerror or error}",
             "free space or quota there, or give another folder (checkpoint: folder)",

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpctools.elastic.checkpoint.reading import unreadable
 from hpctools.errors import ElasticError
 
 FORMAT = 1
@@ -111,14 +112,18 @@ def record_of(path: Path) -> FileRecord:
 
 
 def damage(folder: Path, files: Mapping[str, FileRecord]) -> str | None:
-    """What is wrong with a checkpoint's files in a folder; None when all are as they were written."""
+    """What is wrong with a checkpoint's files in a folder; None when all are as they were written.
+
+    Raises:
+        Unreadable: one of them cannot be read at present, which is no damage.
+    """
     for name, record in sorted(files.items()):
         try:
             found = record_of(folder / name)
         except FileNotFoundError:
             return f"{name} is missing"
         except OSError as error:
-            return f"{name} cannot be read: {error.strerror or error}"
+            raise unreadable(str(folder / name), error) from None
         if found.bytes != record.bytes:
             return f"{name} has {found.bytes} bytes instead of {record.bytes}"
         if found != record:

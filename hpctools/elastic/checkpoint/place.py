@@ -88,6 +88,7 @@ def resume_source(text: str, runs: Path) -> str:
         seen = candidates(each)
         if seen.usable:
             return each
+        seen.check_read(0, None)
         rejected += seen.rejected
     reasons = f" ({rejected[0]})" if rejected else ""
     raise ElasticError(

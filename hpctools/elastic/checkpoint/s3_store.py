@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
+from hpctools.elastic.checkpoint.reading import REMEDY, Unreadable
 from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
@@ -74,7 +75,7 @@ class S3Store:
 
     def read(self, name: str) -> bytes | None:
         """A small object."""
-        with self._telling("read"):
+        with self._telling("read", name):
             try:
                 data: bytes = self._client.get_object(**self._object(name))["Body"].read()
             except ClientError as error:
@@ -125,10 +126,9 @@ class S3Store:
     def fetched(self, name: str, manifest: Manifest) -> Iterator[Path]:
         """Downloaded into a folder of this machine ($TMPDIR)."""
         with tempfile.TemporaryDirectory(prefix=STAGING) as folder:
-            with self._telling("read"):
-                for each in manifest.files:
-                    target = self._object(f"{name}/{each}")
-                    self._client.download_file(*target.values(), f"{folder}/{each}", Config=self._transfer)
+            for each in manifest.files:
+                with self._telling("read", f"{name}/{each}"):
+                    self._download(f"{name}/{each}", f"{folder}/{each}")
             yield Path(folder)
 
     def sizes(self, name: str) -> dict[str, int]:
@@ -157,6 +157,14 @@ class S3Store:
             for page in self._pages("list_multipart_uploads", Prefix=self._prefix):
                 for upload in page.get("Uploads", ()):
                     self._abort(upload, labels)
+
+    def _download(self, name: str, path: str) -> None:
+        try:
+            self._client.download_file(*self._object(name).values(), path, Config=self._transfer)
+        except ClientError as error:
+            if _code(error) in ABSENT:
+                raise ElasticError(f"{name.rpartition('/')[2]} is missing") from None
+            raise
 
     def _abort(self, upload: Mapping[str, Any], labels: str) -> None:
         name = upload["Key"].removeprefix(self._prefix).split("/")[0]
@@ -200,13 +208,16 @@ class S3Store:
         return {"Bucket": self._bucket, "Key": f"{self._prefix}{name}"}
 
     @contextlib.contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
+    def _telling(self, what: str, name: str = "") -> Iterator[None]:
         try:
             yield
         except (ClientError, BotoCoreError, Boto3Error, OSError) as error:
-            raise ElasticError(
-                f"cannot {what} the checkpoints in {self.where}: {error}",
-                "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR",
+            at = f" (at {name})" if name else ""
+            reads = what in ("read", "list")
+            raise (Unreadable if reads else ElasticError)(
+                f"cannot {what} the checkpoints in {self.where}: {error}{at}",
+                "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR"
+                + (f"; {REMEDY}" if reads else ""),
             ) from None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hpctools.elastic.checkpoint.manifest import Manifest, digest_of
+from hpctools.elastic.checkpoint.reading import Unreadable
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
@@ -36,6 +38,19 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Something that looks like a checkpoint, and of which it cannot be said whether it is one.
+
+    Attributes:
+        step: of its name.
+        error: why it cannot be read.
+    """
+
+    step: int
+    error: Unreadable
+
+
+@dataclass(frozen=True)
 class Survey:
     """What a store holds.
 
@@ -43,11 +58,31 @@ class Survey:
         usable: committed checkpoints, newest first.
         rejected: a line for each torn or damaged one, with the reason.
         rolled_back: names of those that belong to what was given up.
+        unread: what cannot be read at present.
     """
 
     usable: tuple[Found, ...]
     rejected: tuple[str, ...]
     rolled_back: tuple[str, ...]
+    unread: tuple[Unread, ...] = ()
+
+    def in_turn(self, most_steps: int | None = None) -> Iterator[Found]:
+        """The usable ones of at most so many steps, newest first.
+
+        Raises:
+            Unreadable: it is the turn of one that cannot be read; what is older may not take its place.
+        """
+        for found in self.usable:
+            if most_steps is None or found.manifest.step <= most_steps:
+                self.check_read(found.manifest.step, most_steps)
+                yield found
+        self.check_read(0, most_steps)
+
+    def check_read(self, least: int, most: int | None) -> None:
+        """Raise Unreadable when one of at least and at most so many steps cannot be read."""
+        for each in self.unread:
+            if each.step >= least and (most is None or each.step <= most):
+                raise each.error
 
 
 def survey(store: Store) -> Survey:
@@ -57,10 +92,13 @@ def survey(store: Store) -> Survey:
         ElasticError: the store cannot be read.
     """
     given_up = abandoned(store)
-    usable, rejected, rolled_back = [], [], []
+    usable, rejected, rolled_back, unread = [], [], [], []
     for name in store.names():
         try:
             found = _committed(store, name)
+        except Unreadable as error:
+            unread.append(Unread(step_of(name) or 0, error))
+            continue
         except ElasticError as error:
             rejected.append(f"checkpoint {store.where}/{name} is not used: {error.message}")
             continue
@@ -69,7 +107,7 @@ def survey(store: Store) -> Survey:
         else:
             usable.append(found)
     usable.sort(key=lambda each: (each.manifest.step, each.manifest.saved, each.name), reverse=True)
-    return Survey(tuple(usable), tuple(rejected), tuple(rolled_back))
+    return Survey(tuple(usable), tuple(rejected), tuple(rolled_back), tuple(unread))
 
 
 def newest(place: str) -> Found | None:
@@ -78,9 +116,9 @@ def newest(place: str) -> Found | None:
     Its files are not read: whether they are as they were written, the worker finds out that loads them.
 
     Raises:
-        ElasticError: the place cannot be read.
+        ElasticError: the place, or something there that may be newer, cannot be read.
     """
-    return next(iter(candidates(place).usable), None)
+    return next(candidates(place).in_turn(), None)
 
 
 def candidates(place: str) -> Survey:
@@ -94,6 +132,8 @@ def candidates(place: str) -> Survey:
         return survey(open_store(place))
     try:
         return Survey((_committed(open_store(root), name),), (), ())
+    except Unreadable as error:
+        return Survey((), (), (), (Unread(step_of(name) or 0, error),))
     except ElasticError as error:
         return Survey((), (f"checkpoint {place} is not used: {error.message}",), ())
 

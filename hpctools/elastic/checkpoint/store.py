@@ -64,7 +64,11 @@ class Stage:
 
 
 class Store(Protocol):
-    """A place for checkpoints. Every method raises ElasticError when the place cannot be reached or used."""
+    """A place for checkpoints.
+
+    Every method raises ElasticError when the place cannot be reached or used; those that read raise
+    Unreadable when that may be over soon.
+    """
 
     @property
     def where(self) -> str:

@@ -6,6 +6,7 @@ state of the same step without another message. All else is as for `hpctools.ela
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import sys
@@ -18,16 +19,17 @@ from typing import Any
 import torch
 
 from hpctools.elastic.checkpoint.keeper import Desk, Order
-from hpctools.elastic.checkpoint.manifest import Manifest, damage
+from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
+from hpctools.elastic.checkpoint.reading import persistently, understood
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin
-from hpctools.elastic.checkpoint.selection import Found, candidates
+from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
-from hpctools.elastic.sharded import part_files
+from hpctools.elastic.sharded import choosing, part_files
 from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.fetching import fetched
@@ -189,31 +191,31 @@ class ShardKeeper:
         """Step of the newest whole checkpoint; -1: there is none.
 
         Raises:
-            ElasticError: the place cannot be read (to begin from the beginning then would lose what is
-                there), or what the training should begin from holds nothing of use.
+            ElasticError: the place, or what may be newer there, cannot be read (to begin from the beginning
+                then would lose what is there), or what the training should begin from holds nothing of use.
         """
         self._found, self._looked = None, True
-        for place in self._places():
-            for found in self._usable(place):
-                if (self.limit is None or found.manifest.step <= self.limit) and self._is_whole(found):
-                    self._found, self._known_step = found, found.manifest.step
-                    return found.manifest.step
-        self._check_begins_anew()
-        return -1
+        found = choosing.newest_whole(self._places(), self.limit, self._warn)
+        if found is None:
+            self._check_begins_anew()
+            return -1
+        self._found, self._known_step = found, found.manifest.step
+        return found.manifest.step
 
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
-        with fetched(self._checkpoint(step), part_files.is_index) as folder:
-            return part_files.examples_in(folder)
+        found = self._checkpoint(step)
+
+        def read() -> Mapping[str, Part]:
+            with fetched(found, part_files.is_index) as folder, _told_of(found):
+                return part_files.examples_in(folder)
+
+        return persistently(read)
 
     def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
         """Fill our parts; returns the unsharded state."""
         found = self._checkpoint(step)
-        with fetched(found, part_files.is_index) as folder:
-            needed = part_files.needed(folder, wanted)
-        with fetched(found, needed.__contains__) as folder:
-            part_files.read_parts(folder, wanted)
-            plain: Mapping[str, Any] = part_files.read_plain(folder)
+        plain = persistently(lambda: _read(found, wanted))
         if self._looked:
             self._desk.tell("resumed", step=step, where=found.where)
         self._known_step, self._looked = step, False
@@ -348,30 +350,10 @@ class ShardKeeper:
             most = "" if self.limit is None else f" of at most step {self.limit}"
             raise nothing_whole(source, f" of a sharded model{most}")
 
-    def _usable(self, place: str) -> tuple[Found, ...]:
-        seen = candidates(place)
-        for reason in seen.rejected:
-            self._warn(reason)
-        return seen.usable
-
-    def _is_whole(self, found: Found) -> bool:
-        try:
-            with found.store.fetched(found.name, found.manifest) as folder:
-                problem = damage(folder, found.manifest.files)
-        except (ElasticError, OSError) as error:
-            problem = str(error)
-        if problem is None and "sharded_over" not in found.manifest.training:
-            problem = "it is of a model that is not sharded"
-        if problem is not None:
-            self._warn(f"checkpoint {found.where} is not used: {problem}")
-        return problem is None
-
     def _checkpoint(self, step: int) -> Found:
         """The checkpoint that rank 0 chose."""
         if self._found is None or self._found.manifest.step != step:
-            every = [found for place in self._places() for found in candidates(place).usable]
-            same = [each for each in every if each.manifest.step == step]  # of which rank 0 took a whole one
-            self._found = next((each for each in same if len(same) == 1 or self._is_whole(each)), None)
+            self._found = choosing.of_step(self._places(), step)
         if self._found is None:
             raise ElasticError(
                 f"rank 0 found a checkpoint of step {step} in {self._place}, and we do not see it",
@@ -398,3 +380,17 @@ class ShardKeeper:
         if self._store_ is None:
             self._store_ = open_store(self._place)
         return self._store_
+
+
+def _read(found: Found, wanted: Wanted) -> Mapping[str, Any]:
+    """Fill the wanted parts; returns the unsharded state."""
+    with fetched(found, part_files.is_index) as folder, _told_of(found):
+        needed = part_files.needed(folder, wanted)
+    with fetched(found, needed.__contains__) as folder, _told_of(found):
+        part_files.read_parts(folder, wanted)
+        plain: Mapping[str, Any] = part_files.read_plain(folder)
+    return plain
+
+
+def _told_of(found: Found) -> contextlib.AbstractContextManager[None]:
+    return understood(f"checkpoint {found.where}: ")

@@ -104,6 +104,17 @@ def read_parts(folder: Path, wanted: Wanted) -> None:
     copy_pieces(plan, lambda piece: files[piece.source][piece.name], wanted.tensors)
 
 
+def check(folder: Path) -> None:
+    """Make sure that what all ranks have to understand can be.
+
+    Raises:
+        ElasticError: the files do not hold all shards.
+        Exception: an index or the unsharded state is not what we wrote.
+    """
+    _held(folder)
+    read_plain(folder)
+
+
 def read_plain(folder: Path) -> Any:
     """The unsharded state."""
     return torch.load(folder / PLAIN, weights_only=True)

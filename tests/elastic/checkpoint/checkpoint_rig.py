@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.checkpoint.keeper import Keeper, Order
+from hpctools.elastic.checkpoint.manifest import digest_of
 from hpctools.elastic.checkpoint.measure import Saved
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
@@ -69,6 +75,16 @@ def read(place: Path | str, most_steps: int | None = None) -> tuple[int | None, 
     return restored.found.manifest.step, warnings
 
 
+def rewrite(folder: Path, name: str, content: bytes) -> None:
+    """Put something else in a file's place, with manifest and marker as if it had been written so."""
+    (folder / name).write_bytes(content)
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    manifest["files"][name] = {"bytes": len(content), "blake2b": digest_of(content)}
+    data = json.dumps(manifest).encode()
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "COMMITTED").write_text(digest_of(data))
+
+
 class FakeDesk:
     """A worker's place in a run, as a test wants it."""
 
@@ -116,3 +132,36 @@ class Training:
     def saved(self) -> list[int]:
         self.keeper._saver.wait(30)
         return [each["step"] for each in self.desk.of("saved")]
+
+
+class Unwell:
+    """Storage that does not give some files, though they are there.
+
+    Attributes:
+        names: endings of the paths that cannot be read.
+        times: how often; -1: always.
+        number: of the error.
+        refused: how often it was.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: tuple[str, ...] = ()
+        self.times, self.number, self.refused = -1, errno.EIO, 0
+        for name in ("open", "read_bytes"):
+            self._wrap(name, monkeypatch)
+        monkeypatch.setattr(reading, "PAUSES", (0.0,) * 4)
+
+    def refuse(self, *names: str, number: int = errno.EIO, times: int = -1) -> None:
+        self.names, self.number, self.times, self.refused = names, number, times, 0
+
+    def _wrap(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = getattr(Path, name)
+
+        def wrapped(path: Path, *args: Any, **named: Any) -> Any:
+            if str(path).endswith(self.names) and self.names and self.times:
+                self.times -= 1
+                self.refused += 1
+                raise OSError(self.number, os.strerror(self.number), str(path))
+            return original(path, *args, **named)
+
+        monkeypatch.setattr(Path, name, wrapped)

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_rig import RUN, Heard, read, state_after, write
 from s3_rig import Server, bucket_of, serving
 
-from hpctools.elastic.checkpoint import newest
+from hpctools.elastic.checkpoint import newest, reading
 from hpctools.elastic.checkpoint import s3_store as module
 from hpctools.elastic.checkpoint.manifest import Manifest, digest_of, record_of
 from hpctools.elastic.checkpoint.s3_store import S3Store
@@ -142,6 +142,28 @@ def test_damaged_objects_are_noticed(server: Server) -> None:
     client().delete_object(Bucket="training", Key=key)
     step, warnings = read(ROOT)
     assert (step, len(warnings)) == (1, 1)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "COMMITTED", "__0_0.distcp"])
+def test_a_server_that_is_overloaded_is_asked_again_and_no_older_one_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """boto3's own three attempts fail; so do all of ours, or all but the last."""
+    monkeypatch.setattr(reading, "PAUSES", (0.0, 0.0))
+    write(ROOT, 1, 2)
+    refused: list[str] = []
+
+    def fails(method: str, path: str, number: int) -> bool:
+        hit = method in ("GET", "HEAD") and "step-000000002" in path and path.endswith(file)
+        refused.extend([path] if hit and len(refused) < limit else [])
+        return hit and len(refused) < limit
+
+    server.fails, limit = fails, 7
+    assert read(ROOT) == (2, [])
+    assert len(refused) == 7
+    limit = 1000
+    with pytest.raises(ElasticError, match=rf"cannot read .* \(at step-000000002\..*/{file}\) \(3 times in"):
+        read(ROOT)
 
 
 def test_retention_and_roll_back(server: Server) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoint_rig import Unwell, rewrite
 from shard_parts import BY_ORDER, SPEC, RankOfOne
 
 from hpctools import elastic
 from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.reading import Unreadable
 from hpctools.elastic.checkpoint.selection import candidates
+from hpctools.elastic.checkpoint.store import name_of
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.sharded import attempts, keeping, part_files
 from hpctools.errors import ElasticError
@@ -65,6 +68,59 @@ def test_a_source_without_a_checkpoint_is_no_beginning(tmp_path: Path) -> None:
     with pytest.raises(ElasticError, match=r"should begin from a checkpoint in .*/before, and there is no"):
         keeper.newest()
     assert RankOfOne(str(tmp_path / "own")).keeper.newest() == -1
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "shards-00000.json", "shards-00000.bin", "plain.pt"])
+def test_what_cannot_be_read_just_now_is_tried_again_and_no_older_one_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    for step in (3, 7):
+        RankOfOne(str(tmp_path)).save_after(step)
+    unwell = Unwell(monkeypatch)
+    unwell.refuse(f"{name_of(7)}/{file}", times=3)
+    assert RankOfOne(str(tmp_path)).keeper.newest() == 7
+    assert unwell.refused == 3
+    rank = RankOfOne(str(tmp_path))
+    unwell.refuse(f"{name_of(7)}/{file}")
+    with pytest.raises(ElasticError, match=rf"cannot read .*/{name_of(7)}/{file}.*an older check"):
+        rank.keeper.newest()
+    assert rank.desk.told == []
+
+
+def test_another_rank_takes_no_other_checkpoint_than_rank_0_because_it_cannot_read_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two of one step; and what it reads of its part is tried again, too."""
+    for _ in range(2):
+        RankOfOne(str(tmp_path)).save_after(7)
+    first = candidates(str(tmp_path)).usable[0]
+    looking, other = RankOfOne(str(tmp_path)), RankOfOne(str(tmp_path))
+    assert looking.keeper.newest() == 7
+    unwell = Unwell(monkeypatch)
+    unwell.refuse(f"{first.name}/COMMITTED", times=2)
+    assert set(other.keeper.examples(7)) == {"weight"}
+    assert other.keeper._found is not None
+    assert (other.keeper._found.name, unwell.refused) == (first.name, 2)
+    unwell.refuse(f"{first.name}/shards-00000.json", times=2)
+    assert torch.equal(other.filled_from(7), torch.full((4,), 7.0))
+    another = RankOfOne(str(tmp_path))
+    unwell.refuse(f"{first.name}/COMMITTED")
+    with pytest.raises(Unreadable, match="COMMITTED"):
+        another.keeper.examples(7)
+
+
+@pytest.mark.parametrize("content", [b"", b"no pickle", b"\x80\x02cos\nnothing\n."])
+@pytest.mark.parametrize("file", ["plain.pt", "shards-00000.json"])
+def test_what_is_not_understood_is_damaged_whatever_its_checksum(
+    tmp_path: Path, file: str, content: bytes
+) -> None:
+    for step in (3, 7):
+        RankOfOne(str(tmp_path)).save_after(step)
+    rewrite(tmp_path / name_of(7), file, content)
+    rank = RankOfOne(str(tmp_path))
+    assert rank.keeper.newest() == 3
+    (warning,) = warnings_of(rank)
+    assert warning.startswith(f"checkpoint {tmp_path}/{name_of(7)} is not used: it is not understood")
 
 
 # Storage that fails or hangs
