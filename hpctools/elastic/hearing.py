@@ -82,6 +82,8 @@ class Hearing:
             self._on_log(agent, message, now)
         elif kind == "notice":
             self._on_notice(agent, message, now)
+        elif kind == "warning":
+            self._run.warn(f"{agent.node}: {message['message']}")
         elif kind == "ranks" and self._run.restart is not None:
             self._run.restart.heard(agent, message)
 

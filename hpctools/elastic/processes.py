@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hpctools.elastic import worker_log
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.pipes import roomy_pipe
 from hpctools.elastic.protocol import worker_name, worker_place
@@ -71,8 +71,7 @@ class LastWords:
         if not chunk:
             self._over.set()
             asyncio.get_running_loop().remove_reader(self._reading)
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.flush()
+        worker_log.copied(chunk)
         if self._heard is not None:
             self._heard(chunk)
         *lines, partial = (self._partial + chunk).split(b"\n")
@@ -104,6 +103,10 @@ class Post:
     say: Callable[..., None]
     shows_output: bool = False
     listener: Listener | None = None
+
+    def warn(self, message: str) -> None:
+        """Something that a person should know: for the run's events."""
+        self.say("warning", message=message)
 
 
 class Workers:
@@ -199,7 +202,7 @@ class Workers:
         spec, log = self._post.spec, self._post.folder.logs / f"{worker}.out"
         with (
             words.writing() as stderr,
-            open(os.devnull if shown else log, "ab", opener=_private) as output,
+            worker_log.opened(Path(os.devnull) if shown else log, self._post.warn) as output,
             self._heard(worker, None if shown else output) as stdout,
         ):
             popen = run.start(
@@ -266,10 +269,6 @@ async def in_own_thread(wait: Callable[[], int]) -> int:
 def _resolve(future: asyncio.Future[int], value: int) -> None:
     if not future.done():
         future.set_result(value)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

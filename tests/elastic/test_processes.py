@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hpctools.elastic.processes import LINE_CHARACTERS, TAIL_LINES, LastWords
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.processes import LINE_CHARACTERS, TAIL_LINES, LastWords, Post, Workers
 from hpctools.elastic.protocol import LINE_LIMIT
+from hpctools.elastic.spec import RunSpec
 
 
 def heard(*said: bytes) -> list[str]:
@@ -51,3 +58,59 @@ def test_words_without_end_fit_into_a_message(word: str) -> None:
     assert len(tail) == TAIL_LINES
     assert {len(line) for line in tail} == {LINE_CHARACTERS}
     assert len(json.dumps({"kind": "exited", "worker": "w", "code": 1, "tail": tail})) < LINE_LIMIT / 4
+
+
+SAYS = "import sys; print('trained'); sys.stderr.write('at the end\\n'); sys.exit(3)"
+
+
+def told_by_a_worker(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """What is said about a worker, from its start to its end, by the kind of message."""
+    said: dict[str, dict[str, Any]] = {}
+
+    async def scene() -> None:
+        workers = Workers(Post(folder, folder.spec(), "b1", lambda kind, **told: said.update({kind: told})))
+        workers.spawn(0)
+        workers.expect_no_restart()
+        await asyncio.wait_for(workers.all_ended(), 60)
+
+    asyncio.run(scene())
+    return said
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    command = (sys.executable, "-c", SAYS)
+    return RunFolder.create(
+        tmp_path / "run",
+        RunSpec("t-1", "t", "u", "", 1, 2, 1, command, str(tmp_path), (), "/r", "now"),
+    )
+
+
+def test_a_log_that_cannot_be_opened_is_kept_on_the_node_and_the_worker_starts(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    log = folder.logs / "b1.0.0.out"
+    log.mkdir()
+    said = told_by_a_worker(folder)
+    (kept,) = tmp_path.glob("hpctools-b1.0.0-*.out")
+    assert kept.read_text() == "trained\n"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert said["exited"] == {"worker": "b1.0.0", "code": 3, "tail": ["at the end"]}
+    assert said["warning"]["message"] == (
+        f"cannot write {log}: Is a directory; what it was for goes to {kept} on {os.uname().nodename}, and "
+        "the worker trains all the same; free space or quota there for the next one"
+    )
+
+
+def test_where_no_log_can_be_written_the_worker_starts_and_its_last_words_are_told(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And our own standard error is on a full disk, too."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nothing"))
+    folder.logs.rmdir()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(buffer=full, flush=full.flush))
+        said = told_by_a_worker(folder)
+    assert said["exited"]["tail"] == ["at the end"]
+    assert "goes nowhere" in said["warning"]["message"]

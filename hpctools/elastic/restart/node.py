@@ -27,7 +27,7 @@ class NodeRanks:
     def __init__(self, post: Post) -> None:
         self._spec = post.spec
         self._say_to = post.say
-        self._output = Output(post.folder, post.agent, post.shows_output, post.listener)
+        self._output = Output(post.folder, post.agent, post.shows_output, post.warn, post.listener)
         self._ranks: Ranks | None = None
         self._held: list[Mapping[str, Any]] | None = None  # orders since one to begin came too early
         self._generation = 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
+from hpctools.elastic import worker_log
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import LastWords
 from hpctools.elastic.recovery.listening import Listener
@@ -20,12 +22,14 @@ class Output:
     Attributes:
         agent: its name, for the names of log files.
         is_shown: whether the first rank's standard output is the job's.
+        warn: told when a log cannot be written.
         listener: for the policy's log rules; None without any.
     """
 
     folder: RunFolder
     agent: str
     is_shown: bool
+    warn: Callable[[str], None]
     listener: Listener | None = None
 
     def words(self, local: int) -> LastWords:
@@ -38,7 +42,7 @@ class Output:
         """A rank's standard output, for as long as it takes to start it; None: ours."""
         shown = self.is_shown and local == 0
         log = self.folder.logs / f"{self.agent}.{local}.{generation}.out"
-        with open(os.devnull if shown else log, "ab", opener=_private) as file:
+        with worker_log.opened(Path(os.devnull) if shown else log, self.warn) as file:
             output = None if shown else file
             if self.listener is None:
                 yield output
@@ -48,7 +52,3 @@ class Output:
                 yield pipe
             finally:
                 os.close(pipe)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
