@@ -13,7 +13,7 @@ from hpctools.elastic.excuses import Excuses
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.growth_past import TAKEN
 from hpctools.elastic.hearing import Hearing
-from hpctools.elastic.peers import Agent, Worker, write
+from hpctools.elastic.peers import Agent, Outcome, Worker, write
 from hpctools.elastic.protocol import (
     BEAT_SECONDS,
     SILENCE_SECONDS,
@@ -202,9 +202,11 @@ class Connections:
         run, patience = self._run, self._patience
         who = f"{worker.name} on {run.roster.node_of(worker.name)}, which alone has the training's state,"
         if silent > patience:
-            if not run.has_checkpoint:
-                lost = f"{who} gave no sign of life for {patience:g} s, and nothing was saved"
-                run.fail(lost, EXIT_CODES["hang"])
+            lost = Outcome("failed", f"{who} gave no sign of life for {patience:g} s", EXIT_CODES["hang"])
+            if not run.has_checkpoint and run.may_have_checkpoint:
+                run.at_stake = lost
+            elif not run.has_checkpoint:
+                run.fail(f"{lost.message}, and nothing was saved", lost.code)
             self._give_up_on(worker)
         elif silent > SILENCE_SECONDS and self._awaited != worker.name:
             self._awaited = worker.name

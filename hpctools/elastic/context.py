@@ -80,6 +80,8 @@ class RunContext:
         takes_over: whether another coordinator was in office before us.
         answered: set when an order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
+        may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one.
+            Then storage is asked before it counts that there is none.
         at_stake: how the run ends when what is being done about a fault takes the last of the state along and
             nothing was saved; None: nothing is being done, or the training runs again.
         payback: what is noted for the decision to grow.
@@ -114,7 +116,7 @@ class RunContext:
         self.takes_over = False
         self.carry_out: Callable[[], None] = lambda: None
         self.act: Callable[[Action], None] = lambda action: None
-        self.has_checkpoint = False
+        self.has_checkpoint = self.may_have_checkpoint = False
         self.answered = asyncio.Event()
         self.at_stake: Outcome | None = None
         self.payback = payback

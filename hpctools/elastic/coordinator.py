@@ -16,6 +16,7 @@ from typing import Any
 from hpctools.elastic.acting import Acting
 from hpctools.elastic.actions import Action
 from hpctools.elastic.baseline import Baseline
+from hpctools.elastic.beginning_again import BeginningAgain
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
@@ -82,6 +83,7 @@ class Coordinator:
         self._watching = watching
         self._connections = Connections(run, hearing, exits, longest_silence(spec))
         self._acting = Acting(run, hearing, exits, self._connections)
+        self._beginning_again = BeginningAgain(run, self._acting.restart_all)
         self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0
         self._wish: Ending | None = None
@@ -161,6 +163,7 @@ class Coordinator:
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
             events = events_of(run.folder)
             run.has_checkpoint = has_checkpoint(events)
+            run.may_have_checkpoint = not run.has_checkpoint
             for node, span in exclusions(events).items():
                 run.replicas.exclude(node, span)
             run.takes_over, run.completed = True, is_complete(events)
@@ -236,7 +239,7 @@ class Coordinator:
                 if (worker := self._run.roster.workers.get(effect.to)) is not None:
                     worker.writer.write(encode(**effect.message))
             elif isinstance(effect, Broken):
-                self._on_broken(effect)
+                self._beginning_again.on_broken(effect)
             else:
                 self._record(effect)
 
@@ -244,18 +247,6 @@ class Coordinator:
         """Whether we have neither resigned nor been replaced; who then hangs up leaves us, not the run."""
         ended = self._run.ended
         return not ended.done() or ended.result().state != "superseded"
-
-    def _on_broken(self, broken: Broken) -> None:
-        if self._run.is_over:
-            return  # the workers of a run that ends leave one after the other
-        # May read the folder, and must be known at once: nobody is heard until all are told to begin again.
-        if broken.state_is_lost and self._run.has_checkpoint and self._run.fence.holds():
-            self._run.warn(f"{broken.reason}: it begins again with what was saved last")
-            self._acting.restart_all()
-        elif broken.state_is_lost and (ends := self._run.at_stake) is not None:
-            self._run.fail(f"{ends.message}: {broken.reason}, and nothing was saved", ends.code)
-        else:
-            self._run.fail(broken.reason)
 
     def _record(self, effect: Effect) -> None:
         run, roster = self._run, self._run.roster

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+from hpctools.elastic.checkpoint.place import meant_by, place_of, settings_of, sources
+from hpctools.elastic.checkpoint.reading import persistently
+from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.elastic.folder import Event, RunFolder
+from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
 COMPLETED = "completed"
@@ -23,6 +28,31 @@ def events_of(folder: RunFolder) -> list[Event]:
 def has_checkpoint(events: Sequence[Event]) -> bool:
     """Whether something was saved from which all can begin again."""
     return any(each.event in _SAVED for each in events)
+
+
+def something_saved(folder: RunFolder, spec: RunSpec) -> bool:
+    """Whether there is a checkpoint where the run saves, or where it began from.
+
+    One that cannot be read counts: the workers look again, and none of them begins without it. Takes as long
+    as storage does, so it is for a thread.
+
+    Raises:
+        ElasticError: a place cannot be read, for some seconds.
+    """
+    return persistently(lambda: any(_has_one(place) for place in _places(folder, spec)))
+
+
+def _places(folder: RunFolder, spec: RunSpec) -> list[str]:
+    settings = settings_of(spec, None)
+    places = sources(place_of(folder, settings), settings)
+    with contextlib.suppress(ElasticError, OSError):  # its program may have saved elsewhere, and events tell
+        places += meant_by(str(folder.path))
+    return list(dict.fromkeys(places))
+
+
+def _has_one(place: str) -> bool:
+    seen = candidates(place)
+    return bool(seen.usable or seen.unread)
 
 
 def is_complete(events: Sequence[Event]) -> bool:

@@ -256,6 +256,22 @@ def test_with_a_checkpoint_it_is_given_up_as_any_other(
     look(check)
 
 
+def test_who_took_over_and_knows_of_no_checkpoint_does_not_say_that_there_is_none(
+    look: Callable[[Callable[[Scene], None]], None],
+) -> None:
+    """Storage is asked first; when it has none, the run ends as it would have without."""
+
+    def check(scene: Scene) -> None:
+        scene.run.may_have_checkpoint = True
+        scene.connections.check_silence(PATIENCE + 0.1, late=False)
+        assert not scene.run.ended.done()
+        assert scene.run.at_stake is not None
+        assert scene.run.at_stake.code == EXIT_CODES["hang"]
+        assert scene.agents["b0"].said("kill") == [{"kind": "kill", "worker": BASELINE}]
+
+    look(check)
+
+
 def test_who_slept_itself_blames_nobody(look: Callable[[Callable[[Scene], None]], None]) -> None:
     def check(scene: Scene) -> None:
         scene.connections.check_silence(PATIENCE + 0.1, late=True)

@@ -1,0 +1,58 @@
+"""Nobody is left that has the training's state: all begin again with what was saved, or the run fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hpctools.elastic.context import RunContext
+from hpctools.elastic.earlier_terms import something_saved
+from hpctools.elastic.effects import Broken
+from hpctools.elastic.peers import Outcome
+from hpctools.errors import ElasticError
+
+
+class BeginningAgain:
+    """Decides what becomes of a run whose membership is broken.
+
+    Args:
+        restart_all: ends every worker, and begins again with what is on disk.
+    """
+
+    def __init__(self, run: RunContext, restart_all: Callable[[], None]) -> None:
+        self._run = run
+        self._restart_all = restart_all
+
+    def on_broken(self, broken: Broken) -> None:
+        """Nothing is heard of the membership any more, until all are told to begin again."""
+        run = self._run
+        if run.is_over:
+            return  # the workers of a run that ends leave one after the other
+        if broken.state_is_lost and run.may_have_checkpoint and not run.has_checkpoint:
+            run.warn(f"{broken.reason}: it is looked whether a coordinator before this one had it saved")
+            run.in_background(self._look(broken, run.at_stake))
+        else:
+            self._go_back_or_fail(broken, run.at_stake)
+
+    async def _look(self, broken: Broken, ends: Outcome | None) -> None:
+        """Storage knows what events do not tell that could not be written, or cannot be read."""
+        run, code = self._run, None if ends is None else ends.code
+        try:
+            run.has_checkpoint = await asyncio.to_thread(something_saved, run.folder, run.spec)
+        except ElasticError as error:
+            run.fail(f"{broken.reason}, and whether it was saved cannot be known: {error}", code)
+            return
+        run.may_have_checkpoint = False
+        if not run.is_over:
+            self._go_back_or_fail(broken, ends)
+
+    def _go_back_or_fail(self, broken: Broken, ends: Outcome | None) -> None:
+        run = self._run
+        # May read the folder, and must be known at once.
+        if broken.state_is_lost and run.has_checkpoint and run.fence.holds():
+            run.warn(f"{broken.reason}: it begins again with what was saved last")
+            self._restart_all()
+        elif broken.state_is_lost and ends is not None:
+            run.fail(f"{ends.message}: {broken.reason}, and nothing was saved", ends.code)
+        else:
+            run.fail(broken.reason)
