@@ -78,7 +78,7 @@ class RunContext:
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
         takes_over: whether another coordinator was in office before us.
-        answered: set when an order to save was carried out, or could not be.
+        answered: set when the last order to save was carried out, or could not be.
         has_checkpoint: whether something was saved from which all can begin again.
         may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one.
             Then storage is asked before it counts that there is none.
@@ -118,6 +118,7 @@ class RunContext:
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
         self.answered = asyncio.Event()
+        self._ordered = ("", 0)  # the last order to save: why, and how many steps were known to be done
         self.at_stake: Outcome | None = None
         self.payback = payback
         self.baseline_lost = asyncio.Event()
@@ -209,10 +210,17 @@ class RunContext:
         present = (self.roster.workers.get(member) for member in self.membership.members)
         first = next((worker for worker in present if worker is not None), None)
         self.answered.set() if first is None else self.answered.clear()
+        self._ordered = (why, self.journal.status.step)
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
             last = {"ends": True} if ends else {}
             write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, **last)
+
+    def note_saved(self, why: str, step: int) -> None:
+        """A state was saved: if it is what was ordered last, and not of an order before, that is answered."""
+        ordered, known = self._ordered
+        if why == ordered and step >= known:
+            self.answered.set()
 
     def note_progress(self, now: float, step: int, samples: int) -> None:
         """The training has come so far: what the decision to grow has to know of its speed."""

@@ -273,8 +273,7 @@ class Hearing:
         self._run.has_checkpoint = True
         rounds = int(message.get("rounds", -1))  # workers park with these
         self._run.membership.saved(rounds if rounds >= 0 else int(message["step"]))
-        if message.get("why") != "interval":
-            self._run.answered.set()
+        self._run.note_saved(str(message.get("why", "")), int(message["step"]))
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")

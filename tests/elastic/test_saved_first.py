@@ -62,6 +62,34 @@ def test_who_leaves_too_few_behind_goes_when_the_state_is_saved(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("why", "step"),
+    [
+        ("interval", 7),
+        ("all nodes have to go", 7),
+        ("fewer workers than the least will be left", 5),
+    ],
+)
+def test_a_save_that_was_not_the_one_that_was_ordered_lets_nobody_go(
+    tmp_path: Path, why: str, step: int
+) -> None:
+    """It is of the interval, of another order, or of an earlier one for the same reason."""
+
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=3, shards=True)
+        scene.run.journal.change(step=6)
+        told_to_go(scene, 3600.0)
+        first = scene.run.roster.workers[NAMES[0]]
+        await until(lambda: bool(scene.workers[NAMES[0]].said("save")))
+        scene.hearing.hear(first, {"kind": "saved", "step": step, "why": why})
+        assert not scene.run.answered.is_set()
+        ordered = "fewer workers than the least will be left"
+        scene.hearing.hear(first, {"kind": "saved", "step": 7, "why": ordered})
+        await until(lambda: leaves(scene))
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
     ("least", "shards", "seconds"), [(2, True, 3600.0), (3, False, 3600.0), (3, True, 0.0)]
 )
 def test_who_need_not_wait_or_has_no_time_goes(
