@@ -39,14 +39,17 @@ class Fence:
         May read the folder, which takes as long as its storage does; from any thread.
 
         Args:
-            unseen: what to take for true of a folder that cannot be read. What is written there reaches
-                nobody then; Slurm, which is reached without it, may obey another one by now.
+            unseen: what to take for true of a folder that cannot be read, or in which our own claim is not:
+                an empty folder in the place of what was mounted proves neither. What is written there
+                reaches nobody then; Slurm, which is reached without it, may obey another one by now.
         """
         now = self._clock()
         if not self.lost and now - self._asked >= FRESH_SECONDS:
             try:
                 current = self._folder.current_term()
             except ElasticError:
+                return unseen
+            if current < self.term:
                 return unseen
             if current > self.term:
                 self.lost = True  # and nothing else is ever set, so that threads may look at once

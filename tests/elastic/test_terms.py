@@ -112,6 +112,34 @@ def test_a_folder_that_cannot_be_read_names_nobody_else(folder: RunFolder) -> No
     client.cancel([])
 
 
+def test_an_empty_folder_in_the_place_of_what_was_mounted_is_no_proof_of_being_in_office(
+    folder: RunFolder,
+) -> None:
+    folder.claim_term(3, agent="b0")
+    now = [0.0]
+    fence, slurm = Fence(folder, 3, clock=lambda: now[0]), FakeSlurm()
+    away = folder.path.with_name("mounted")
+    for empty in (False, True):
+        folder.path.rename(away)
+        if empty:
+            folder.path.mkdir()
+        now[0] += FRESH_SECONDS
+        assert fence.holds()
+        assert not fence.holds(unseen=False)
+        assert not fence.lost
+        with pytest.raises(ElasticError, match="cannot be read, and another coordinator may be in office"):
+            FencedClient(slurm, fence).cancel([1])
+        if empty:
+            folder.path.rmdir()
+        away.rename(folder.path)
+        assert fence.holds(unseen=False)
+    folder.claim_term(4, agent="r7")
+    now[0] += FRESH_SECONDS
+    assert not fence.holds()
+    assert fence.lost
+    assert slurm.cancelled == []
+
+
 class Waits:
     """An agent that finds nobody, on a clock of its own; says when it claims."""
 

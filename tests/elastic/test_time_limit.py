@@ -129,6 +129,7 @@ def test_a_baseline_that_was_lost_while_it_waited_is_submitted_with_its_own_limi
     folder, slurm = RunFolder.create(tmp_path / "run", spec), FakeSlurm()
     folder.append_job("baseline", 5)
     folder.write_time_limit(TimeLimit(5, None, 30))
+    folder.claim_term(2, agent="r7")
 
     async def look() -> None:
         coordinator = Coordinator(folder, slurm, 7, term=2)
