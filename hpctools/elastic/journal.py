@@ -186,8 +186,11 @@ class FolderJournal:
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
         self._next_flush = now + STATUS_SECONDS
-        self._written = self.status
-        self._write(partial(self._folder.write_status, replace(self.status, updated=utc_now())))
+        self._write(partial(self._write_status, self.status))
+
+    def _write_status(self, status: RunStatus) -> None:
+        self._folder.write_status(replace(status, updated=utc_now()))
+        self._written = status  # only now: what could not be written is written again
 
     def _note(self, now: float, at_once: bool) -> None:
         """Keep the run's history, once its training has begun."""

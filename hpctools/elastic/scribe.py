@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -25,16 +26,10 @@ class Scribe:
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._given = self._done = 0
-        self._failure: Exception | None = None
+        self._told = False
 
     def put(self, work: Work) -> None:
-        """Do this next.
-
-        Raises:
-            Exception: what earlier work has raised; nothing was done since.
-        """
-        if self._failure is not None:
-            raise self._failure
+        """Do this next; what it raises is told once, and ends nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="elastic-scribe", daemon=True)
             self._thread.start()
@@ -68,7 +63,16 @@ class Scribe:
         while (work := self._queue.get()) is not None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - it is raised again in the coordinator's thread
-                self._failure = error
-                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next work may not fail
+                self._tell(error)
             self._done += 1
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            print(
+                f"elastic: the coordinator could not read or write the run's folder: {error!r}; the training "
+                "goes on, and what it writes next is tried all the same",
+                file=sys.stderr,
+                flush=True,
+            )

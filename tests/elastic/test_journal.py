@@ -10,8 +10,9 @@ import pytest
 
 from hpctools.elastic.effects import Formed
 from hpctools.elastic.folder import RunFolder, RunStatus
-from hpctools.elastic.journal import UNMEASURED, FolderJournal
+from hpctools.elastic.journal import STATUS_SECONDS, UNMEASURED, FolderJournal
 from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
 
@@ -89,6 +90,31 @@ def test_status_is_written_at_most_twice_a_second_and_the_last_at_once(folder: R
 
     steps = [written(10.0, 1), written(10.4, 2), written(10.5, 3), written(10.6, 4, at_once=True)]
     assert steps == [1, 1, 3, 4]
+
+
+def test_a_status_that_could_not_be_written_is_written_as_soon_as_it_can_be(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing changes any more: a run that waits for nodes stands still for hours."""
+    journal = FolderJournal(folder, SPEC)
+    journal.change(step=7)
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "write_status", no_space)
+        journal.flush(0.0)
+    assert folder.status() is None
+    journal.flush(0.1)
+    assert folder.status() is None, "not more often than twice a second"
+    journal.flush(STATUS_SECONDS)
+    status = folder.status()
+    assert status is not None
+    assert status.step == 7
+    written = (folder.path / "status.json").stat().st_ino
+    journal.flush(10.0)
+    assert (folder.path / "status.json").stat().st_ino == written, "it has not changed"
+
+
+def no_space(*_: object) -> None:
+    raise ElasticError("cannot write status.json: No space left on device")
 
 
 def test_rate_is_that_of_the_last_seconds(folder: RunFolder) -> None:

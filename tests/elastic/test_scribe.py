@@ -66,15 +66,23 @@ def test_work_is_done_in_order_and_waited_for() -> None:
     assert asyncio.run(act()) == list(range(100))
 
 
-def test_a_fault_of_what_was_to_be_done_is_not_hidden() -> None:
-    async def act() -> None:
-        scribe = Scribe()
-        scribe.put(lambda: 1 // 0)
-        assert not await scribe.has_written(0.2)
-        with pytest.raises(ZeroDivisionError):
-            scribe.put(lambda: None)
+def test_a_fault_of_what_was_to_be_done_is_told_once_and_ends_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def act() -> list[str]:
+        scribe, done = Scribe(), list[str]()
+        for name in ("first", "second"):
+            scribe.put(lambda: 1 // 0)
+            scribe.put(lambda name=name: done.append(name))
+        assert await scribe.has_written(20)
+        assert not scribe.is_behind
+        scribe.close()
+        return done
 
-    asyncio.run(act())
+    assert asyncio.run(act()) == ["first", "second"]
+    said = capsys.readouterr().err
+    assert said.count("ZeroDivisionError") == 1
+    assert "the training goes on" in said
 
 
 class Line:
