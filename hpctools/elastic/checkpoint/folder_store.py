@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
-from hpctools.elastic.checkpoint.reading import unreadable
+from hpctools.elastic.checkpoint.reading import LASTING, unreadable
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
@@ -158,7 +158,7 @@ class FolderStore:
             raise self._failed(what, error) from None
 
     def _failed(self, what: str, error: OSError) -> ElasticError:
-        if what == "read":
+        if what == "read" and error.errno not in LASTING:
             return unreadable(f"the checkpoints in {self.root}", error)
         return ElasticError(
             f"cannot {what} the checkpoints in {self.root}: {error.strerror or error}",

@@ -16,7 +16,8 @@ from hpctools.errors import ElasticError
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
 # What is wrong with a path stays wrong.
 LASTING = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
-REMEDY = (
+REMEDY = "see what became of the storage, on this node and on its server"
+NO_OLDER = (
     "an older checkpoint is not used in its place: begin again when the storage can be read, or move away "
     "what is lost for good to go on from the one before"
 )
@@ -66,7 +67,7 @@ def persistently(look: Callable[[], Found]) -> Found:
         return look()
     except Unreadable as error:
         tries = f"{len(PAUSES) + 1} times in {sum(PAUSES):.0f} s"
-        raise Unreadable(f"{error.message} ({tries})", error.remedy) from None
+        raise Unreadable(f"{error.message} ({tries})", f"{error.remedy}; {NO_OLDER}") from None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
-from hpctools.elastic.checkpoint.reading import REMEDY, Unreadable
+from hpctools.elastic.checkpoint.reading import Unreadable
 from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
@@ -213,11 +213,10 @@ class S3Store:
             yield
         except (ClientError, BotoCoreError, Boto3Error, OSError) as error:
             at = f" (at {name})" if name else ""
-            reads = what in ("read", "list")
-            raise (Unreadable if reads else ElasticError)(
+            kind = Unreadable if what in ("read", "list") else ElasticError
+            raise kind(
                 f"cannot {what} the checkpoints in {self.where}: {error}{at}",
-                "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR"
-                + (f"; {REMEDY}" if reads else ""),
+                "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR",
             ) from None
 
 
