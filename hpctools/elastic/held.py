@@ -12,6 +12,7 @@ from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.passes import Passes
+from hpctools.elastic.readable import check_readable
 from hpctools.elastic.training import Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.errors import ElasticError
@@ -45,6 +46,15 @@ class Held:
         parts = {name: part.state_dict() for name, part in self._stateful.items()}
         counts = {"loss": self.loss, "samples": self._samples_done, "skipped": sorted(self._skipped)}
         return {**parts, **counts, **self._passes.capture(), **self._batches.capture()}
+
+    def _check_readable(self, *, moves: bool) -> None:
+        """Before the first step: whether what will be saved, or moved when it `moves`, can be read back.
+
+        Raises:
+            ElasticError: something in it cannot.
+        """
+        if moves or self._keeper is not None:
+            check_readable(self._capture())
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""

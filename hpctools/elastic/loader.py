@@ -246,6 +246,7 @@ class Loader(Held):
 
     def _pass(self, epoch: int) -> Iterator[Any]:
         if not self._entered:
+            self._check_readable(moves=not self._session.is_lone)
             yield from self._rehearsal()
             self._session.enter()
             if self._session.is_lone:

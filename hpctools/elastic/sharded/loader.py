@@ -210,6 +210,10 @@ class ShardedLoader(Loader):
             self._shards.give_up_after(to_step)
         return self._completed <= to_step
 
+    def _check_readable(self, *, moves: bool) -> None:
+        """As `elastic.Loader` does, of all that is not sharded."""
+        super()._check_readable(moves=moves or self._shard_keeper is not None)
+
     def _begin(self) -> None:
         """The shards were begun already."""
 
