@@ -46,6 +46,7 @@ class Hearing:
             "resized": self._on_resized,
             "saved": self._on_saved,
             "unsaved": self._on_unsaved,
+            "save_failed": self._on_save_failed,
             "resumed": self._on_resumed,
             "warning": self._on_warning,
         }
@@ -278,6 +279,11 @@ class Hearing:
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")
         self._run.answered.set()
+
+    def _on_save_failed(self, worker: Worker, message: Message, now: float) -> None:
+        why, reason = str(message["why"]), str(message["reason"])
+        detail = {"step": int(message["step"]), "why": why, "reason": reason}
+        self._run.journal.event("save_failed", worker=worker.name, **detail)
 
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))

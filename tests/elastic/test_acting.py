@@ -605,3 +605,19 @@ def test_the_run_fails_with_the_code_that_is_asked_for(act: Act) -> None:
         assert (outcome.state, outcome.message, outcome.code) == ("failed", "why", 49)
 
     act(Fail(49, "why"), check)
+
+
+def test_what_agents_and_workers_tell_of_storage_are_events_of_the_run(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        roster, hear = made.run.roster, made.hearing.hear
+        hear(roster.agents["b0"], {"kind": "warning", "message": "cannot write a log"})
+        failed = {"kind": "save_failed", "step": 4, "why": "interval", "reason": "no space"}
+        hear(roster.workers["b0.0.0"], failed)
+        told = [(each.event, each.detail) for each in made.run.folder.events()]
+        assert told[-2:] == [
+            ("warning", {"message": "n0: cannot write a log"}),
+            ("save_failed", {"worker": "b0.0.0", "step": 4, "why": "interval", "reason": "no space"}),
+        ]
+
+    asyncio.run(scene())

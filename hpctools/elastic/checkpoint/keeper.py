@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.restore import newest_state
-from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
+from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.snapshots import Snapshots
 from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
@@ -70,7 +70,7 @@ class Desk(Protocol):
         ...
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Report `saved`, `unsaved` or `warning`. Called from any thread."""
+        """Report `saved`, `save_failed`, `unsaved` or `warning`. Called from any thread."""
         ...
 
 
@@ -106,7 +106,7 @@ class Keeper:
         self._last: Saved | None = None
         self._put_off: Order | None = None
         self._saves_told = SavesTold(desk.tell)
-        self._told_slow = self._told_broken = self._is_registered = False
+        self._told_slow = self._told_broken = self._told_no_snapshot = self._is_registered = False
 
     def begin(self) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
@@ -142,7 +142,7 @@ class Keeper:
         """
         self._rounds = rounds
         if sound:
-            self._snapshots.consider(step, self._capture)
+            self._take_snapshot(step)
         order = self._desk.take_order() or self._put_off
         self._put_off = None
         try:
@@ -230,6 +230,14 @@ class Keeper:
             atexit.register(self.close, finished=False)
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
 
+    def _take_snapshot(self, step: int) -> None:
+        try:
+            self._snapshots.consider(step, self._capture)
+        except Exception as error:  # noqa: BLE001 - whatever the copy lacks, the training is sound
+            if not self._told_no_snapshot:
+                self._told_no_snapshot = True
+                self._warn(f"no snapshot of step {step} is taken: {uncopied(error)}, or give fewer snapshots")
+
     def _is_due(self, step: int) -> bool:
         if not self._place:  # without a run and a folder: only snapshots, or only begun from elsewhere
             return False
@@ -263,6 +271,9 @@ class Keeper:
         self._told_slow = False
         self._saves_told.saved(saved, self._desk.grace_seconds)
 
+    def _on_failed(self, step: int, why: str, reason: str) -> None:
+        self._desk.tell("save_failed", step=step, why=why, reason=reason)
+
     def _cancel(self) -> None:
         if self._saver_ is not None:
             self._saver_.cancel()
@@ -280,6 +291,6 @@ class Keeper:
     @property
     def _saver(self) -> Saver:
         if self._saver_ is None:
-            reports = Reports(self._on_saved, self._warn, self._desk.fence)
+            reports = Reports(self._on_saved, self._warn, self._desk.fence, self._on_failed)
             self._saver_ = Saver(self._store, self._settings.keep, reports)
         return self._saver_

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -55,12 +55,14 @@ class Reports:
     Attributes:
         saved: a checkpoint was committed.
         warn: a line for the user.
+        failed: a state was not saved: its step, for what reason it should have been, and what went wrong.
         fence: why we may not commit any more; None: we may.
     """
 
     saved: Callable[[Saved], None]
     warn: Callable[[str], None]
     fence: Callable[[Origin], str | None]
+    failed: Callable[[int, str, str], None]
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,19 @@ class Saver:
     ) -> None:
         """Copy the state, which takes the training's time, and write the copy in a thread of ours.
 
+        A state that cannot be copied, for want of memory for example, is not saved; told as all failures.
+
         Args:
             state: the living one; may change as soon as this returns.
             training: for the manifest.
         """
-        begun = time.monotonic()
-        self._copy.take(state)
-        job = _Job(step, why, origin, training, begun, time.monotonic() - begun)
+        job = _Job(step, why, origin, training, time.monotonic(), 0.0)
+        try:
+            self._copy.take(state)
+        except Exception as error:  # noqa: BLE001 - the training is sound, whatever the copy lacks
+            self._failed(job, uncopied(error))
+            return
+        job = replace(job, held_s=time.monotonic() - job.begun)
         self._cancelled = False
         self._thread = threading.Thread(
             target=self._write, args=(job,), name=f"elastic-checkpoint-{step}", daemon=True
@@ -187,10 +195,12 @@ class Saver:
     def _failed(self, job: _Job, error: Exception) -> None:
         pause = min(FIRST_RETRY_SECONDS * 2**self._failures, LAST_RETRY_SECONDS)
         self._next_try = time.monotonic() + pause
+        told = _told(error, self._store)
+        self._reports.failed(job.step, job.why, told)
         if not self._failures:
             took = time.monotonic() - job.begun
             self._reports.warn(
-                f"the checkpoint of step {job.step} failed after {took:.1f} s: {_told(error, self._store)}; "
+                f"the checkpoint of step {job.step} failed after {took:.1f} s: {told}; "
                 f"the training goes on without, and it is tried again, first in {pause:g} s"
             )
         self._failures = min(self._failures + 1, 16)
@@ -200,6 +210,15 @@ class Saver:
             prune(self._store, self._keep, step)
         except ElasticError as error:
             self._reports.warn(f"old checkpoints stay: {error}")
+
+
+def uncopied(error: Exception) -> ElasticError:
+    """Why a state could not be copied, for the user."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return ElasticError(
+        f"the state cannot be copied in this node's memory: {said}",
+        "ask for more memory (--mem): a copy on the CPU is as large as the checkpoint",
+    )
 
 
 def _told(error: Exception, store: Store) -> str:

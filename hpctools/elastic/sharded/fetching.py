@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hpctools.elastic.checkpoint.manifest import damage
+from hpctools.elastic.checkpoint.reading import persistently, understood
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3
+from hpctools.elastic.sharded import part_files
+from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.moving import Wanted
 from hpctools.errors import ElasticError
 
 ATTEMPTS = 3
@@ -40,3 +45,35 @@ def fetched(found: Found, wants: Callable[[str], bool]) -> Iterator[Path]:
                 "rank 0 found it whole: look for a fault of this node's network, memory or $TMPDIR",
             )
         yield folder
+
+
+def examples_of(found: Found) -> Mapping[str, Part]:
+    """An example part of each of a checkpoint's tensors.
+
+    Raises:
+        ElasticError: it is damaged, or cannot be read for some seconds.
+    """
+
+    def read() -> Mapping[str, Part]:
+        with fetched(found, part_files.is_index) as folder, _told_of(found):
+            return part_files.examples_in(folder)
+
+    return persistently(read)
+
+
+def read_parts_of(found: Found, wanted: Wanted) -> Mapping[str, Any]:
+    """Fill the wanted parts; returns the unsharded state. Raises as `examples_of` does."""
+    return persistently(lambda: _read(found, wanted))
+
+
+def _read(found: Found, wanted: Wanted) -> Mapping[str, Any]:
+    with fetched(found, part_files.is_index) as folder, _told_of(found):
+        needed = part_files.needed(folder, wanted)
+    with fetched(found, needed.__contains__) as folder, _told_of(found):
+        part_files.read_parts(folder, wanted)
+        plain: Mapping[str, Any] = part_files.read_plain(folder)
+    return plain
+
+
+def _told_of(found: Found) -> contextlib.AbstractContextManager[None]:
+    return understood(f"checkpoint {found.where}: ")

@@ -6,7 +6,6 @@ state of the same step without another message. All else is as for `hpctools.ela
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shutil
 import sys
@@ -22,9 +21,8 @@ from hpctools.elastic.checkpoint.keeper import Desk, Order
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
-from hpctools.elastic.checkpoint.reading import persistently, understood
 from hpctools.elastic.checkpoint.retention import prune
-from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.saver import Origin, uncopied
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
@@ -32,7 +30,7 @@ from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import choosing, part_files
 from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
-from hpctools.elastic.sharded.fetching import fetched
+from hpctools.elastic.sharded.fetching import examples_of, read_parts_of
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
@@ -172,8 +170,7 @@ class ShardKeeper:
     def _refuse(self, step: int, addition: str) -> None:
         """Who ordered waits for an answer."""
         order, self._order = self._order, None
-        if order is not None:
-            self._desk.tell("unsaved", step=step, why=f"{order.why}{addition}")
+        self._tell_unsaved(step, order, addition)
 
     # For the shards: read them back
 
@@ -204,18 +201,12 @@ class ShardKeeper:
 
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
-        found = self._checkpoint(step)
-
-        def read() -> Mapping[str, Part]:
-            with fetched(found, part_files.is_index) as folder, _told_of(found):
-                return part_files.examples_in(folder)
-
-        return persistently(read)
+        return examples_of(self._checkpoint(step))
 
     def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
         """Fill our parts; returns the unsharded state."""
         found = self._checkpoint(step)
-        plain = persistently(lambda: _read(found, wanted))
+        plain = read_parts_of(found, wanted)
         if self._looked:
             self._desk.tell("resumed", step=step, where=found.where)
         self._known_step, self._looked = step, False
@@ -248,7 +239,12 @@ class ShardKeeper:
         order = None
         if moment.rank == 0:
             order, self._order = self._order, None
-        copied = copy_of(living)
+        try:
+            copied = copy_of(living)
+        except Exception as error:  # noqa: BLE001 - whatever the copy lacks, the training is sound
+            self._failed(moment, order.why if order else "interval", uncopied(error))
+            self._tell_unsaved(moment.step, order)
+            return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
         held = time.monotonic() - begun
         why = "interval" if order is None else order.why
@@ -262,7 +258,15 @@ class ShardKeeper:
         if order is not None and order.urgent:
             self._writer.join(order.seconds)
             if self._saved_step != moment.step:
-                self._desk.tell("unsaved", step=moment.step, why=order.why)
+                self._tell_unsaved(moment.step, order)
+
+    def _tell_unsaved(self, step: int, order: Order | None, addition: str = "") -> None:
+        if order is not None:
+            self._desk.tell("unsaved", step=step, why=f"{order.why}{addition}")
+
+    def _failed(self, moment: Moment, why: str, error: Exception) -> None:
+        self._desk.tell("save_failed", step=moment.step, why=why, reason=f"rank {moment.rank}: {error}")
+        self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}")
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
         try:
@@ -275,10 +279,8 @@ class ShardKeeper:
             finally:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)
-        except (ElasticError, OSError, RuntimeError) as error:
-            self._attempts.failed(
-                f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}"
-            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, such as what cannot be pickled, is told
+            self._failed(moment, why, error)
             return
         self._attempts.succeeded(moment.step)
         if moment.rank == 0:
@@ -380,17 +382,3 @@ class ShardKeeper:
         if self._store_ is None:
             self._store_ = open_store(self._place)
         return self._store_
-
-
-def _read(found: Found, wanted: Wanted) -> Mapping[str, Any]:
-    """Fill the wanted parts; returns the unsharded state."""
-    with fetched(found, part_files.is_index) as folder, _told_of(found):
-        needed = part_files.needed(folder, wanted)
-    with fetched(found, needed.__contains__) as folder, _told_of(found):
-        part_files.read_parts(folder, wanted)
-        plain: Mapping[str, Any] = part_files.read_plain(folder)
-    return plain
-
-
-def _told_of(found: Found) -> contextlib.AbstractContextManager[None]:
-    return understood(f"checkpoint {found.where}: ")

@@ -46,11 +46,15 @@ class Heard:
     def __init__(self) -> None:
         self.saved: list[Saved] = []
         self.warnings: list[str] = []
+        self.failed: list[tuple[int, str, str]] = []
         self.fenced: str | None = None
 
     @property
     def reports(self) -> Reports:
-        return Reports(self.saved.append, self.warnings.append, lambda origin: self.fenced)
+        return Reports(self.saved.append, self.warnings.append, lambda origin: self.fenced, self._on_failed)
+
+    def _on_failed(self, step: int, why: str, reason: str) -> None:
+        self.failed.append((step, why, reason))
 
 
 def write(place: Path | str | Store, *steps: int, keep: int = 100, origin: Origin = RUN) -> Heard:

@@ -15,6 +15,7 @@ from checkpoint_rig import RUN, Training, assert_is_of, read, state_after, write
 from hpctools.elastic.checkpoint import grace_warning, newest
 from hpctools.elastic.checkpoint import keeper as keeper_module
 from hpctools.elastic.checkpoint import saver as saver_module
+from hpctools.elastic.checkpoint.copies import HostCopy
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
@@ -308,6 +309,37 @@ def test_a_state_without_a_finite_loss_takes_no_sound_one_s_place(tmp_path: Path
     assert_is_of(training.keeper.roll_back(1, 2), 1)
 
 
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_state_that_cannot_be_copied_is_not_saved_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, urgent: bool
+) -> None:
+    """As for want of memory; who waits for the save is told that there is none."""
+
+    def no_memory(copy: HostCopy, state: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1, snapshots=1, snapshot_steps=1))
+    with monkeypatch.context() as full:
+        full.setattr(HostCopy, "take", no_memory)
+        training.desk.order = Order("all nodes go", urgent=True, seconds=60) if urgent else None
+        training.go_to(1, 2)
+    why = "all nodes go" if urgent else "interval"
+    (failed,) = training.desk.of("save_failed")
+    assert (failed["step"], failed["why"]) == (1, why)
+    assert failed["reason"].startswith(
+        "the state cannot be copied in this node's memory: DefaultCPUAllocator: can't allocate memory; ask"
+    )
+    no_snapshot, no_save = (each["message"] for each in training.desk.of("warning"))
+    assert no_snapshot.startswith("no snapshot of step 1 is taken: the state cannot be copied")
+    assert no_save.startswith("the checkpoint of step 1 failed after 0.0 s: the state cannot be copied")
+    assert training.desk.of("unsaved") == ([{"step": 1, "why": why}] if urgent else [])
+    training.keeper._saver._next_try = 0.0
+    training.go_to(3)
+    assert training.saved() == [3]
+    assert training.desk.of("warning")[2:] == [{"message": "checkpoints are written again (step 3)"}]
+    assert training.keeper.roll_back(3, 4) is not None
+
+
 def test_closing_gives_up_a_write_but_waits_for_it_when_the_training_is_over(
     tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,8 +358,6 @@ def test_closing_gives_up_a_write_but_waits_for_it_when_the_training_is_over(
 
 
 def test_cpu_copies_do_not_share_memory_with_the_training() -> None:
-    from hpctools.elastic.checkpoint.copies import HostCopy
-
     state = {"a": torch.zeros(3), "b": [torch.ones(2)[1:], 5], "same": None}
     copy = HostCopy()
     copy.take(state)

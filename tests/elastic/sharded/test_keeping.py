@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,36 @@ def test_old_checkpoints_that_stay_are_no_failure(tmp_path: Path, monkeypatch: p
     for step in (1, 2):
         rank.save_after(step)
     assert warnings_of(rank) == ["old checkpoints stay: the server is gone"]
+
+
+def test_shards_that_cannot_be_copied_are_not_saved_and_who_ordered_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = RankOfOne(str(tmp_path), EACH_STEP)
+
+    def no_memory(living: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as full:
+        full.setattr(keeping, "copy_of", no_memory)
+        rank.desk.order = Order("all nodes go", urgent=True, seconds=60)
+        rank.go_to(1)
+    assert rank.desk.of("unsaved") == [{"step": 1, "why": "all nodes go"}]
+    (failed,) = rank.desk.of("save_failed")
+    assert (failed["step"], failed["why"]) == (1, "all nodes go")
+    assert failed["reason"].startswith(
+        "rank 0: the state cannot be copied in this node's memory: MemoryError"
+    )
+    rank.desk.order = Order("again")
+    rank.go_to(2)
+    rank.keeper.close()
+    assert [each["step"] for each in rank.desk.of("saved")] == [2]
+
+
+def test_what_cannot_be_pickled_fails_the_save_and_not_its_thread(tmp_path: Path) -> None:
+    rank = RankOfOne(str(tmp_path), EACH_STEP)
+    living = rank._living()
+    rank.keeper._living = lambda: replace(living, plain={"lock": threading.Lock()})
+    rank.go_to(1)
+    (said,) = warnings_of(rank)
+    assert said.startswith("the checkpoint of step 1 failed on rank 0: cannot pickle")
