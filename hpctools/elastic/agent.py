@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -38,6 +39,7 @@ from hpctools.slurm.client import RunClient
 
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 4.0
+COMPUTED_SECONDS = 10.0  # a step's data may take some, in which nothing is computed
 STOP_SECONDS = 3.0
 OFFICE_SECONDS = 30.0  # for which a node without workers is kept for the run's end
 
@@ -113,7 +115,7 @@ class Agent:
         self._client = client
         self._succession = Succession(folder, place.name, self._appointed, is_first=place.coordinates)
         self._line = AgentLine(
-            folder, self._spec.id, self._succession, self._introduction, self._obey, self._life
+            folder, self._spec.id, self._succession, self._introduction, self._obey, self._life, self._trains
         )
         shows = place.is_baseline and place.index == 0
         rules = log_rules_of(self._spec)
@@ -124,6 +126,7 @@ class Agent:
         )
         self._busy = BusyWatch(self._workers) if isinstance(self._workers, Workers) else None
         self._shutdown: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._computed = -math.inf  # when one of our workers last did
         self._leaving = ""
         self._is_open = False
         self._until = 0.0  # when we have to be gone, once we leave
@@ -298,7 +301,14 @@ class Agent:
     def _life(self) -> Message:
         """We vouch for the workers that compute: they may be too busy to say so."""
         busy = self._busy.look() if self._busy is not None else []
+        self._computed = _now() if busy else self._computed
         return {"busy": busy} if busy else {}
+
+    def _trains(self) -> bool:
+        """Whether our workers compute: those of a script of its own do as long as they run."""
+        if isinstance(self._workers, NodeRanks):
+            return self._workers.has_ranks
+        return _now() - self._computed < COMPUTED_SECONDS
 
     def _obey(self, message: Message) -> None:
         kind = message["kind"]

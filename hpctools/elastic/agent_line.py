@@ -13,6 +13,9 @@ from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError
 
 FIND_SECONDS = 60.0
+# For which workers may train without a coordinator, as while its address cannot be written. A full disk or a
+# server that is down is a matter of minutes; and of what goes wrong in the training nobody would hear.
+ALONE_SECONDS = 3600.0
 LOOK_SECONDS = 0.1
 WELCOME_SECONDS = 1.5
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -38,6 +41,7 @@ class AgentLine:
         hello: who we are and what runs here.
         obey: called with every message.
         life: what each sign of life carries.
+        trains: whether workers here compute, which is a reason to look for the coordinator for longer.
 
     Attributes:
         connected: set while there is a connection.
@@ -51,6 +55,7 @@ class AgentLine:
         hello: Callable[[], Message],
         obey: Callable[[Message], None],
         life: Callable[[], Message] = dict,
+        trains: Callable[[], bool] = bool,
     ) -> None:
         self._folder = folder
         self._run = run
@@ -58,6 +63,7 @@ class AgentLine:
         self._hello = hello
         self._obey = obey
         self._life = life
+        self._trains = trains
         self._writer: asyncio.StreamWriter | None = None
         self.connected = asyncio.Event()
 
@@ -88,10 +94,11 @@ class AgentLine:
 
     async def _connect(self) -> Streams:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + FIND_SECONDS
+        began = needed = loop.time()  # when somebody here last trained
         reason = "it has not published its address"
-        while loop.time() < deadline:
+        while loop.time() < min(needed + FIND_SECONDS, began + ALONE_SECONDS):
             self._check_not_over()
+            needed = loop.time() if self._trains() else needed
             address = self._address()
             if address is not None:
                 streams = await self._reached(address)
@@ -100,8 +107,9 @@ class AgentLine:
                 reason = f"nobody listens at {address.host}:{address.port}"
             self._succession.unreached(loop.time(), published=address.term if address else None)
             await asyncio.sleep(LOOK_SECONDS)
+        waited = FIND_SECONDS if needed == began else round(loop.time() - began)
         raise ElasticError(
-            f"no coordinator of run {self._run} in {FIND_SECONDS:g} s: {reason}",
+            f"no coordinator of run {self._run} in {waited:g} s: {reason}",
             "the baseline job has probably ended; hp-status tells",
         )
 

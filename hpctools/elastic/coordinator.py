@@ -13,6 +13,7 @@ import os
 import time
 from typing import Any
 
+from hpctools.elastic import publishing
 from hpctools.elastic.acting import Acting
 from hpctools.elastic.actions import Action
 from hpctools.elastic.baseline import Baseline
@@ -106,7 +107,7 @@ class Coordinator:
         address = CoordinatorAddress(
             publish, port, self._connections.token, os.getpid(), run.job_id, self._term
         )
-        await asyncio.to_thread(run.folder.write_coordinator, address)
+        await publishing.publish(run, address)
         keeping = [asyncio.ensure_future(work) for work in (run.replicas.keep(), self._baseline.keep())]
         ticking = asyncio.ensure_future(self._tick())
         try:

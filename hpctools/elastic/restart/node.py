@@ -45,6 +45,11 @@ class NodeRanks:
         return []
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether a rank's process runs here."""
+        return self._ranks is not None and bool(self._ranks.alive)
+
+    @property
     def ended(self) -> list[dict[str, Any]]:
         """Workers of live mode: none."""
         return []
