@@ -77,6 +77,25 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert status.state == "finished"
 
 
+def test_the_next_coordinator_cannot_write_where_it_listens_for_a_while(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Its node is sound: the worker there keeps the state, and goes on when the coordinator is found."""
+    with make_run((1, 2)) as run:
+        run.capacity = 1
+        run.wait_for_world(2)
+        unwritable = run.folder.path / "terms" / "2.json"
+        unwritable.mkdir()
+        run.lose_baseline()
+        run.wait(lambda: [each for each in run.events("warning") if "nobody finds" in each.detail["message"]])
+        unwritable.rmdir()
+        run.wait_for_world(1)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert [event.detail["term"] for event in run.events("takeover")] == [2]
+
+
 def test_the_baseline_is_lost_after_the_last_step(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
 ) -> None:
