@@ -39,6 +39,7 @@ class Succession:
         self._appoint = appoint
         self._is_first = is_first
         self._vacant: tuple[int, float] | None = None
+        self._seen = 0  # the highest term that we know of
         self.heir = STRANGER
         self.barred = self._leaves = False
         self.coordinator: Coordinator | None = None
@@ -67,7 +68,10 @@ class Succession:
         if self.in_office or self.barred:
             return
         with contextlib.suppress(ElasticError):  # a folder that cannot be written has no new term either
-            term = self._folder.current_term()
+            term, before = self._folder.current_term(), self._seen
+            self._seen = max(term, before)
+            if term < before:
+                return  # an empty folder in the place of what was mounted: terms never go back
             if self._is_due(now, term, published):
                 self._claim(term + 1)
 

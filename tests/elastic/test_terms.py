@@ -193,6 +193,22 @@ def test_who_was_answered_begins_to_wait_anew_and_who_goes_does_not_take_over(fo
     assert agent.terms == []
 
 
+def test_nobody_claims_a_term_in_an_empty_folder_in_the_place_of_the_run_s(folder: RunFolder) -> None:
+    """Its mount is gone; to the baseline's first node the run looks as if it had never begun."""
+    folder.claim_term(1, agent="b0")
+    agent = Waits(folder, is_first=True, heir=0)
+    agent.look(0.0, 1)
+    folder.path.rename(folder.path.with_name("mounted"))
+    folder.path.mkdir()
+    agent.look(50.0, None)
+    agent.look(99.0, None)
+    assert (agent.terms, list(folder.path.iterdir())) == ([], [])
+    folder.path.rmdir()
+    folder.path.with_name("mounted").rename(folder.path)
+    agent.look(100.0, 1)
+    assert agent.terms == [2]
+
+
 def test_who_is_about_to_go_takes_over_when_nobody_else_does(folder: RunFolder) -> None:
     """It may be the last one that has the state, and that can submit another baseline job."""
     folder.claim_term(1, agent="b0")
