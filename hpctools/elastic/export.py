@@ -46,15 +46,19 @@ def export(checkpoint: str, folder: Path) -> str:
         What was done, for people.
 
     Raises:
-        ElasticError: nothing whole is there, `folder` exists, or it cannot be written.
+        ElasticError: nothing whole is there, the newest cannot be read, or `folder` exists or cannot be written.
     """
     target = folder.expanduser().absolute()
     _check_free(target)
     place = (
         checkpoint.rstrip("/") if checkpoint.startswith(S3) else str(Path(checkpoint).expanduser().absolute())
     )
-    with _newest_whole(place) as (found, files):
-        size = _written(found, files, target)
+    try:
+        with _newest_whole(place) as (found, files):
+            size = _written(found, files, target)
+    except Unreadable as error:
+        advice = "try again when it can be read, or name the checkpoint (step-...) that is to be exported"
+        raise ElasticError(error.message, advice) from None
     return f"step {found.manifest.step} of {found.where} is in {target} ({size / 1e6:.1f} MB)"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from checkpoint_rig import Unwell
 from s3_rig import bucket_of, serving
 from shard_parts import RankOfOne
 from sharded_run import WEIGHT_TOLERANCE, ShardedRun, command, lone_ledger
@@ -75,6 +77,23 @@ def test_a_torn_part_is_refused_by_its_name(tmp_path: Path, capsys: pytest.Captu
     assert export.main([str(tmp_path / "saved"), str(tmp_path / "whole")]) == 0
     assert capsys.readouterr().err == f"elastic: {why}\n"
     assert weight_in(tmp_path / "whole") == [4.0] * 4 + [104.0] * 4
+
+
+def test_no_older_one_is_exported_because_the_newest_cannot_be_read_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(str(tmp_path / "saved"), 4, 9)
+    for file in ("manifest.json", "shards-00001.bin"):
+        with monkeypatch.context() as patched:
+            Unwell(patched).refuse(f"step-000000009/{file}")
+            assert export.main([str(tmp_path / "saved"), str(tmp_path / "whole")]) == 1
+            said = capsys.readouterr().err
+            assert said.startswith("elastic: cannot read ")
+            assert f"{tmp_path}/saved/step-000000009/{file}" in said
+            assert "or name the checkpoint (step-...) that is to be exported" in said
+            assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+            assert export.main([str(tmp_path / "saved" / "step-000000004"), str(tmp_path / "whole")]) == 0
+        shutil.rmtree(tmp_path / "whole")
 
 
 def test_what_is_not_sharded_is_no_work_for_it(tmp_path: Path) -> None:
