@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError, UsageError
+from hpctools.errors import CommandError, HpctoolsError, UsageError
+from hpctools.login import read_by_sshd
 from hpctools.login.host_certificates import Certificate, read_certificate
 from hpctools.slurm.run import run
 
@@ -26,7 +27,8 @@ _NEXT = "ssh_host_{kind}_key.next"
 _CA, _CA_NEXT = "ca", "ca.next"
 _CONF = "10-hpctools-host-keys.conf"
 _INSTALLED = "installed."
-"""Then a node's name: the fingerprints of the keys that its sshd was given, one a line."""
+"""Then a node's name: the fingerprints of the keys by which its sshd goes, one a line; nothing where it has
+none of these, so that the node is still waited for."""
 _SECONDS = 60.0
 _PRINCIPAL = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_:-]{0,254}")
 _VALIDITY = re.compile(r"\+\d{1,4}[dw]")
@@ -242,15 +244,16 @@ class KeyFolder:
     def install(self, target: Path, node: str = "") -> str:
         """Copy the keys of now and next to where a node's sshd has its own, and tell sshd of them.
 
-        sshd must start without a shared file system, so it gets copies. It has to be reloaded then. What was
-        installed is noted down in the folder, where `finish_rotation` looks.
+        sshd must start without a shared file system, so it gets copies. It has to be reloaded then. The keys
+        by which sshd goes are noted down in the folder, where `finish_rotation` looks.
 
         Args:
-            target: /etc/ssh.
+            target: /etc/ssh, with its sshd_config.
             node: who notes it down; this machine when empty.
 
         Raises:
-            HpctoolsError: the folder is not private, or there is nothing in it.
+            HpctoolsError: the folder is not private, or there is nothing in it; or sshd does not read what it
+                was told here: what it does have is noted down, and a file that it refuses is taken away.
             OSError: the target cannot be written.
         """
         self.check()
@@ -266,10 +269,26 @@ class KeyFolder:
         _write(target / "sshd_config.d" / _CONF, text, 0o644)
         for gone in (path for name in set(names) - set(present) for path in _files(target / name)):
             gone.unlink(missing_ok=True)
-        prints = sorted(_fingerprint(self.path / name) for name in present)
-        note = f"{_INSTALLED}{(node or os.uname().nodename).replace('/', '_')}"
-        _write(self.path / note, "\n".join(prints) + "\n", 0o600)
+        self._note_down(target, text, node or os.uname().nodename)
         return text
+
+    def _note_down(self, target: Path, text: str, node: str) -> None:
+        """Say which keys sshd has; a note that says more would let the old ones go too early."""
+        config, file = target / "sshd_config", target / "sshd_config.d" / _CONF
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        why = ""
+        try:
+            missing = read_by_sshd.unread(config, lines)
+        except CommandError as error:
+            missing, why = tuple(lines), error.stderr_tail or error.message
+        keys = [Path(line.split(" ", 1)[1]).name for line in lines if line.startswith("HostKey ")]
+        having = [name for name in keys if f"HostKey {target / name}" not in missing]
+        prints = sorted(_fingerprint(self.path / name) for name in having)
+        _write(self.path / f"{_INSTALLED}{node.replace('/', '_')}", "".join(f"{p}\n" for p in prints), 0o600)
+        if why:
+            _take_away(config, file, text)
+        if missing:
+            raise read_by_sshd.not_read(config, file, missing, why)
 
     def _install(self, name: str, target: Path) -> Iterator[str]:
         """Copy a key, its public half and its certificate; the lines for sshd."""
@@ -310,6 +329,13 @@ class KeyFolder:
 
 def _empty(folder: Path) -> UsageError:
     return UsageError(f"there are no host keys in {folder}", "a login node keeps its own there first")
+
+
+def _take_away(config: Path, file: Path, text: str) -> None:
+    """An sshd that refuses its files because of ours would end at its next reload."""
+    file.unlink()
+    if read_by_sshd.refuses(config):  # it does so without ours, too
+        _write(file, text, 0o644)
 
 
 def _files(key: Path) -> tuple[Path, Path, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from provision.failures import Failure
 from provision.files import STATE, is_so, on_node, write_whole
 from provision.processes import must
+from provision.read_by_sshd import not_read, take_away, unread
 from provision.services import reload_sshd
 from provision.step import Context
 from provision.unix import as_user
@@ -83,12 +84,13 @@ def _keep_or_bring_back(store: Path, *, is_login: bool) -> None:
         for name in _beside(store):
             _bring(store, name)
         _bring_conf(store)
+    missing = _unread(store) if is_login else []
     if on_node(_RELOAD_DUE).exists():
         print("host keys are those that were kept")
         reload_sshd()
-        on_node(_RELOAD_DUE).unlink()
     if is_login:
-        _note_down(store)
+        _note_down(store, missing)
+    on_node(_RELOAD_DUE).unlink(missing_ok=True)
 
 
 def _refuse_others_folders(store: Path) -> None:
@@ -155,13 +157,17 @@ def _present(store: Path) -> list[str]:
 
 def _conf(store: Path) -> str:
     """What sshd is told; empty where it finds all by itself."""
+    return _all_lines(store) if _beside(store) or on_node(_CONF).exists() else ""
+
+
+def _all_lines(store: Path) -> str:
     own, lines = on_node(HOST_KEYS), ["# Made by `hpctools login host-keys install`."]
     for name in _present(store):
         certificate = f"{name}-cert.pub"
         lines.append(f"HostKey {own / name}")
         if (store / certificate).exists() or (own / certificate).exists():
             lines.append(f"HostCertificate {own / certificate}")
-    return "\n".join(lines) + "\n" if _beside(store) or on_node(_CONF).exists() else ""
+    return "\n".join(lines) + "\n"
 
 
 def _has_conf(store: Path) -> bool:
@@ -184,15 +190,40 @@ def _bring_conf(store: Path) -> None:
             (own / f"{name}.pub").unlink(missing_ok=True)
 
 
+def _unread(store: Path) -> list[str]:
+    """By which lines of the file sshd does not go, before it is told to read it: it would end at some.
+
+    Raises:
+        Failure: it refuses its files. This node counts as one without these keys.
+    """
+    text = _conf(store)
+    lines = (text or _all_lines(store)).splitlines()[1:]
+    missing, why = unread(lines)
+    if text and why:
+        _before_change(store)
+        write_whole(_note(store), "", 0o600)
+        take_away(on_node(_CONF), text)
+        raise not_read(on_node(_CONF), missing, why)
+    return missing
+
+
 def _note(store: Path) -> Path:
     return store / f"installed.{os.uname().nodename}"
 
 
-def _note_down(store: Path) -> None:
-    """Say which keys this node has: the old ones go when all have the next (`hpctools login host-keys`)."""
-    shown = (must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in _present(store))
+def _note_down(store: Path, missing: Sequence[str]) -> None:
+    """Say which keys sshd goes by: the old ones go when all have the next (`hpctools login host-keys`).
+
+    Raises:
+        Failure: it does not go by all of those that it was told of.
+    """
+    having = [name for name in _present(store) if f"HostKey {on_node(HOST_KEYS) / name}" not in missing]
+    shown = (must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in having)
     prints = sorted(line.split()[1] for line in shown)
-    write_whole(_note(store), "\n".join(prints) + "\n", 0o600)
+    write_whole(_note(store), "".join(f"{each}\n" for each in prints), 0o600)
+    if missing and _conf(store):
+        write_whole(on_node(_RELOAD_DUE), "", 0o600)
+        raise not_read(on_node(_CONF), missing, "")
 
 
 def _keep(own: Path, kept: Path) -> None:

@@ -189,8 +189,11 @@ def test_a_public_key_whose_private_one_is_gone_or_anothers_is_seen_and_mended(
 def login(node: Node) -> Node:
     node.only_steps("65-ssh-keys")
     node.settings["ssh_keys"] = {"host_keys": "/fsx/host-keys", "between_nodes": False}
-    node.path("/etc/ssh").mkdir(parents=True)
+    node.write("/etc/ssh/sshd_config", f"Include {node.path('/etc/ssh')}/sshd_config.d/*.conf\n")
     node.write("/stand-in/calls", "")
+    node.stand_in("sshd", 'exec /usr/sbin/sshd "$@" -f "$HPCTOOLS_ROOT/etc/ssh/sshd_config"')
+    # No sshd goes without this folder, which systemd makes for the first one of a machine.
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     node.stand_in("systemctl", 'echo "systemctl $*" >>"$STAND_IN/calls"; [ "$2" = ssh ]')
     return node
 
@@ -273,6 +276,38 @@ def test_a_reload_that_failed_is_repeated_and_until_then_nobody_says_that_sshd_h
     assert second.calls("systemctl") == ["systemctl reload ssh"]
     assert list(kept.installed()) == [os.uname().nodename]
     assert second.run("--check").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "said", "having"),
+    [
+        ("HostKey {0}/ssh_host_ed25519_key\n", "it does not go by `HostKey", 1),
+        ("Match User x\nInclude {0}/sshd_config.d/*.conf\n", "'HostKey' is not allowed within a Match", 0),
+    ],
+)
+def test_a_node_whose_sshd_does_not_read_the_next_key_says_so_and_is_waited_for(
+    make_node: Callable[[str], Node], config: str, said: str, having: int
+) -> None:
+    """Else the old key would go although this node does not prove the next one; or its sshd would end."""
+    node = login(make_node(LOGIN))
+    assert node.run().returncode == 0
+    kept = KeyFolder(node.path("/fsx/host-keys/login"))
+    kept.begin_rotation()
+    config_of = node.path("/etc/ssh/sshd_config")
+    config_of.write_text(config.format(node.path("/etc/ssh")))
+    for _ in range(2):
+        assert node.run().returncode != 0
+        assert said in node.events("output")[-1]["message"]
+        assert f"begin {config_of} with `Include" in node.events("output")[-1]["message"]
+    assert [len(prints) for prints in kept.installed().values()] == [having]
+    assert node.calls("systemctl") == (["systemctl reload ssh"] * 2 if having else [])
+    with pytest.raises(HpctoolsError, match="did not say so"):
+        kept.finish_rotation()
+    config_of.write_text(f"Include {node.path('/etc/ssh')}/sshd_config.d/*.conf\n")
+    assert node.run("--check").returncode == 1
+    assert node.run().returncode == 0
+    assert node.run("--check").returncode == 0
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
 
 
 def files_of(node: Node) -> list[Path]:

@@ -31,6 +31,14 @@ def kept(tmp_path: Path) -> KeyFolder:
     return KeyFolder(folder)
 
 
+def etc_ssh(folder: Path, config: str = "Include {0}/sshd_config.d/*.conf\n") -> Path:
+    """A node's /etc/ssh, whose sshd reads what lies beside its sshd_config as Debian's does."""
+    folder.mkdir()
+    (folder / "sshd_config").write_text(config.format(folder))
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    return folder
+
+
 def fingerprints(kept: KeyFolder) -> dict[str, str]:
     return {key.role: key.fingerprint for key in kept.present()}
 
@@ -41,8 +49,7 @@ def test_a_key_is_changed_in_two_steps_and_interrupted_ones_go_on(kept: KeyFolde
     both = fingerprints(kept)
     assert both["now"] == old != both["next"]
     assert {key.role: key.fingerprint for key in kept.begin_rotation()} == both
-    ssh = tmp_path / "ssh"
-    ssh.mkdir()
+    ssh = etc_ssh(tmp_path / "ssh")
     text = kept.install(ssh)
     assert text.splitlines()[1:] == [
         f"HostKey {ssh}/ssh_host_ed25519_key", f"HostKey {ssh}/ssh_host_ed25519_key.next",
@@ -74,8 +81,7 @@ def test_the_old_key_stays_until_every_node_has_said_that_it_has_the_next(
     """Whoever comes to a node without the next key has it forgotten by their ssh."""
     places = [tmp_path / name for name in ("login-1", "login-2")]
     for each in places:
-        each.mkdir()
-        kept.install(each, each.name)
+        kept.install(etc_ssh(each), each.name)
     kept.begin_rotation()
     before = kept.present()
     with pytest.raises(HpctoolsError, match=r"login-1, login-2 did not say so") as refused:
@@ -91,6 +97,44 @@ def test_the_old_key_stays_until_every_node_has_said_that_it_has_the_next(
     assert {key.role for key in kept.finish_rotation()} == {"now"}
 
 
+def test_a_node_whose_sshd_does_not_read_the_file_does_not_count_as_one_with_the_next_key(
+    kept: KeyFolder, tmp_path: Path
+) -> None:
+    """Without an Include sshd goes on with what sshd_config names: the next key it would not prove."""
+    ssh = tmp_path / "ssh"
+    etc_ssh(ssh, "HostKey {0}/ssh_host_ed25519_key\n")
+    kept.begin_rotation()
+    with pytest.raises(HpctoolsError, match=r"does not go by `HostKey .*ed25519_key.next`") as refused:
+        kept.install(ssh, "login-1")
+    assert f"begin {ssh}/sshd_config with `Include {ssh}/sshd_config.d/*.conf`" in refused.value.remedy
+    assert kept.installed() == {"login-1": {fingerprints(kept)["now"]}}
+    with pytest.raises(HpctoolsError, match=r"and login-1 did not say so"):
+        kept.finish_rotation()
+    (ssh / "sshd_config").write_text(f"Include {ssh}/sshd_config.d/*.conf\n")
+    kept.install(ssh, "login-1")
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
+
+
+def test_a_file_that_sshd_refuses_is_taken_away_and_its_node_still_waited_for(
+    kept: KeyFolder, tmp_path: Path
+) -> None:
+    """After a Match no file may name host keys: sshd would end at its reload. Other faults are not ours."""
+    ssh = tmp_path / "ssh"
+    etc_ssh(ssh, "Match User nobody\nInclude {0}/sshd_config.d/*.conf\n")
+    file = ssh / "sshd_config.d/10-hpctools-host-keys.conf"
+    kept.begin_rotation()
+    with pytest.raises(HpctoolsError, match=r"'HostKey' is not allowed within a Match block"):
+        kept.install(ssh, "login-1")
+    assert not file.exists()
+    assert kept.installed() == {"login-1": frozenset()}
+    with pytest.raises(HpctoolsError, match=r"and login-1 did not say so"):
+        kept.finish_rotation()
+    (ssh / "sshd_config").write_text("NoSuchWord yes\n")
+    with pytest.raises(HpctoolsError, match=r"NoSuchWord"):
+        kept.install(ssh, "login-1")
+    assert file.exists(), "it was not its fault"
+
+
 def test_nobody_has_said_anything(kept: KeyFolder) -> None:
     kept.begin_rotation()
     with pytest.raises(HpctoolsError, match="no login node has said so"):
@@ -103,7 +147,7 @@ def test_a_rotation_whose_end_is_killed_anywhere_is_ended_by_the_next(
     kept: KeyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Private and public halves, and certificates, belong together afterwards, in every case."""
-    (tmp_path / "ssh").mkdir()
+    etc_ssh(tmp_path / "ssh")
     kept.begin_rotation()
     kept.make_authority()
     for name in ("ssh_host_ed25519_key.pub", "ssh_host_ed25519_key.next.pub"):
@@ -137,8 +181,7 @@ class Killed(BaseException):
 
 
 def test_certificates_come_to_the_nodes_and_stale_ones_go(kept: KeyFolder, tmp_path: Path) -> None:
-    ssh = tmp_path / "ssh"
-    ssh.mkdir()
+    ssh = etc_ssh(tmp_path / "ssh")
     kept.make_authority()
     (kept.path / "ssh_host_ed25519_key.pub").unlink()  # lifecycle scripts keep private keys alone
     kept.sign(kept.path / "ssh_host_ed25519_key.pub", ["login.uni.example"], "+4w")
@@ -217,7 +260,7 @@ class Door:
         self.port = ports.choose(["sshd"])["sshd"]
         self.process: subprocess.Popen[bytes] | None = None
         self.options: list[str] = []
-        (folder / "ssh").mkdir()
+        etc_ssh(folder / "ssh")
         key = folder / "mine"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=30)
         self.known = folder / "known_hosts"
@@ -226,8 +269,9 @@ class Door:
     def serve(self) -> None:
         """Begin anew with the keys of now; it answers when this returns."""
         self.end()
+        self.kept.install(self.folder / "ssh")
         lines = [
-            self.kept.install(self.folder / "ssh"),
+            f"Include {self.folder}/ssh/sshd_config.d/*.conf",
             f"Port {self.port}", "ListenAddress 127.0.0.1", "PidFile none", "UsePAM no",
             "PermitRootLogin yes", "StrictModes no", f"AuthorizedKeysFile {self.folder}/mine.pub",
         ]  # fmt: skip
