@@ -71,6 +71,10 @@ class BudgetError(HpctoolsError):
     """Money cannot be read or attributed."""
 
 
+class ConflictError(BudgetError):
+    """The service says no to what was asked, as things are now (409)."""
+
+
 class RemoteError(HpctoolsError):
     """A cluster that is reached over SSH refused what was asked, or is not to be trusted."""
 

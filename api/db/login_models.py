@@ -17,6 +17,7 @@ class LoginNode(Base):
 
     Attributes:
         agent, sequence: which agent said it and with which report; older ones are not taken.
+        former: the agents that told of it before this one, the newest first, with blanks between them.
         heard_at: Unix seconds.
         drained: what `login_drain` says, so that placing somebody asks one store only.
         taken: sessions there and places that are held: counted anew with each report, kept up in between.
@@ -38,6 +39,7 @@ class LoginNode(Base):
     drained: Mapped[bool]
     taken: Mapped[int]
     closed: Mapped[bool]
+    former: Mapped[str] = mapped_column(String(600), default="", server_default="")
 
 
 class LoginLease(Base):

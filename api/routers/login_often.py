@@ -21,6 +21,7 @@ from api.routers import problems
 from api.routers.login import LoginNode, NodeName
 from api.schemas.login import LeaseIn, LeaseOut, PlacementIn, PlacementOut, ReportIn, ReportOut, SessionOut
 from api.services import login_leases, login_reports
+from api.services.login_agents import two_of_one_name
 from api.services.login_nodes import HOLD_SECONDS, place_user
 from api.services.login_people import People
 from api.services.login_rules import Rules, RulesOf
@@ -116,12 +117,17 @@ async def open_lease(desk: At, principal: LoginNode, body: LeaseIn) -> Response:
     return written(LeaseOut(granted=False, message=refused.message, sessions=told))
 
 
-@router.put("/nodes/{node}/report", response_model=ReportOut, responses=problems(401, 403, 422))
+@router.put("/nodes/{node}/report", response_model=ReportOut, responses=problems(401, 403, 409, 422))
 async def put_report(desk: At, principal: LoginNode, node: NodeName, body: ReportIn) -> Response:
-    """What a login node's agent tells every few seconds: how it is, and who is really on it."""
+    """What a login node's agent tells every few seconds: how it is, and who is really on it.
+
+    409: another agent, which began later, tells of a node of this name: there are two machines.
+    """
     answer = login_reports.take(
         desk.store, desk.context.engine, desk.rules, body.report(node), principal.name
     )
+    if answer.other is not None:
+        raise ProblemError(HTTPStatus.CONFLICT, two_of_one_name(node, answer.other))
     told = ReportOut(
         taken=answer.taken,
         lease_seconds=desk.rules.lease_seconds,

@@ -17,6 +17,7 @@ from api.db.login_models import LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_administrators import remember, told_of
+from api.services.login_agents import former_agents, is_of_another_machine
 from api.services.login_excess import ASKS_NOBODY, end_excess
 from api.services.login_forgetting import forget_the_silent, moved
 from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
@@ -42,7 +43,7 @@ _KNOWN = select(NODES).where(NODES.c.name == bindparam("at"))
 _HEARD = (
     update(NODES)
     .where(NODES.c.name == bindparam("at"))
-    .values({name: bindparam(name) for name in (*_TOLD, "drained", "heard_at", "taken")})
+    .values({name: bindparam(name) for name in (*_TOLD, "drained", "heard_at", "taken", "former")})
 )
 _LEASES_HERE = select(LEASES).where(LEASES.c.node == bindparam("at"))
 _PROLONG = (
@@ -109,6 +110,7 @@ class Answer:
     Attributes:
         end: sessions that are to end, by their claims.
         tell: why, for their owners: those that are too many.
+        other: where the machine is that has told of this node since, when it was another agent's.
     """
 
     taken: bool
@@ -116,6 +118,7 @@ class Answer:
     why: str = ""
     end: tuple[str, ...] = ()
     tell: Mapping[str, str] = field(default_factory=dict)
+    other: str | None = None
 
 
 def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str) -> Answer:
@@ -128,6 +131,8 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
         known = moment.rows(_KNOWN, {"at": report.node})
         if known and known[0].agent == report.agent and known[0].sequence >= report.sequence:
             return Answer(False)
+        if known and is_of_another_machine(known[0], report.agent, moment.now - rules.lease_seconds):
+            return Answer(False, other=known[0].address)
         # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
         said = drain_of(books, report.node)
         rows, new = _reconcile(moment, rules, report)
@@ -168,6 +173,7 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
     """Note down how the node is; `rows` are its leases."""
     told = {name: getattr(report, name) for name in _TOLD}
     told |= {"drained": drained, "heard_at": moment.now}
+    told["former"] = former_agents(known[0], report.agent) if known else ""
     told["taken"] = sum(row.kind != TMUX and row.expires_at > moment.now for row in rows)
     if not known or known[0].address != report.address:
         moved(moment, report.node, known[0].address if known else "", report.address)

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hpctools.budget.connections import HUNG_UP, Kept, connect
-from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.errors import BudgetError, ConflictError, UnreachableError, UsageError
 
 SECONDS = 30.0
 LARGEST = 64 << 20
@@ -33,10 +33,6 @@ _Question = tuple[str, str, bytes | None, dict[str, str]]
 
 class TokenRefusedError(BudgetError):
     """The service does not take the token: it is not, or no longer, one of its own."""
-
-
-class ConflictError(BudgetError):
-    """The service says no to what was asked, as things are now (409)."""
 
 
 @dataclass(frozen=True)

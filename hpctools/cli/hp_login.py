@@ -178,7 +178,7 @@ def find_way(
         ConflictError: the service refuses (too many sessions, all nodes drained).
         UnreachableError: nobody answers anywhere.
     """
-    from hpctools.budget.service import ConflictError
+    from hpctools.errors import ConflictError
 
     if service is None:
         return _first(user, nodes, answers, without)

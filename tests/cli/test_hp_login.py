@@ -9,10 +9,10 @@ from threading import Thread
 
 import pytest
 
-from hpctools.budget.service import ConflictError, TokenRefusedError
+from hpctools.budget.service import TokenRefusedError
 from hpctools.cli import hp_login
 from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, own_order, ssh_command
-from hpctools.errors import BudgetError, HpctoolsError, UnreachableError
+from hpctools.errors import BudgetError, ConflictError, HpctoolsError, UnreachableError
 from hpctools.login.placement import Node, Policy, rank
 from tests.login.agent.made_agent import FakeService
 

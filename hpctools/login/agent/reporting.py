@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import ConflictError, HpctoolsError
 from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
@@ -65,6 +65,9 @@ class Reporter:
     Args:
         service: None where the site has none.
         monotonic: seconds, never going back.
+
+    Attributes:
+        doubled: why nothing that is said here counts: another machine has this node's name.
     """
 
     def __init__(self, own: Self, service: Service | None, monotonic: Callable[[], float]) -> None:
@@ -72,6 +75,7 @@ class Reporter:
         self._agent = uuid.uuid4().hex
         self._sequence = 0
         self.silent_since: float | None = None
+        self.doubled: ConflictError | None = None
         self.failures = 0
         self.reports = 0
 
@@ -110,7 +114,7 @@ class Reporter:
         self.reports += 1
         if self.silent_since is not None:
             _log.info("the service answers again")
-        self.silent_since = None
+        self.silent_since = self.doubled = None
         if not answer["taken"]:  # it knows a newer report, and says nothing of this one
             return None
         tell = {key: str(why) for key, why in answer.get("tell", {}).items()}  # an older service tells none
@@ -118,6 +122,7 @@ class Reporter:
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1
+        self.doubled = error if isinstance(error, ConflictError) else None
         if self.silent_since is None:  # said once, not every few seconds
             self.silent_since = self._monotonic()
             _log.warning("the service cannot be told of this node; it goes on without: %s", error)

@@ -64,6 +64,16 @@ def test_a_node_reports_and_everybody_sees_it(sqlite_service: Any, agent: Any) -
     assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE], "former": []}
 
 
+def test_the_other_machine_of_a_name_is_told_what_to_do(sqlite_service: Any, agent: Any) -> None:
+    report(agent, 1, session())
+    body = {**REPORT, "agent": "later-agent", "sequence": 1, "sessions": []}
+    assert agent.put("/v1/login/nodes/login-1/report", json=body).status_code == 200
+    answer = agent.put("/v1/login/nodes/login-1/report", json={**REPORT, "sequence": 2, "sessions": []})
+    assert answer.status_code == 409
+    assert "another machine, at login-1.uni.example, tells of a login node login-1" in answer.json()["detail"]
+    assert "Give this machine another name (`node` in" in answer.json()["detail"]
+
+
 def test_somebody_is_sent_to_their_session(sqlite_service: Any, agent: Any) -> None:
     report(agent, 1, session())
     report(agent, 1, node="login-2")
