@@ -2,6 +2,7 @@
 
 A lease lives as long as its node tells of it: what a node no longer has goes with its next report, what a
 silent node had goes `lease_seconds` after its last one. So nobody is refused for what is gone for longer.
+Where all nodes were silent the service was away: `login_silence`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from api.db.together import Question
 from api.services import audit
 from api.services.login_administrators import is_remembered
 from api.services.login_rules import Rules
+from api.services.login_silence import NEWEST, outlast
 from hpctools.login.limits import Limits, Open, Refused, decide
 
 PLACED = "placed"
@@ -86,7 +88,8 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
     """
     administrator = asked.user in rules.administrators
     department = rules.department(asked.user)
-    with store.writing() as moment:
+    with store.writing(NEWEST) as moment:
+        outlast(moment, moment.told[0][0][0], rules.lease_seconds)
         _forget(moment, asked.node, asked.gone - {asked.claim})
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)

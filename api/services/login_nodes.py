@@ -26,6 +26,7 @@ from api.services.login_leases import (
     take_places,
 )
 from api.services.login_rules import Rules
+from api.services.login_silence import outlast
 from hpctools.login.limits import Refused
 from hpctools.login.placement import Home, Node, Nowhere, Placed, State, Wish, place
 
@@ -147,6 +148,8 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
     department = rules.department(wish.user)
     with store.writing(own_of(wish.user), (_NODES, {})) as moment:
         own, rows = moment.told
+        if outlast(moment, max((row.heard_at for row in rows), default=None), rules.lease_seconds):
+            own = moment.rows(*own_of(wish.user))
         if wish.user not in rules.administrators:
             refused = refusal(moment, wish.user, rules.limits(department), own)
             if refused is not None and not is_remembered(moment, wish.user):

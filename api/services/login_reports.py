@@ -23,6 +23,7 @@ from api.services.login_forgetting import forget_the_silent, moved
 from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
+from api.services.login_silence import NEWEST, outlast
 
 _log = logging.getLogger("hpctools.api")
 
@@ -133,6 +134,8 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
             return Answer(False)
         if known and is_of_another_machine(known[0], report.agent, moment.now - rules.lease_seconds):
             return Answer(False, other=known[0].address)
+        ((newest,),) = moment.rows(*NEWEST)
+        outlast(moment, newest, rules.lease_seconds)
         # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
         said = drain_of(books, report.node)
         rows, new = _reconcile(moment, rules, report)

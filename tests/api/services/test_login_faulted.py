@@ -33,6 +33,7 @@ class Machine:
 
     Attributes:
         open: who has which session, and since when.
+        until: when those that are known stop to count while nothing is heard of it.
         known: those that the service was told of before the node fell silent, and are not known to be over.
         over: claims that ended and were not told.
     """
@@ -43,6 +44,7 @@ class Machine:
     boots: int = 0
     reports: int = 0
     heard: int = 0
+    until: int = 0
     open: dict[str, tuple[str, int]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
@@ -63,6 +65,7 @@ class Campus:
         self.nodes = {name: Machine(name) for name in NAMES}
         self.made = 0
         self.dead: list[tuple[str, int]] = []
+        self.newest = 0
         self.ever_cut = False
         for node in self.nodes.values():
             self.report(node)
@@ -80,8 +83,10 @@ class Campus:
     def report(self, node: Machine) -> None:
         if not node.reachable:
             return
+        self.answered()
         node.reports += 1
-        node.heard = self.now
+        node.heard = self.newest = self.now
+        node.until = self.now + HEARTBEAT
         told = tuple(
             OpenSession(claim, user, "ssh", "", float(self.now - since), False)
             for claim, (user, since) in node.open.items()
@@ -94,11 +99,25 @@ class Campus:
         take(store, store._books, self.rules, said, "node")
         node.known = {claim: user for claim, (user, _) in node.open.items()}
 
+    def answered(self) -> None:
+        """The service is asked: what it knew before a silence of all nodes counts for a heartbeat more."""
+        if not self.newest or self.now - self.newest < HEARTBEAT // 2:
+            return
+        longer = self.now + HEARTBEAT
+        for node in self.nodes.values():
+            if self.newest < node.until < self.newest + 3 * HEARTBEAT // 2:
+                node.until = longer
+        self.dead = [
+            (user, longer if self.newest < until < self.newest + 3 * HEARTBEAT // 2 else until)
+            for user, until in self.dead
+        ]
+
     def login(self, node: Machine, user: str) -> None:
         if not node.up or node.of(user) >= OWN:
             return
         claim = f"{node.name}-{self.made}"
         if node.reachable:
+            self.answered()
             gone, node.over = frozenset(node.over), set()
             if open_lease(self.store, self.rules, Asked(node.name, claim, user, gone=gone)) is not None:
                 assert self.may_count(user) >= PER_USER, "refused without a reason"
@@ -111,11 +130,11 @@ class Campus:
 
     def may_count(self, user: str) -> int:
         """Sessions that may keep somebody out: open ones, and those of silent nodes for one heartbeat."""
-        count = sum(died > self.now - HEARTBEAT for owner, died in self.dead if owner == user)
+        count = sum(until > self.now for owner, until in self.dead if owner == user)
         for node in self.nodes.values():
             if node.reachable:
                 count += node.of(user)
-            elif node.up and self.now < node.heard + HEARTBEAT:
+            elif node.up and self.now < node.until:
                 count += sum(owner == user for owner in node.known.values())
         return count
 
@@ -136,7 +155,7 @@ class Campus:
     def crash(self, node: Machine) -> None:
         """Nobody there can tell the service."""
         if node.up:
-            last = self.now if not node.cut else node.heard
+            last = self.now + HEARTBEAT if not node.cut else node.until
             self.dead += [(user, last) for user in node.known.values()]
             node.up, node.open, node.known, node.over = False, {}, {}, set()
 
