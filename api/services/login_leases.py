@@ -25,7 +25,11 @@ from api.services.login_silence import NEWEST, outlast
 from hpctools.login.limits import Limits, Open, Refused, decide
 
 PLACED = "placed"
+SSM = "ssm"
 TMUX = "tmux"
+SWEPT_SECONDS = 150
+"""So long a session of Session Manager's counts on a node that no agent tells of: the function that sweeps
+each minute prolongs it, and may miss a turn."""
 
 _ALIVE = LEASES.c.expires_at > bindparam("now")
 COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
@@ -36,6 +40,8 @@ _OWN = select(LEASES).where(LEASES.c.user == bindparam("user"))
 NEW = insert(LEASES).inline()
 """A row for what was asked: see `lease_row`."""
 _LIFTED = select(NODES.c.unlimited).where(NODES.c.name == bindparam("at"))
+_HEARD = select(NODES.c.heard_at).where(NODES.c.name == bindparam("at"))
+_PROLONG = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(expires_at=bindparam("until"))
 _TAKE = update(NODES).where(NODES.c.name == bindparam("at")).values(taken=NODES.c.taken + bindparam("by"))
 
 
@@ -95,6 +101,9 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
             _forget_others(moment, asked, asked.living)
         own = moment.rows(*own_of(asked.user))
         same = [row for row in own if _is(row, asked.node, asked.claim) and row.expires_at > moment.now]
+        swept = _swept_until(moment, rules, asked)
+        if same and not same[0].ending and swept is not None:
+            moment.later(_PROLONG, {"lease": same[0].id, "until": swept})
         if same:
             return _over(same[0]) if same[0].ending else None
         if not administrator and (refused := refusal(moment, asked.user, rules.limits(department), own)):
@@ -103,11 +112,21 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
                 return refused
         place = _own_claim(asked.node, place_claim(asked.user))
         gone = moment.execute(delete(LEASES).where(or_(_own_claim(asked.node, asked.claim), place)))
-        expires = moment.now + rules.lease_seconds
+        expires = moment.now + rules.lease_seconds if swept is None else swept
         row = lease_row(asked, department, moment.now, expires, administrator)
         moment.later(NEW, row)
         take_places(moment, asked.node, 1 - gone)
     return None
+
+
+def _swept_until(moment: Moment, rules: Rules, asked: Asked) -> int | None:
+    """When a lease runs out that only the sweep tells of again; None where its node tells of it."""
+    if asked.kind != SSM:
+        return None
+    heard = moment.rows(_HEARD, {"at": asked.node})
+    if heard and moment.now - heard[0].heard_at < rules.lease_seconds:
+        return None
+    return moment.now + max(rules.lease_seconds, SWEPT_SECONDS)
 
 
 def close_lease(store: LoginStore, node: str, claim: str) -> bool:

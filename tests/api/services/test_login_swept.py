@@ -1,0 +1,61 @@
+"""Session Manager's sessions on nodes without an agent: only a function tells of them, once a minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.services.login_leases import SWEPT_SECONDS, sessions
+from hpctools.login.limits import Refused
+from tests.api.services.test_login import HEARTBEAT, Desk, desk, there
+
+__all__ = ["desk"]
+SWEEP = 60
+
+
+def swept(desk: Desk, claim: str, node: str = "no-agent") -> Refused | None:
+    return desk.open(node, claim, kind="ssm")
+
+
+@pytest.fixture
+def heard(desk: Desk) -> Desk:
+    """Another node's agent lives, so that the service is not the silent one."""
+    desk.report("login-1", agent="first")
+    return desk
+
+
+def pass_time(desk: Desk, seconds: int) -> None:
+    for _ in range(seconds // 10):
+        desk.clock.now += 10
+        desk.report("login-1", agent="first")
+
+
+def test_they_count_all_the_time_as_each_sweep_prolongs_them(heard: Desk) -> None:
+    for _ in range(5):
+        assert [swept(heard, claim) for claim in ("uni-1", "uni-2")] == [None, None]
+        pass_time(heard, SWEEP - 10)
+        assert heard.open("login-1", "1-1") is not None
+        assert swept(heard, "uni-3") is not None
+        pass_time(heard, 10)
+    since = [session.since for session in sessions(heard.store, {"nlp1"})]
+    assert since == [1_000_000, 1_000_000], "they are the same sessions"
+
+
+def test_what_no_sweep_finds_any_more_counts_for_two_and_a_half(heard: Desk) -> None:
+    swept(heard, "uni-1")
+    swept(heard, "uni-2")
+    pass_time(heard, SWEPT_SECONDS - 10)
+    assert heard.open("login-1", "1-1") is not None
+    pass_time(heard, 10)
+    assert heard.open("login-1", "1-1") is None
+
+
+def test_where_an_agent_tells_of_them_its_heartbeat_decides(heard: Desk) -> None:
+    """Also of what was opened before its agent came, and however often the function asks."""
+    swept(heard, "uni-1", "login-2")
+    heard.report("login-2", there("uni-1", kind="ssm"), agent="second")
+    assert swept(heard, "uni-1", "login-2") is None
+    assert swept(heard, "uni-2", "login-2") is None
+    pass_time(heard, HEARTBEAT - 10)
+    assert heard.open("login-1", "1-1") is not None
+    pass_time(heard, 10)
+    assert heard.open("login-1", "1-1") is None
