@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 3.0
 _ASK_SECONDS = 10.0
+_SERVICES_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What the service takes for a node's name."""
 _EXAMPLES = """\
 examples:
   hp-login                                to your tmux or session if you have one, else where there is room
@@ -34,6 +37,7 @@ examples:
   hp-login --sessions                     which sessions you have, where, since when
   hp-login --end 812                      end one of them
   hp-login --dry-run                      say where it would go, and why
+  hp-login --not login1                   not there, as it takes no new sessions, say; may be repeated
 """
 
 
@@ -80,6 +84,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("ssh", nargs="*", metavar="SSH-OPTION", help="ssh's own: options, then a command")
     made.add_argument("--cluster", metavar="NAME", help="a cluster of clusters.yaml; else its default")
     made.add_argument("--user", help="your account there, where it is another than here")
+    made.add_argument(
+        "--not", dest="avoid", action="append", default=[], metavar="NODE", help="not to this login node"
+    )
     made.add_argument("--dry-run", action="store_true", help="say where it would go, and why")
     made.add_argument("--sessions", action="store_true", help="list your sessions")
     made.add_argument("--end", type=int, metavar="SESSION", help="end one of your sessions")
@@ -98,7 +105,8 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     if given.sessions or given.end is not None:
         return _tell_sessions(given, stated or _user(cluster), _service(cluster.api))
     service, why = _service_if_any(cluster.api)
-    way = find_way(stated or _user(cluster), service, cluster.login_nodes, _answers(stated), why)
+    avoid = _avoided(given.avoid, cluster.login_nodes)
+    way = find_way(stated or _user(cluster), service, cluster.login_nodes, _answers(stated), why, avoid)
     if given.dry_run:
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
         return 0
@@ -167,12 +175,14 @@ def find_way(
     nodes: Sequence[str],
     answers: Answers,
     without: str = "no service is asked",
+    avoid: Collection[str] = (),
 ) -> Way:
     """Where to go: where the service says, if that answers; else the user's first of `nodes` that does.
 
     Args:
         nodes: as ssh's configuration calls them; a node of the service's goes by the name that it has there.
         without: why there is no service.
+        avoid: nodes that are out of the question, by all names that they may have here or there.
 
     Raises:
         ConflictError: the service refuses (too many sessions, all nodes drained).
@@ -180,12 +190,14 @@ def find_way(
     """
     from hpctools.errors import ConflictError
 
+    nodes = [node for node in nodes if node not in avoid]
     if service is None:
         return _first(user, nodes, answers, without)
     tried: dict[str, str] = {}
+    known = [name for name in avoid if _SERVICES_NAME.fullmatch(name)]
     while True:
         try:
-            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": list(tried)})
+            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*known, *tried]})
         except HpctoolsError as error:
             if isinstance(error, ConflictError) and not tried:
                 raise  # it is about the person, or all nodes
@@ -193,12 +205,29 @@ def find_way(
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
         hosts = _hosts(found, nodes)
-        for host in hosts:
+        for host in hosts if not {found["node"], *hosts} & set(avoid) else ():
             if answers(host):
                 return Way(found["node"], host, found["why"])
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
         tried[found["node"]] = hosts[0]
+
+
+def _avoided(named: Sequence[str], nodes: Sequence[str]) -> list[str]:
+    """All names that these nodes may have: what was said, as the list has it, and as the service would.
+
+    Raises:
+        UsageError: one is no name.
+    """
+    from hpctools.remote.names import is_host
+    from hpctools.remote.placement import in_list, is_address
+
+    wrong = next((name for name in named if not is_host(name)), None)
+    if wrong is not None:
+        raise UsageError(f"{wrong!r} is no login node", "give the name of one: hp-login --not login1")
+    known = [each for name in named for each in (name, in_list(name, name, nodes))]
+    short = [each.partition(".")[0] for each in known if not is_address(each)]
+    return list(dict.fromkeys([*known, *short]))
 
 
 def _hosts(found: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:

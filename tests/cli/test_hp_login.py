@@ -88,6 +88,27 @@ def test_where_no_node_of_the_services_answers_the_list_is_tried() -> None:
         find_way("nlp1", service, ("login.uni.example",), none_answers)
 
 
+def test_a_node_that_somebody_does_not_want_is_passed_over(
+    configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a service, too, where it would go back to a node that refuses them; by any of its names."""
+    (configured / "clusters.yaml").write_text("clusters: {uni: [inner, inner2.uni.example]}\ndefault: uni\n")
+    jump = "Host inner*\n  ProxyJump gate\n"
+    (configured / "config").write_text(jump + (configured / "config").read_text())
+    second = "inner2.uni.example"
+    for named, node in (("inner", second), ("inner2", "inner"), (second, "inner")):
+        assert main(["--dry-run", "--not", named]) == 0
+        assert capsys.readouterr().out.startswith(f"{node}: the first that answers")
+    assert main(["--dry-run", "--not", "inner", "--not", "inner2"]) == 3
+    assert main(["--dry-run", "--not=-oProxyCommand=x"]) == 2
+    service = FakeService({**FIRST, "address": "inner2.uni.example"}, {**SECOND, "address": "inner"})
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--dry-run", "--not", "inner2", "--not", "fe80::1"]) == 0
+    assert [body and body["avoid"] for _, _, body in service.asked] == [
+        ["inner2", "inner2.uni.example"], ["inner2", "inner2.uni.example", "login-1"],
+    ]  # fmt: skip
+
+
 def test_it_ends_when_no_node_answers() -> None:
     with pytest.raises(UnreachableError, match="none of login-1 answers"):
         find_way("nlp1", FakeService(FIRST), (), none_answers)

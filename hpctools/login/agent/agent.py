@@ -240,7 +240,10 @@ class Agent:
 def refusal(node: str, drained: Drained) -> str:
     """What somebody is told who comes to a drained node and has nothing there."""
     why = f": {drained.why}" if drained.why else ""
-    return f"{node} takes no new sessions{why}. Please log in on another login node: hp-login finds one."
+    return (
+        f"{node} takes no new sessions{why}. Please log in on another login node: hp-login finds one "
+        f"(hp-login --not {node} where it comes back to this one)."
+    )
 
 
 def announcement(node: str, drained: Drained) -> str:

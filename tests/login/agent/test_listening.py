@@ -311,7 +311,7 @@ def test_a_drained_node_takes_nobody_who_has_nothing_there(tmp_path: Path) -> No
     assert lease(agent, None, "nlp2") == {
         "granted": False,
         "message": "login-1 takes no new sessions: the disk fails. Please log in on another login node: "
-        "hp-login finds one.",
+        "hp-login finds one (hp-login --not login-1 where it comes back to this one).",
     }
     assert [lease(agent, None, user)["granted"] for user in ("nlp1", "daemon", "hpcadmin", "root")] == [
         True
