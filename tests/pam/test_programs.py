@@ -226,6 +226,21 @@ def test_what_pam_calls_is_kept_compiled_and_lets_in_when_damaged(tmp_path: Path
     assert asked().returncode not in (0, 77)  # PAM's rule lets in whatever is not 77
 
 
+def test_the_break_glass_file_lifts_the_nodes_own_limit_and_the_fleets(tmp_path: Path) -> None:
+    """Whatever the agent would say, and though it does not answer; who comes in is counted afterwards."""
+    others, changes = tmp_path / "s" / str(UID), {"/etc/hpctools/login-unlimited": f"{tmp_path}/lifted"}
+    others.mkdir(parents=True)
+    (others / f"1-{Path('/proc/1/stat').read_text().split()[21]}").write_text("")
+    words = ("1", "1", f"unix:{tmp_path}/none", "refuse")
+    assert limit(tmp_path / "s", *words, changes=changes).returncode == 77
+    (tmp_path / "lifted").touch()
+    done = limit(tmp_path / "s", *words, changes=changes)
+    assert (done.returncode, len(list(others.iterdir()))) == (0, 2)
+    assert limit(tmp_path / "s", "1", "1", "/bin/false", changes=changes).returncode == 0
+    (tmp_path / "lifted").unlink()
+    assert limit(tmp_path / "s", *words, changes=changes).returncode == 77
+
+
 def test_claims_of_the_dead_count_no_more(tmp_path: Path) -> None:
     """A pid alone does not name a process: it may be another's by now."""
     claims = tmp_path / str(UID)
