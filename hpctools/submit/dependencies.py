@@ -85,7 +85,7 @@ def _judged(clause: str, finished: Collection[int], failed: Collection[int]) -> 
     open_ = [word for word, good in ends.items() if good is None]
     never = tuple(f"{kind}:{word}" for word, good in ends.items() if good is not None and not wanted[good])
     left = ":".join([kind, *open_]) if open_ else ""
-    return _Judged(left, len(open_) + len(never) < len(words), never)
+    return _Judged(left, len(open_) + len(never) < len(ends), never)
 
 
 def _end_of(word: str, finished: Collection[int], failed: Collection[int]) -> bool | None:

@@ -45,6 +45,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("afterany:lost-000003:gone-000004:done-000001,after:lost-000003+5", ""),
         ("afterok:lost-000003?afterany:goes-000002", "afterany:22"),
         ("afterok:lost-000003?afterok:done-000001", ""),
+        ("afterok:99:99:goes-000002?afterany:98", "afterok:99:22?afterany:98"),
         ("singleton,afternotok:goes-000002:99", "singleton,afternotok:22:99"),
     ],
 )
