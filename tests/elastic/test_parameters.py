@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from hpctools import elastic
+from hpctools.elastic.group import Group
 from hpctools.elastic.sharded import process_group
 from hpctools.errors import ElasticError
 
@@ -76,6 +77,8 @@ def test_a_sharded_training_is_told_too(change: Change, said: str) -> None:
         loader = elastic.ShardedLoader(build, DATA, batch_size=2, epochs=2, shards=2)
         with pytest.raises(ElasticError, match=said):
             train(loader, loader.model, lambda: change(loader.model, loader.optimizer))
+        with pytest.raises(ElasticError, match=said):  # a resize would build the model as it was
+            loader._move(None, Group(1, 0, 1, None), lambda _, work: work())
     finally:
         process_group.uninstall()
 

@@ -183,6 +183,7 @@ class ShardedLoader(Loader):
 
     def _move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """See `session.Resharding`."""
+        self._parameters.check()  # the next model is built as the first one was
         self._shards.torn |= self._group_broke_between_steps()
         if old is None and self._shard_keeper is not None:
             self._shard_keeper.hurry()
