@@ -46,7 +46,7 @@ def export(checkpoint: str, folder: Path) -> str:
         What was done, for people.
 
     Raises:
-        ElasticError: nothing whole is there, the newest cannot be read, or `folder` exists or cannot be written.
+        ElasticError: nothing whole is there, the newest cannot be read, `folder` exists or cannot be written.
     """
     target = folder.expanduser().absolute()
     _check_free(target)
