@@ -163,7 +163,9 @@ def check_not_over(folder: RunFolder) -> None:
     Raises:
         ElasticError: it has.
     """
-    status = folder.status()
+    status = None
+    with contextlib.suppress(ElasticError):  # what cannot be read just now says nothing
+        status = folder.status()
     if status is not None and status.state in FINAL_STATES:
         raise ElasticError(f"{folder.path} has ended", "submit it again")
 

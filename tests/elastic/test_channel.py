@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from pid_namespace import in_a_pid_namespace
 
+from hpctools.elastic import channel
 from hpctools.elastic.channel import Channel
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus
 from hpctools.elastic.orders import Orders
 from hpctools.elastic.protocol import EXPELLED, Message, encode
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import ElasticError
+from hpctools.errors import ElasticError, UnreachableError
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
 LIMIT = 20.0
@@ -51,6 +52,25 @@ def test_a_parent_that_is_another_one_by_now_has_ended() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "the process that started this one (4194305) has ended\n"
+
+
+def test_a_status_that_cannot_be_read_just_now_ends_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for the coordinator as long as it would have; a run that has ended is told at once."""
+    monkeypatch.setattr(channel, "FIRST_SECONDS", 0.3)
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+
+    def admitted() -> None:
+        Channel(folder, dict, lambda message: None, lambda term: None, dict)
+
+    (folder.path / "status.json").mkdir()
+    with pytest.raises(UnreachableError, match=r"no coordinator of .* answers"):
+        admitted()
+    (folder.path / "status.json").rmdir()
+    folder.write_status(RunStatus("finished"))
+    with pytest.raises(ElasticError, match="has ended"):
+        admitted()
 
 
 # Who was given up
