@@ -154,6 +154,8 @@ class Keeper:
                 self._save(step, "interval")
         except ElasticError as error:  # of making the store's client; the training need not know
             self._cannot_save(error)
+            if order is not None:  # who gave it waits for an answer
+                self._desk.tell("unsaved", step=step, why=order.why)
 
     def roll_back(self, to_step: int, completed: int) -> Any | None:
         """The newest state of at most `to_step` steps in this worker's memory.

@@ -194,6 +194,9 @@ def test_a_place_that_cannot_even_be_spoken_to_holds_nobody_up(
             },
         )
     ]
+    training.desk.order = Order("all nodes go")
+    training.go_to(4)
+    assert training.desk.told[1:] == [("unsaved", {"step": 4, "why": "all nodes go"})]
 
 
 def test_a_full_disk_is_said_once_and_tried_again_later(
