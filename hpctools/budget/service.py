@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,8 @@ MOST_TOKEN = 16_384
 """Characters of a token: a provider's may be as long for the service."""
 _HERE = ("localhost", "127.0.0.1", "::1")
 _WHERE = "set HPCTOOLS_API=https://HOST"
+_STRANGER = "it is not the service that answers (maintenance? a sign-in before it?)"
+_AGAIN = "try again, or ask its operator"
 _Question = tuple[str, str, bytes | None, dict[str, str]]
 """Method, path, body and headers."""
 
@@ -82,10 +84,10 @@ class Service:
         self, method: str, path: str, body: Mapping[str, Any] | None, if_match: str
     ) -> tuple[Any, str]:
         status, text, tag = self._exchange(method, path, body, {"If-Match": if_match} if if_match else {})
-        answer = _json(text)
+        answer = _json(text, self.host)
         if status < http.client.BAD_REQUEST:
-            is_page = answer is None and status != http.client.NO_CONTENT
-            if is_page or status >= http.client.MULTIPLE_CHOICES:
+            is_foreign = not isinstance(answer, (dict, list)) and status != http.client.NO_CONTENT
+            if is_foreign or status >= http.client.MULTIPLE_CHOICES:
                 raise _not_the_service(self.host, status, text)
             return answer, tag
         detail = answer.get("detail") if isinstance(answer, dict) else None
@@ -208,9 +210,45 @@ _OF_LOGIN = {
 }
 
 
-def _json(text: str) -> Any:
+def listed(answer: Any) -> list[Any]:
+    """An answer that is a list.
+
+    Raises:
+        UnreachableError: it is none, so it is not the service's.
+    """
+    if isinstance(answer, list):
+        return answer
+    raise UnreachableError(f"what is answered is no list: {_STRANGER}", _AGAIN)
+
+
+class _Told(dict[str, Any]):
+    """An object that was answered; who asks it for a word that the service always says hears our error."""
+
+    def __init__(self, told: Mapping[str, Any], host: str) -> None:
+        super().__init__(told)
+        self._host = host
+
+    def __missing__(self, key: str) -> Any:
+        raise UnreachableError(f"{self._host} answers without `{key}`: {_STRANGER}", _AGAIN)
+
+
+class _Listed(list[Any]):
+    """A list that was answered; it has no words, as the service's objects have."""
+
+    def __init__(self, told: Iterable[Any], host: str) -> None:
+        super().__init__(told)
+        self._host = host
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, str):
+            raise UnreachableError(f"{self._host} answers a list without `{place}`: {_STRANGER}", _AGAIN)
+        return super().__getitem__(place)
+
+
+def _json(text: str, host: str) -> Any:
     try:
-        return json.loads(text) if text else None
+        found = json.loads(text, object_hook=lambda told: _Told(told, host)) if text else None
+        return _Listed(found, host) if isinstance(found, list) else found
     except (ValueError, RecursionError):
         return None
 
@@ -219,10 +257,9 @@ def _not_the_service(host: str, status: int, text: str) -> UnreachableError:
     """A redirection (to `text`) or a page: something before the service has answered for it."""
     if status < http.client.MULTIPLE_CHOICES:
         told = f"{host} answers {status} with {'a page that is no JSON' if text else 'nothing'}"
-        return UnreachableError(
-            f"{told}: it is not the service that answers (maintenance? a sign-in before it?)",
-            "try again, or ask its operator",
-        )
+        if _json(text, host) is not None or text == "null":
+            told = f"{host} answers {status} with JSON that is none of the service's"
+        return UnreachableError(f"{told}: {_STRANGER}", _AGAIN)
     place = "".join(char for char in text[:200] if " " < char <= "~")
     to = f" to {place}" if place else ""
     return UnreachableError(

@@ -198,16 +198,16 @@ def find_way(
     while True:
         try:
             found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*known, *tried]})
+            hosts, why = _hosts(found, nodes), str(found["why"])
         except HpctoolsError as error:
             if isinstance(error, ConflictError) and not tried:
                 raise  # it is about the person, or all nodes
             # It is away, does not know us, or knows no node that answers here: sshd says whether we may in.
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
-        hosts = _hosts(found, nodes)
         for host in hosts if not {found["node"], *hosts} & set(avoid) else ():
             if answers(host):
-                return Way(found["node"], host, found["why"])
+                return Way(found["node"], host, why)
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
         tried[found["node"]] = hosts[0]

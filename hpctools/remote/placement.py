@@ -99,7 +99,7 @@ def _answered(source: Source, user: str) -> _Answer:
     kind = http.client.HTTPSConnection if source.scheme == "https" else http.client.HTTPConnection
     headers = {"Authorization": f"Bearer {source.token}", "Content-Type": "application/json"}
     with (
-        suppress(OSError, http.client.HTTPException, ValueError),
+        suppress(OSError, http.client.HTTPException, ValueError, RecursionError),
         closing(kind(source.host, timeout=SECONDS)) as connection,
     ):
         body = json.dumps({"user": user})

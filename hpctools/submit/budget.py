@@ -94,6 +94,6 @@ def _budget(account: str, month: str, answer: bytes) -> Budget | None:
     try:
         values = json.loads(answer)
         left, currency, status = Decimal(values["left"]), str(values["currency"]), str(values["status"])
-    except (ValueError, KeyError, TypeError, InvalidOperation):
+    except (ValueError, KeyError, TypeError, InvalidOperation, RecursionError):
         return None
     return Budget(account, month, left, currency, status) if left.is_finite() else None

@@ -119,7 +119,7 @@ def _ask(source: Source, paths: Mapping[str, str], done: threading.Event) -> Non
                 response = connection.getresponse()
                 text = response.read(_LARGEST)
                 _keep(source, name, path, response.status, text)
-    except (OSError, http.client.HTTPException, ValueError):
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
         pass  # what is in the cache has to do
     done.set()
 

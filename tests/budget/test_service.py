@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from hpctools.budget.service import Service
+from hpctools.cli import budget_enforce, hp_login
 from hpctools.cli.hp_login import find_way
+from hpctools.cli.main import hpctools as cli
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.agent.door import Door
 from hpctools.login.session_manager.enforcement import Enforcement
+from hpctools.remote.clusters import Cluster
+from hpctools.remote.placement import login_nodes
 from tests.login.agent.made_agent import made_agent
 from tests.login.node_processes import LISTENER, connection
 
@@ -28,6 +32,11 @@ STRANGERS: tuple[Said, ...] = (
     (200, {}, PAGE),
     (200, {}, ""),
     (200, {}, "[" * 50_000),
+    (200, {}, "{}"),
+    (200, {}, '{"status": "ok"}'),
+    (200, {}, "[]"),
+    (200, {}, "null"),
+    (200, {}, '"ok"'),
 )
 
 
@@ -97,6 +106,16 @@ def test_a_person_goes_to_a_node_of_their_list(stranger: Service) -> None:
     assert "is not the service that answers" in way.why
 
 
+def test_hp_submit_goes_by_the_list(stranger: Service, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token")
+    cluster = Cluster("uni", ("login-1", "login-2"), api=f"http://{stranger.host}")
+    told: list[str] = []
+    environment = {"HPCTOOLS_API_TOKEN_FILE": str(token), "HOME": str(tmp_path)}
+    assert login_nodes(cluster, lambda: "nlp1", environment, told.append) == ("login-1", "login-2")
+    assert told == []
+
+
 class Sessions:
     """AWS's ssm with one session."""
 
@@ -112,3 +131,63 @@ def test_a_sweep_leaves_sessions_open(stranger: Service) -> None:
     with pytest.raises(HpctoolsError, match="is not the service that answers") as told:
         made.sweep()
     assert "others were looked at" in str(told.value)
+
+
+ASKING = (
+    ("login", "nodes"),
+    ("login", "sessions"),
+    ("login", "end", "812"),
+    ("login", "drain", "login-1", "--wait"),
+    ("login", "drain", "login-1"),
+    ("login", "undrain", "login-1"),
+    ("login", "forget", "login-1"),
+    ("login", "nlb", "--target-group", "arn:aws:elasticloadbalancing:eu-west-1:1:targetgroup/a/b"),
+    ("budget", "status"),
+    ("budget", "status", "nlp"),
+    ("budget", "show", "nlp"),
+    ("budget", "alerts"),
+    ("budget", "forecast", "nlp"),
+    ("budget", "jobs", "nlp"),
+    ("budget", "runs", "nlp"),
+    ("budget", "job", "4711"),
+    ("budget", "enforce", "plan"),
+    ("budget", "enforce", "apply"),
+    ("budget", "set", "nlp", "--amount", "100", "--why", "x"),
+)
+
+
+@pytest.mark.parametrize("words", ASKING, ids=" ".join)
+def test_every_command_says_what_answers_instead(
+    stranger: Service, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not which word of it is missing: nobody who reads a traceback can do anything about it."""
+    token = tmp_path / "token"
+    token.write_text("a-token")
+    token.chmod(0o600)
+    monkeypatch.setenv("HPCTOOLS_API", f"http://{stranger.host}")
+    monkeypatch.setenv("HPCTOOLS_API_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    with pytest.raises(UnreachableError, match="it is not the service that answers") as told:
+        cli.main(list(words), standalone_mode=False)
+    assert told.value.remedy
+
+
+def test_what_is_no_list_of_steps_undid_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering((200, {}, "{}")) as foreign:
+        monkeypatch.setattr(budget_enforce, "find_service", lambda environment: foreign)
+        with pytest.raises(UnreachableError, match="it is not the service that answers"):
+            cli.main(["budget", "enforce", "undo", "nlp"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", [("--sessions",), ("--end", "812")])
+def test_so_does_hp_login(
+    stranger: Service,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(hp_login, "_service", lambda api: stranger)
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", "/nonexistent")
+    assert hp_login.main(list(words)) == 3
+    assert "it is not the service that answers" in capsys.readouterr().err

@@ -90,7 +90,7 @@ def test_sessions_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = FakeService({})
+    service = FakeService({"node": "login-1"})
     told = call(monkeypatch, service, "drain", "login-1", "--message", "new\x1bkernel")
     assert told == ("login-1 takes no new sessions\n", 0)
     body = {"draining": True, "why": "newkernel"}
@@ -103,7 +103,8 @@ def test_a_node_that_nobody_has_heard_of_is_told(monkeypatch: pytest.MonkeyPatch
     """Mostly its name is another one; it is drained before it comes all the same."""
     warning = "hpctools: warning: no node called login-1.uni has told of itself"
     for words, done in (("drain", "takes no new sessions"), ("undrain", "takes sessions again")):
-        told, code = call(monkeypatch, FakeService({"known": False}), words, "login-1.uni")
+        service = FakeService({"node": "login-1.uni", "known": False})
+        told, code = call(monkeypatch, service, words, "login-1.uni")
         assert (code, warning in told, f"login-1.uni {done}\n" in told) == (0, True, True)
 
 
@@ -115,7 +116,7 @@ def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     there, left = ({"sessions": each, "next": None} for each in ([session(7, "nlp1"), tmux], [tmux]))
     silent, heard = ({"nodes": [{**NODE, "heard_seconds_ago": ago}]} for ago in (60, 2))
     # Nobody is seen first while the node is silent, and then the node says so itself.
-    service = FakeService({}, there, left, left, silent, left, heard)
+    service = FakeService({"node": "login-1"}, there, left, left, silent, left, heard)
     told, code = call(monkeypatch, service, "drain", "login-1", "--wait", "--json")
     found = json.loads(told)
     assert code == 0
@@ -143,7 +144,8 @@ def test_when_nobody_waits_any_more_no_deadline_is_promised(
     clock = FastClock()
     monkeypatch.setattr(login_drain, "time", clock)
     there = {"sessions": [session(7, "nlp1")], "next": None}
-    service = FakeService({}, there, there, {"nodes": [{**NODE, **state}]}, {})
+    drained = {"node": "login-1"}
+    service = FakeService(drained, there, there, {"nodes": [{**NODE, **state}]}, drained)
     options = ("--message", "new kernel", "--deadline", "2h", "--timeout", "5s")
     told, code = call(monkeypatch, service, "drain", "login-1", "--wait", *options)
     assert (code, "1 still there" in told) == (1, True)

@@ -105,8 +105,8 @@ class Reporter:
         if claims is not None:
             self._add_claims(body, claims)
         try:
-            answer = self._service.ask(
-                "PUT", f"/v1/login/nodes/{quote(self._own.name, safe='')}/report", body
+            heard = _heard(
+                self._service.ask("PUT", f"/v1/login/nodes/{quote(self._own.name, safe='')}/report", body)
             )
         except HpctoolsError as error:
             self._silent(error)
@@ -115,10 +115,7 @@ class Reporter:
         if self.silent_since is not None:
             _log.info("the service answers again")
         self.silent_since = self.doubled = None
-        if not answer["taken"]:  # it knows a newer report, and says nothing of this one
-            return None
-        tell = {key: str(why) for key, why in answer.get("tell", {}).items()}  # an older service tells none
-        return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]), tell)
+        return heard
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1
@@ -163,6 +160,14 @@ class Reporter:
                 "age": max(0.0, now - session.since),
                 "administrator": self._own.administrators(session.user),
             }
+
+
+def _heard(answer: Mapping[str, Any]) -> Heard | None:
+    """What was answered; None where the service knows a newer report, and says nothing of this one."""
+    if not answer["taken"]:
+        return None
+    tell = {key: str(why) for key, why in answer.get("tell", {}).items()}  # an older service tells none
+    return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]), tell)
 
 
 def printable(origin: str) -> str:

@@ -152,23 +152,25 @@ class _Round:
     def _has_no_lease(self, session: Started, node: str, user: str) -> bool:
         spared = user in self._rules.administrators
         try:
-            answer = self._ask(_lease(session, node, user))
+            granted, message = self._ask(_lease(session, node, user))
         except HpctoolsError as error:
             self._without_service(session, error, spared=spared)
             return False
-        if answer["granted"] or spared:
-            self.found[session.id] = "granted" if answer["granted"] else "an administrator's"
+        if granted or spared:
+            self.found[session.id] = "granted" if granted else "an administrator's"
             return False
-        why = " ".join(str(answer["message"]).split())
+        why = " ".join(message.split())
         _log.info("%s of %s is refused: %s", session.id, session.owner, why)
         return True
 
-    def _ask(self, lease: Mapping[str, Any]) -> Any:
-        """Ask for a lease; a service that did not answer is not waited for again."""
+    def _ask(self, lease: Mapping[str, Any]) -> tuple[bool, str]:
+        """Whether there is a lease, and what is said; who did not answer is not waited for again."""
         if self._silence is not None:
             raise self._silence
         try:
-            return self._rules.service.ask("POST", "/v1/login/leases", lease)
+            answer = self._rules.service.ask("POST", "/v1/login/leases", lease)
+            granted = bool(answer["granted"])
+            return granted, "" if granted else str(answer["message"])
         except UnreachableError as error:
             self._silence = error
             raise
