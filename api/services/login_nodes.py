@@ -59,6 +59,9 @@ _NODES = select(
     NODES.c.unlimited,
 )
 
+_HEARD_AT = 8
+"""Its place among these."""
+
 _PROLONG = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(expires_at=bindparam("until"))
 _DROP = delete(LEASES).where(LEASES.c.id == bindparam("lease"))
 
@@ -148,7 +151,7 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
     department = rules.department(wish.user)
     with store.writing(own_of(wish.user), (_NODES, {})) as moment:
         own, rows = moment.told
-        if outlast(moment, max((row.heard_at for row in rows), default=None), rules.lease_seconds):
+        if outlast(moment, max((row[_HEARD_AT] for row in rows), default=None), rules.lease_seconds):
             own = moment.rows(*own_of(wish.user))
         if wish.user not in rules.administrators:
             refused = refusal(moment, wish.user, rules.limits(department), own)

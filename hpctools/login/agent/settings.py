@@ -62,7 +62,8 @@ class Settings(Model):
     """Seconds for which a node that has just been drained still takes people: whom a balancer sends that has
     not noticed yet, or whom the service sent a moment before."""
     unlimited_file: str = "/etc/hpctools/login-unlimited"
-    """While this file is there all limits of sessions are lifted on this node."""
+    """While this file is there all limits of sessions are lifted on this node; PAM looks at this place only,
+    and keeps the node's own limit where the file is elsewhere."""
 
 
 def read_settings(path: Path) -> Settings:
