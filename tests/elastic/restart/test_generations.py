@@ -283,6 +283,30 @@ def test_a_new_coordinator_in_the_middle_of_a_change(seed: int) -> None:
     assert model.saved == STEPS
 
 
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_run_that_is_ended_at_any_moment_is_over_in_time_and_begins_nothing(seed: int, asks: bool) -> None:
+    model = cluster(seed, 3, asks=asks)
+    if seed % 3:
+        model.until(lambda: begun(model) and (model.machine.step > 2 or not asks))
+    if seed % 3 == 2:
+        model.preempt(model.nodes["a2"], 60.0)
+    for _ in range(model.random.randrange(30)):
+        model.step()
+    model.stubborn = seed % 5 == 0
+    trained, generation = model.machine.phase in ("running", "telling"), model.machine.generation
+    model.machine.finish(model.now, 5.0)
+    model.carry_out()
+    model.until(lambda: model.machine.phase == "over", 5.5)
+    assert not any(node.running() for node in model.nodes.values())
+    model.add()
+    model.run(10.0)
+    assert (model.world(), model.machine.generation) == (0, generation)
+    told = {rank.told for node in model.nodes.values() for rank in node.ranks.values()}
+    if asks and trained and seed % 3 and not model.stubborn:
+        assert (len(told - {0}), model.saved) == (1, max(told)), "what was saved is what was done"
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_ranks_that_wait_for_a_decision_nobody_will_take_go_on(seed: int) -> None:
     """The node for which the run was to grow has gone, and with it the coordinator that had asked."""
