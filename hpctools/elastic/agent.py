@@ -40,6 +40,7 @@ from hpctools.slurm.client import RunClient
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 4.0
 COMPUTED_SECONDS = 10.0  # a step's data may take some, in which nothing is computed
+ENDING_SECONDS = 0.5
 STOP_SECONDS = 3.0
 OFFICE_SECONDS = 30.0  # for which a node without workers is kept for the run's end
 
@@ -172,6 +173,8 @@ class Agent:
             asking = self._spawn(self._learn_why())
             if isinstance(self._workers, NodeRanks):
                 self._workers.expect_news(asking)
+        elif isinstance(self._workers, NodeRanks):
+            self._workers.expect_news(self._spawn(self._leave_unless_over()))
         else:
             self._leave("preempted")
 
@@ -258,6 +261,17 @@ class Agent:
             self._folder.ask_to_end(Ending("cancelled", message))
         if self._succession.coordinator is not None:
             self._succession.coordinator.cancel(message)
+
+    async def _leave_unless_over(self) -> None:
+        """Our replica is preempted, or the run is cancelled: its ranks then end with all others, in KillWait.
+
+        GraceTime, which a preemption leaves, may be none at all.
+        """
+        ending: Ending | None = None
+        with contextlib.suppress(ElasticError, asyncio.TimeoutError):
+            ending = await asyncio.wait_for(asyncio.to_thread(self._folder.ending), ENDING_SECONDS)
+        if ending is None and not self._leaving:
+            self._leave("preempted")
 
     def _ask_fate(self, job_id: int) -> Fate:
         fate = fate_of(job_id, self._client.jobs(ids=[job_id]))

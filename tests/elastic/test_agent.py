@@ -287,6 +287,26 @@ def test_a_baseline_s_agent_that_cannot_learn_why_its_job_ends_decides_nothing(
     assert folder.ending() is None
 
 
+@pytest.mark.parametrize(
+    ("ending", "leaves"), [(None, "preempted"), (Ending("cancelled", "cancelled by somebody"), "")]
+)
+def test_a_replica_in_restart_mode_does_not_hurry_when_the_run_is_cancelled(
+    ending: Ending | None, leaves: str, tmp_path: Path
+) -> None:
+    """Its ranks are told with all others, and have KillWait; GraceTime is for who is preempted."""
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, mode="restart", grace_seconds=0.0))
+    if ending is not None:
+        folder.ask_to_end(ending)
+
+    async def told() -> str:
+        made = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm())
+        made.on_terminate()
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        return made._leaving
+
+    assert asyncio.run(told()) == leaves
+
+
 def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:
     folder, slurm = RunFolder.create(tmp_path / "run", SPEC), FakeSlurm()
     slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")

@@ -84,6 +84,12 @@ def test_whether_the_youngest_is_preempted_first_is_told_by_either_setting(line:
     assert parse_limits("nlp1", said).youngest_first is first
 
 
+def test_how_long_a_job_has_that_is_ended():
+    said = answers("22.05.8")
+    assert parse_limits("nlp1", {**said, "config": "KillWait                = 45 sec\n"}).kill_wait == 45
+    assert parse_limits("nlp1", {**said, "config": ""}).kill_wait == 30
+
+
 def test_minutes_that_may_be_used_come_with_those_that_were():
     said = answers("22.05.8")
     mine = "GrpTRESMins=cpu=N(358),billing=90000(2985.5),gres/gpu=6000(29)"

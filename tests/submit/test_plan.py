@@ -353,6 +353,15 @@ def test_gpus_of_a_node_are_counted(tmp_path, words, gpus):
     assert gpus_per_node(intent) == gpus
 
 
+def test_a_run_of_one_size_has_kill_wait_and_no_grace_time(tmp_path):
+    known = replace(LIMITS, grace={}, kill_wait=45)
+    facts = replace(FACTS, partitions=None, limits=known)
+    one = plan(tmp_path, ["-N2:2", "-t", "40", "--", "train"], facts=facts).spec
+    several = plan(tmp_path, ["-N1:2", "-t", "40", "--", "train"], facts=facts).spec
+    assert (one.grace_seconds, one.kill_wait_s, one.graceful_seconds) == (0.0, 45.0, 45.0)
+    assert (several.graceful_seconds, several.closing_seconds) == (0.0, 39.5)
+
+
 def test_where_partitions_preempt_replicas_have_the_grace_of_the_chosen_ones(tmp_path):
     partitions = {"a": PartitionTimes(None, None, grace=120), "b": PartitionTimes(None, 60, grace=45)}
     known = replace(LIMITS, preempt_type="partition_prio", partitions=partitions)

@@ -84,6 +84,26 @@ def test_it_shrinks_for_an_urgent_job_and_grows_again(cluster: Cluster, person: 
     assert_no_step_was_lost(cluster.home(person) / "out")
 
 
+@pytest.mark.parametrize("command", ["hp-cancel", "scancel"])
+def test_who_cancels_it_loses_no_step(cluster: Cluster, person: str, command: str) -> None:
+    """Slurm's SIGTERM reaches the ranks of all its jobs; they are told of an event all the same."""
+    script = ["--steps=1000000", "--delay=0.01", "--every=1000000", "--out=out"]
+    folder = submitted(cluster, person, "--nodes=1:2", "--", "torchrun", "ranks.py", *script)
+    wait_for_size(folder, 2)
+    (baseline,) = [job.job_id for job in folder.jobs() if job.role == "baseline"]
+    asked = folder.path.name if command == "hp-cancel" else str(baseline)
+    assert cluster.inside(command, asked, user=person, timeout=60).code == 0
+    until(lambda: not active(cluster, person) or None, LIMIT)
+    out = cluster.home(person) / "out"
+    lines = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
+    last = max(line["step"] for line in lines if "step" in line)
+    events = "\n".join(f"{event.time} {event.event} {event.detail}" for event in folder.events())
+    assert sorted(line["rank"] for line in lines if line.get("told") == last) == [0, 1], events
+    assert (out / "checkpoint").read_text() == str(last)
+    assert (status := folder.status()) is not None
+    assert status.state == "cancelled", events
+
+
 def assert_no_step_was_lost(out: Path) -> None:
     """All ranks of a generation were told at the same step, and the next one began with it.
 

@@ -33,7 +33,8 @@ def state(run: RanksRun) -> tuple[str, str]:
 
 @pytest.mark.parametrize("by", ["scancel", "hp-cancel"])
 def test_a_script_that_asks_saves_its_last_step_when_the_run_is_cancelled(make_run: MakeRun, by: str) -> None:
-    with make_run((1, 2), *ENDLESS) as run:
+    """Also where GraceTime is 0: that is for who is preempted."""
+    with make_run((1, 2), *ENDLESS, grace=0.0) as run:
         run.capacity = 1
         run.wait_for_ranks(2)
         if by == "hp-cancel":
