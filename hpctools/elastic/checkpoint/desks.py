@@ -71,7 +71,8 @@ class RunDesk:
         self._line = line
         spec = folder.spec()
         self._run = spec.id
-        self.grace_seconds: float | None = spec.graceful_seconds
+        # Nobody is preempted of a run of one size.
+        self.grace_seconds: float | None = spec.graceful_seconds if spec.max_replicas else None
 
     @property
     def saves(self) -> bool:

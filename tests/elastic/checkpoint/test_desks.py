@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,3 +88,10 @@ def test_another_file_system_is_reached_without_the_run_s_folder(folder: RunFold
     broken(folder)
     with pytest.raises(ElasticError, match="cannot be read"):
         desk.fence(OURS)
+
+
+@pytest.mark.parametrize(("least", "seconds"), [(1, 8.0), (3, None)])
+def test_of_a_run_of_one_size_nobody_is_preempted(tmp_path: Path, least: int, seconds: float | None) -> None:
+    """Its saves are held against no GraceTime, which may be 0."""
+    made = RunFolder.create(tmp_path / "run", replace(SPEC, min_nodes=least))
+    assert desk_of(made, "checkpoints").grace_seconds == seconds
