@@ -88,6 +88,7 @@ class Coordinator:
         self._deadlines = Deadlines(run, self._connections, exits)
         self._next_wish = 0.0
         self._wish: Ending | None = None
+        self._insists = False
         self._last_save = LastSave(run)
         run.carry_out, run.act = self._carry_out, self.act
         if spec.mode == "restart":
@@ -315,6 +316,8 @@ class Coordinator:
     def _read_wish(self) -> None:
         with contextlib.suppress(ElasticError):
             self._wish = self._run.folder.ending()
+            if self._wish is not None and self._run.folder.was_asked_again():
+                self._insists = True
 
     def _heed(self) -> None:
         """Do what was found."""
@@ -322,6 +325,8 @@ class Coordinator:
             self._run.end(Outcome("superseded"))
         elif self._wish is not None:
             self._run.end(Outcome(self._wish.state, self._wish.message))
+        if self._insists:
+            self._last_save.hurry()
 
 
 def _membership_of(spec: RunSpec, payback: Payback) -> Membership:

@@ -5,7 +5,7 @@
     terms/            a file for each coordinator that the run ever had; the highest number is in office;
                       beside it, as <number>.json (0600), where it listens and the secret that admits others
     time.json         how long Slurm lets the baseline job go on, as last known
-    end.json          that somebody wants the run to end, and why
+    end.json          that somebody wants the run to end, and why; again.json: that they have said so twice
     events.jsonl      what happened, a line each
     history.jsonl     how it stood from time to time, of bounded length
     status.json       how it stands; replaced as a whole
@@ -280,6 +280,14 @@ class RunFolder:
         """Note that the run is to end; the first wish counts."""
         if self.ending() is None:
             self._replace("end.json", asdict(ending))
+
+    def ask_again(self) -> None:
+        """Note that who wants the run to end does not want to wait until it has saved."""
+        self._replace("again.json", {})
+
+    def was_asked_again(self) -> bool:
+        """Whether that is noted."""
+        return self._object_if_there("again.json") is not None
 
     def ending(self) -> Ending | None:
         """How somebody wants the run to end; None: nobody does."""

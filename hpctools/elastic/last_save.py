@@ -34,7 +34,11 @@ class LastSave:
         if self._cancelled is None:
             self._cancelled = now
         elif now - self._cancelled > AGAIN_SECONDS:
-            self._enough.set()
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Do not wait any longer."""
+        self._enough.set()
 
     def heed_limit(self) -> None:
         """What is saved before Slurm ends the baseline job, another run can resume from."""

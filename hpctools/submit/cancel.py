@@ -71,7 +71,8 @@ def cancel_runs(
 ) -> list[Cancelled]:
     """Cancel all jobs of runs, wait until they are gone, and record that the runs are cancelled.
 
-    All are ended together, with a few commands however many they are.
+    All are ended together, with a few commands however many they are. A run of which that was asked before
+    ends without waiting for what it saves.
 
     Args:
         sleep: waits that many seconds; 10 in all at most.
@@ -83,6 +84,9 @@ def cancel_runs(
     """
     runs = [_Run(folder, folder.spec()) for folder in folders]
     for run in runs:
+        # Slurm does not tell the agents again of a job that is being ended.
+        if run.folder.ending() is not None:
+            _insist(run.folder)
         # Before anything ends: no agent is to take the run over.
         _ask_to_end(run.folder, f"cancelled by {by}")
     _cancel_jobs(runs, client, sleep, ("baseline", "replica"))
@@ -155,6 +159,11 @@ def _goes_on(run: _Run, jobs: Sequence[JobView], own: int, fate: Fate) -> bool:
     return any(
         job.id != own and job.state in (ALIVE if job.role == "baseline" else ("RUNNING",)) for job in jobs
     )
+
+
+def _insist(folder: RunFolder) -> None:
+    with contextlib.suppress(ElasticError):
+        folder.ask_again()
 
 
 def _ask_to_end(folder: RunFolder, message: str) -> None:

@@ -73,6 +73,14 @@ def test_cancelling_twice_says_that_nothing_was_left(run):
     assert len(folder.events()) == 1
 
 
+def test_who_cancels_again_does_not_want_to_wait_for_what_is_saved(run):
+    folder, slurm = run
+    cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
+    assert not folder.was_asked_again()
+    cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
+    assert folder.was_asked_again()
+
+
 def test_a_finished_run_stays_finished(run):
     folder, slurm = run
     for number in (101, 102, 103):

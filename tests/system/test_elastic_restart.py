@@ -104,6 +104,28 @@ def test_who_cancels_it_loses_no_step(cluster: Cluster, person: str, command: st
     assert status.state == "cancelled", events
 
 
+@pytest.mark.parametrize("command", ["hp-cancel", "scancel"])
+def test_who_cancels_it_again_does_not_wait_for_its_checkpoint(
+    cluster: Cluster, person: str, command: str
+) -> None:
+    """It would have KillWait, 30 s."""
+    script = ["--steps=1000000", "--delay=0.01", "--every=1000000", "--out=out", "--slow=slow"]
+    folder = submitted(cluster, person, "--nodes=1:2", "--", "torchrun", "ranks.py", *script)
+    wait_for_size(folder, 2)
+    cluster.inside("touch", "slow", user=person)
+    (baseline,) = [job.job_id for job in folder.jobs() if job.role == "baseline"]
+    asked = folder.path.name if command == "hp-cancel" else str(baseline)
+    cluster.inside(command, asked, user=person, timeout=60)
+    until(lambda: [each for each in folder.events() if each.event == "told_to_end"] or None, LIMIT)
+    told = time.monotonic()
+    assert active(cluster, person)
+    cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
+    until(lambda: not active(cluster, person) or None, LIMIT)
+    took = time.monotonic() - told
+    cluster.inside("rm", "slow", user=person)
+    assert took < 15.0
+
+
 def assert_no_step_was_lost(out: Path) -> None:
     """All ranks of a generation were told at the same step, and the next one began with it.
 
