@@ -25,7 +25,7 @@ from hpctools.elastic.actions import (
     RollBack,
 )
 from hpctools.elastic.agent import Agent as NodeAgent
-from hpctools.elastic.agent import Place
+from hpctools.elastic.agent_place import Place
 from hpctools.elastic.baseline import Baseline
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext

@@ -18,7 +18,8 @@ from ledger_run import LedgerRun, training
 from metadata_service import Service, serving, spot_at
 
 from hpctools.elastic import agent, agent_line, job_fate
-from hpctools.elastic.agent import Agent, Place
+from hpctools.elastic.agent import Agent
+from hpctools.elastic.agent_place import Place
 from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder, RunStatus
 from hpctools.elastic.notices import SPOT_PATH
 from hpctools.elastic.protocol import connect, encode
