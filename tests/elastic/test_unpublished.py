@@ -13,8 +13,8 @@ from test_terms import until
 
 from hpctools.elastic import agent_line, publishing
 from hpctools.elastic.agent import Agent
-from hpctools.elastic.agent_place import Place
 from hpctools.elastic.agent_line import AgentLine
+from hpctools.elastic.agent_place import Place
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.spec import RunSpec
