@@ -241,6 +241,9 @@ def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig:
     """All leases are long out of date when it comes back, and it still knows who was there all the time."""
     before = rig.stay("sshd-front-1", "nlp1")
     rig.until_known("nlp1", 1)
+    for node in NODES:
+        rig.stay(f"sshd-{node}", "cv2")
+    rig.until_known("cv2", LIMIT)
     rig.service.stop()
     came, begun = 0, time.monotonic()
     try:
@@ -252,6 +255,7 @@ def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig:
         rig.stay("sshd-front-2", "nlp1")
     finally:
         rig.service.start()
+    assert rig.ssh("sshd-front-1", "cv2", "id").returncode == 255, "before all nodes have reported, too"
     rig.until_known("nlp1", LIMIT)
     assert rig.service.sessions("nlp2") == []
     assert [rig.ssh(f"sshd-{node}", "nlp1", "id").returncode for node in (*NODES, *STRICT)] == [255] * 4
