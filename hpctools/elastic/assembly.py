@@ -92,8 +92,13 @@ class Assembly:
 
     @property
     def roll_back(self) -> dict[str, Any]:
-        """The newest roll back that somebody was told of and has not come behind; empty: none."""
-        told = [each.roll_back for each in self.workers.values() if each.roll_back]
+        """The newest roll back that somebody was told of and nobody trains behind; empty: none.
+
+        Who has not trained since an earlier one still knows of it, and goes back by itself.
+        """
+        trained = max((each.generation for each in self.workers.values() if each.trains), default=0)
+        known = [each.roll_back for each in self.workers.values() if each.roll_back]
+        told = [each for each in known if int(each["generation"]) > trained]
         newest = dict(max(told, key=lambda each: int(each["generation"]), default={}))
         newest.pop("generation", None)
         return newest

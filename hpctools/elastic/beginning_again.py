@@ -9,7 +9,8 @@ from hpctools.elastic.context import RunContext
 from hpctools.elastic.earlier_terms import something_saved
 from hpctools.elastic.effects import Broken
 from hpctools.elastic.peers import Outcome
-from hpctools.errors import ElasticError
+
+LOOK_SECONDS = 60.0
 
 
 class BeginningAgain:
@@ -37,10 +38,12 @@ class BeginningAgain:
     async def _look(self, broken: Broken, ends: Outcome | None) -> None:
         """Storage knows what events do not tell that could not be written, or cannot be read."""
         run, code = self._run, None if ends is None else ends.code
+        looking = asyncio.to_thread(something_saved, run.folder, run.spec)
         try:
-            run.has_checkpoint = await asyncio.to_thread(something_saved, run.folder, run.spec)
-        except ElasticError as error:
-            run.fail(f"{broken.reason}, and whether it was saved cannot be known: {error}", code)
+            run.has_checkpoint = await asyncio.wait_for(looking, LOOK_SECONDS)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would end the run
+            said = str(error) or f"storage does not answer in {LOOK_SECONDS:g} s"
+            run.fail(f"{broken.reason}, and whether it was saved cannot be known: {said}", code)
             return
         run.may_have_checkpoint = False
         if not run.is_over:

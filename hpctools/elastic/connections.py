@@ -117,7 +117,8 @@ class Connections:
             former.writer.transport.abort()
         write(writer, "welcome", term=run.fence.term)
         self._name_heirs()
-        if run.is_over and not (hello.get("ended") or self._ends_its_programs(agent)):
+        tells = bool(hello.get("ended")) and not run.ended.done()
+        if run.is_over and not (tells or self._ends_its_programs(agent)):
             agent.leaving = True  # that ends the worker which it has just started: no crash
             ended = run.ended
             write(writer, "shutdown", code=ended.result().exit_code if ended.done() else 0)

@@ -22,7 +22,17 @@ from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
 from hpctools.elastic.earlier_terms import COMPLETED, events_of, has_checkpoint, is_complete
-from hpctools.elastic.effects import Adopted, Broken, Completed, Decided, Effect, Formed, Send, Waiting
+from hpctools.elastic.effects import (
+    Adopted,
+    Broken,
+    Completed,
+    Decided,
+    Effect,
+    Formed,
+    Send,
+    Waiting,
+    WentBack,
+)
 from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence, FencedClient
@@ -263,6 +273,8 @@ class Coordinator:
             run.journal.change(
                 state="running", generation=effect.generation, world_size=world, nodes=nodes, message=""
             )
+        elif isinstance(effect, WentBack):
+            run.journal.went_back(effect.generation, effect.to_step)
         elif isinstance(effect, Waiting):
             run.journal.waits(effect.have, effect.need)
             if run.restart is None and not run.is_over:

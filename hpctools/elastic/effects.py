@@ -57,6 +57,19 @@ class Adopted:
 
 
 @dataclass(frozen=True)
+class WentBack:
+    """A new coordinator has found a roll back that had begun, and goes on with it.
+
+    Attributes:
+        generation: the first one that trains after it.
+        to_step: steps that its state is the result of, at most.
+    """
+
+    generation: int
+    to_step: int
+
+
+@dataclass(frozen=True)
 class Decided:
     """A verdict on growing that differs from the one before.
 
@@ -88,4 +101,4 @@ class Completed:
     members: tuple[str, ...]
 
 
-Effect = Send | Formed | Waiting | Adopted | Decided | Broken | Completed
+Effect = Send | Formed | Waiting | Adopted | WentBack | Decided | Broken | Completed

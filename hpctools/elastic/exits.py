@@ -32,6 +32,8 @@ class Exits:
             self.start_again(agent, worker)
         elif roster.was_given_up(worker, code, tail):
             self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
+        elif run.membership.is_broken and code == 0 and agent.is_baseline:
+            self.start_again(agent, worker)  # all may begin again; whatever ended it, the training has not
         elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
             run.begin_to_finish()
         elif code == 0 and agent.is_baseline and not (agent.leaving or run.completed):

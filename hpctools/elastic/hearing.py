@@ -224,7 +224,8 @@ class Hearing:
         if leads and journal.stepped(generation, worker.step, loss=message["loss"]):
             journal.progressed(now, message["samples"])
             self._run.note_progress(now, worker.step, int(message["samples"]))
-        self._watching.beat(now, worker, message)
+        if not self._run.is_hearing:  # what was wrong before us has been dealt with, or is seen again
+            self._watching.beat(now, worker, message)
 
     def _on_ready(self, worker: Worker, message: Message, now: float) -> None:
         agent = self._run.roster.agents.get(worker.agent)

@@ -25,7 +25,7 @@ from typing import Any
 from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly, Returned
-from hpctools.elastic.effects import Adopted
+from hpctools.elastic.effects import Adopted, WentBack
 from hpctools.elastic.forming import Member
 from hpctools.elastic.generations import LINK_ATTEMPTS, RECOVERIES, RETRY_SECONDS, STATE_IS_LOST, Generations
 
@@ -49,6 +49,8 @@ class Membership(Generations):
 
     def ready(self, worker: str, order: tuple[int, ...], now: float) -> None:
         """A worker has built and rehearsed everything and waits to be let in."""
+        if self.is_broken:
+            return  # it waits with the others until it is known whether all begin again
         if self._ended:
             self._send(worker, "stop")  # it was started again too late to be let in
             return
@@ -61,6 +63,8 @@ class Membership(Generations):
     def returned(self, worker: str, order: tuple[int, ...], how: Returned, now: float) -> None:
         """A worker has come that was in the run already, under another coordinator or until it was lost."""
         self._last_number = max(self._last_number, how.seen, how.generation)
+        if self.is_broken and not how.left:
+            return
         if how.left or self._ended:
             well = self._finished and (how.done or how.finished)  # what follows the last step is its own
             self._send(worker, "release" if how.left else "finish" if well else "stop")
@@ -104,6 +108,11 @@ class Membership(Generations):
     def takes_anybody(self, now: float) -> bool:
         """Whether a worker is heard of which no agent has come."""
         return self._assembly is not None and self._assembly.takes_anybody(now)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has ended before the training was complete."""
+        return self._ended and not self._finished
 
     def is_awaited(self, worker: str) -> bool:
         """Whether others have parked, or done the last step, and it has not."""
@@ -328,6 +337,8 @@ class Membership(Generations):
         elif self._started:
             self.members, self._world = assembly.training()
             self._recover(now)
+            if self._roll_back:
+                self.effects.append(WentBack(self._last_number, self._roll_back["to_step"]))
         return not self._ended
 
     def _adopt(self, members: tuple[str, ...], workers: dict[str, Returned]) -> None:

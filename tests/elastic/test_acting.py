@@ -130,6 +130,22 @@ def act(tmp_path: Path) -> Callable[[Action, Callable[[Scene], None]], None]:
 Act = Callable[[Action, Callable[[Scene], None]], None]
 
 
+@pytest.mark.parametrize("hears", [True, False])
+def test_who_has_just_taken_over_judges_no_numbers_of_before(tmp_path: Path, *, hears: bool) -> None:
+    """They were judged by the one before, and what it did about them may be under way."""
+
+    async def scene() -> None:
+        made, seen = Scene(RunFolder.create(tmp_path / "run", SPEC)), []
+        made.hearing._watching.heard = lambda now, report: seen.append(report.kind)  # type: ignore[method-assign]
+        if hears:
+            made.run.membership.take_over(1, now=0)
+        beat = {"kind": "beat", "generation": 1, "step": 3, "rank": 1, "loss": float("nan")}
+        made.hearing.hear(made.run.roster.workers["r7.0.0"], beat)
+        assert seen == ([] if hears else ["metric"])
+
+    asyncio.run(scene())
+
+
 def test_a_worker_is_killed_left_behind_and_started_again_without_being_held_against_it(act: Act) -> None:
     def check(scene: Scene) -> None:
         assert scene.agents["r7"].said("kill") == [{"kind": "kill", "worker": "r7.0.0"}]

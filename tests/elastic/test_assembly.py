@@ -8,7 +8,7 @@ import pytest
 from test_membership import link_all, sent
 
 from hpctools.elastic.assembly import AGENT_SECONDS, ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
-from hpctools.elastic.effects import Adopted, Broken, Completed
+from hpctools.elastic.effects import Adopted, Broken, Completed, WentBack
 from hpctools.elastic.membership import STATE_IS_LOST, Membership
 
 TRAINING = Returned(ready=True, trains=True, generation=5, rank=0, world=2, completed=40, seen=5)
@@ -165,3 +165,24 @@ def test_of_several_roll_backs_the_newest_is_the_one_that_was_wanted() -> None:
     membership = taken_over(first, replace(TRAINING, rank=1, pending=True, seen=7, roll_back=newer))
     membership.consider(now=1 + ASSEMBLY_SECONDS)
     assert {message["roll_back"]["to_step"] for _, message in sent(membership)} == {30}
+
+
+def test_a_roll_back_that_others_have_trained_behind_is_over() -> None:
+    """Who waits since has not heard of that, and would take thousands of steps from all others."""
+    waits = Returned(ready=True, generation=2, completed=90, seen=5, pending=True)
+    waits = replace(waits, roll_back={"generation": 3, "to_step": 100, "skip": [101]})
+    membership = taken_over(waits, TRAINING)
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    forms = [message for _, message in sent(membership) if message["kind"] == "form"]
+    assert forms
+    assert not any("roll_back" in each for each in forms)
+
+
+def test_who_goes_on_with_a_roll_back_says_so_once() -> None:
+    """Beats of before it must not count any more."""
+    told = {"generation": 6, "to_step": 30, "skip": [31]}
+    membership = taken_over(
+        replace(TRAINING, pending=True, seen=6, roll_back=told), replace(TRAINING, rank=1)
+    )
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert [each for each in membership.effects if isinstance(each, WentBack)] == [WentBack(7, 30)]

@@ -16,7 +16,8 @@ from test_membership import sent
 
 from hpctools.elastic.connections import RETURN_SECONDS
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.peers import Agent
+from hpctools.elastic.membership import Membership
+from hpctools.elastic.peers import Agent, Outcome
 
 BASELINE, *REPLICAS = NAMES
 
@@ -133,10 +134,43 @@ def test_one_that_has_not_done_the_last_step_is_ended() -> None:
     assert sent(membership) == [("b", {"kind": "stop"})]
 
 
-def test_workers_of_a_run_that_broke_are_ended_whatever_they_have_done() -> None:
+def broken() -> Membership:
+    """Its only worker with the state is lost."""
     membership = taken_over(TRAINING)
     membership.consider(now=20)
     membership.lost("a", now=21)
     sent(membership)
+    return membership
+
+
+def test_workers_that_come_to_a_run_that_broke_wait_until_it_is_known_what_becomes_of_it() -> None:
+    """Whether something was saved takes time to find out; who were told to stop would end well meanwhile."""
+    membership = broken()
     membership.returned("b", (0, 1), replace(TRAINING, rank=1, done=True), now=22)
-    assert sent(membership) == [("b", {"kind": "stop"})]
+    membership.ready("c", (0, 2), now=22)
+    assert sent(membership) == []
+    membership.begin_again()
+    membership.ready("c", (0, 2), now=23)
+    assert [message["kind"] for _, message in sent(membership)] == ["form"]
+
+
+def test_a_worker_that_ends_well_in_a_run_that_broke_does_not_finish_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        made.run.membership = broken()
+        made.ends(BASELINE, 0)
+        assert not made.run.is_over
+        assert made.agents["b0"].said("restart") == [{"kind": "restart", "worker": BASELINE}]
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_comes_back_to_a_run_that_has_ended_is_told_to_go(ending: Look) -> None:
+    """Whatever it has to tell: the other agents were told already, and nobody tells it later."""
+
+    def check(scene: Ending) -> None:
+        scene.run.end(Outcome("cancelled", "by hand"))
+        wire = scene.come_again(running=[], ended=[{"worker": BASELINE, "code": 0, "tail": []}])
+        assert wire.said("shutdown") == [{"kind": "shutdown", "code": 143}]
+
+    ending(check)

@@ -70,7 +70,7 @@ def told_by_a_worker(folder: RunFolder) -> dict[str, dict[str, Any]]:
     async def scene() -> None:
         workers = Workers(Post(folder, folder.spec(), "b1", lambda kind, **told: said.update({kind: told})))
         workers.spawn(0)
-        workers.expect_no_restart()
+        workers.expect_no_restart(60.0)
         await asyncio.wait_for(workers.all_ended(), 60)
 
     asyncio.run(scene())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from checkpoint_rig import write
 from test_earlier_terms import LIMIT, agent, hello, published
 
-from hpctools.elastic import assembly
+from hpctools.elastic import assembly, beginning_again
 from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import RunFolder, RunStatus
@@ -25,7 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """Of a run in its second term, of which no worker is left."""
     monkeypatch.setattr(assembly, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(reading, "PAUSES", (0.0, 0.0))
-    folder = RunFolder.create(tmp_path / "run", SPEC)
+    script = tmp_path / "replica.sh"  # while storage is asked, nodes are, too
+    script.write_text("#!/bin/sh\n")
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, replica_script=str(script)))
     folder.claim_term(1, agent="b0")
     folder.append_job("baseline", 1)
     folder.write_status(RunStatus("running", min_nodes=1, max_nodes=3, generation=4, step=9))
@@ -95,3 +99,26 @@ def test_a_place_that_cannot_be_read_does_not_count_as_empty(
     assert status.state == "failed"
     assert "whether it was saved cannot be known: cannot read the checkpoints in" in status.message
     assert "Input/output error (EIO)" in status.message
+
+
+def test_storage_that_does_not_answer_keeps_nobody_for_ever(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(beginning_again, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(beginning_again, "something_saved", lambda *_: answers.wait(LIMIT))
+    threading.Timer(1.0, answers.set).start()  # a thread that waits would keep this process
+    status = state_when(folder, lambda status: status.state in ("failed", "starting"))
+    assert status.state == "failed"
+    assert status.message.endswith("cannot be known: storage does not answer in 0.1 s")
+
+
+def test_what_nobody_has_thought_of_fails_the_run_and_is_said(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*_: object) -> bool:
+        raise LookupError("what is that")
+
+    monkeypatch.setattr(beginning_again, "something_saved", look)
+    status = state_when(folder, lambda status: status.state in ("failed", "starting"))
+    assert (status.state, "what is that" in status.message) == ("failed", True)
