@@ -64,12 +64,14 @@ def test_ctrl_c_in_the_middle_rolls_back_and_says_so(box: Applied, tmp_path: Pat
 
 def test_two_applies_at_once(box: Applied, tmp_path: Path) -> None:
     """The second is told who holds the lock, or waits."""
-    program = box.give("restart", "#!/bin/sh\ntouch /home/begun\nsleep 3\nexec sandbox-restart slurmctld\n")
+    waits = "timeout 60 sh -c 'until [ -e /home/refused ]; do sleep 0.1; done'"
+    program = box.give("restart", f"#!/bin/sh\ntouch /home/begun\n{waits}\nexec sandbox-restart slurmctld\n")
     facts = box.facts.replace("- sandbox-restart\n  - slurmctld\n", f"- {program}\n", 1)
-    box.cluster.inside("rm", "-f", "/home/begun")
+    box.cluster.inside("rm", "-f", "/home/begun", "/home/refused")
     first = box.starting(anew(box.base), "--yes", facts=facts, log=tmp_path / "log")
     until(lambda: (box.folder / "begun").exists())
     refused = box.apply(shorter(box.base), "--yes", check=False)
+    box.cluster.inside("touch", "/home/refused")
     assert refused.code == 1
     assert re.search(
         r"another change is under way: hpctools apply .* by root since .*\(pid \d+\)", refused.stderr
