@@ -56,8 +56,8 @@ def state_when(folder: RunFolder, over: Callable[[RunStatus], bool]) -> RunStatu
             await asyncio.sleep(0.01)
         status = coordinator._run.journal.status
         coordinator.cancel("enough")
-        await asyncio.wait_for(running, LIMIT)
         line.close()
+        await asyncio.wait_for(running, LIMIT)
         return status
 
     return asyncio.run(asyncio.wait_for(scene(), 2 * LIMIT))
@@ -107,8 +107,13 @@ def test_storage_that_does_not_answer_keeps_nobody_for_ever(
     answers = threading.Event()
     monkeypatch.setattr(beginning_again, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(beginning_again, "something_saved", lambda *_: answers.wait(LIMIT))
-    threading.Timer(1.0, answers.set).start()  # a thread that waits would keep this process
-    status = state_when(folder, lambda status: status.state in ("failed", "starting"))
+
+    def over(status: RunStatus) -> bool:
+        if status.state in ("failed", "starting"):
+            answers.set()  # a thread that waits would keep this process
+        return answers.is_set()
+
+    status = state_when(folder, over)
     assert status.state == "failed"
     assert status.message.endswith("cannot be known: storage does not answer in 0.1 s")
 
