@@ -229,7 +229,7 @@ class RunFolder:
         """Withdraw the addresses up to a term, so that nobody waits for a coordinator that has ended."""
         terms = self.path / "terms"
         try:
-            for term in self._terms(".json"):
+            for term in sorted(self._terms(".json")):  # the newest last: see `RunDesk.fence`
                 if term <= last:
                     (terms / f"{term}.json").unlink(missing_ok=True)
         except OSError as error:
@@ -238,6 +238,10 @@ class RunFolder:
     def current_term(self) -> int:
         """The highest term that anybody has claimed; 0 before the first coordinator."""
         return max(self._terms(), default=0)
+
+    def findable_term(self) -> int:
+        """The highest term whose coordinator's address is published; 0: none is."""
+        return max(self._terms(".json"), default=0)
 
     def _terms(self, suffix: str = "") -> list[int]:
         """The numbers of the files `<number><suffix>`."""

@@ -13,6 +13,9 @@ from hpctools.errors import ElasticError
 VACANT_SECONDS = 0.1
 HEIR_SECONDS = 0.3
 CLAIMED_SECONDS = 2.0
+# Twice as long for each term in a row that nobody could find: where no address can be written a further term
+# has none either. Less than an agent looks for a coordinator while nobody trains.
+MOST_CLAIMED_SECONDS = 30.0
 STRANGER = 8
 LEAVING = 5
 
@@ -95,10 +98,17 @@ class Succession:
             return self._is_first
         if self._vacant is None or self._vacant[0] != term:
             self._vacant = (term, now)
-        first = VACANT_SECONDS if published == term else CLAIMED_SECONDS
+        first = _patience(term - (published or 0))
         return now - self._vacant[1] >= first + HEIR_SECONDS * self.heir
 
     def _claim(self, term: int) -> None:
         if self._folder.claim_term(term, agent=self._name):
             self.coordinator = self._appoint(term)
             self.work = asyncio.ensure_future(self.coordinator.run())
+
+
+def _patience(unfound: int) -> float:
+    """How long to wait for the newest coordinator; `unfound`: terms since the last that was published."""
+    if unfound <= 0:
+        return VACANT_SECONDS
+    return min(CLAIMED_SECONDS * 2 ** min(unfound - 1, 16), MOST_CLAIMED_SECONDS)

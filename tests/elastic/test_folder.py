@@ -95,12 +95,14 @@ def test_who_was_replaced_neither_hides_nor_withdraws_the_address_of_who_is_in_o
     folder.write_coordinator(new)
     folder.write_coordinator(old)
     assert folder.coordinator() == new
+    assert folder.findable_term() == 10
     folder.remove_coordinators(9)
     assert folder.coordinator() == new
     assert folder.current_term() == 10
     folder.write_coordinator(old)
     folder.remove_coordinators(10)
     assert folder.coordinator() is None
+    assert folder.findable_term() == 0
     assert folder.current_term() == 10
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,22 @@ def test_heirs_wait_for_their_turn_and_claim_once(folder: RunFolder) -> None:
     assert second.terms == [], "another term has begun, and its coordinator has a while to come"
     second.look(VACANT_SECONDS + HEIR_SECONDS + CLAIMED_SECONDS + HEIR_SECONDS, 1)
     assert second.terms == [3]
+
+
+def test_while_no_term_can_be_found_further_ones_are_claimed_later_and_later(folder: RunFolder) -> None:
+    """No address can be written: each term leaves a file behind, and its coordinator reads all events."""
+    folder.claim_term(1, agent="b0")
+    agent, when = Waits(folder, heir=0), []
+    for tick in range(3600):
+        agent.look(float(tick), 1)
+        when += [tick] * (len(agent.terms) - len(when))
+    waits = [later - sooner for sooner, later in pairwise(when)]
+    assert waits[:5] == [3, 5, 9, 17, 31], "twice as long each time; a second of it is our clock's"
+    assert set(waits[4:]) == {31}
+    folder.claim_term(agent.terms[-1] + 1, agent="r8")
+    agent.look(3600.0, agent.terms[-1] + 1)
+    agent.look(3600.0 + CLAIMED_SECONDS, agent.terms[-1] + 1)
+    assert agent.terms[-1] == folder.current_term(), "of one that was found the next one is soon claimed"
 
 
 def test_who_was_answered_begins_to_wait_anew_and_who_goes_does_not_take_over(folder: RunFolder) -> None:

@@ -87,6 +87,9 @@ class RunDesk:
     def fence(self, origin: Origin) -> str | None:
         """A coordinator of a later term than ours may have replaced us.
 
+        One that nobody can find, as its address cannot be written, has no workers who could save: until it is
+        published, ours are the run. With no address at all, as when the run has ended, the claim counts.
+
         When the run's folder cannot be read, and the checkpoints lie on the same storage, nobody can have
         taken over either, and the checkpoint counts more. Others may be reached from a node that is cut off
         from the run's folder alone.
@@ -98,6 +101,8 @@ class RunDesk:
         try:
             current = self._folder.current_term()
             gone = current < ours  # an empty folder in the place of what was mounted
+            if current > ours and self._folder.findable_term() == ours:
+                current = ours
         except ElasticError:
             current, gone = 0, True
         if gone and not self._shares_storage:

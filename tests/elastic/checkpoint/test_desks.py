@@ -12,7 +12,7 @@ import pytest
 
 from hpctools.elastic.checkpoint.desks import RunDesk
 from hpctools.elastic.checkpoint.saver import Origin
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -35,6 +35,10 @@ def desk_of(folder: RunFolder, place: str) -> RunDesk:
     return RunDesk(folder, line, place)
 
 
+def publish(folder: RunFolder, term: int) -> None:
+    folder.write_coordinator(CoordinatorAddress("n1", 4711, "s3cret", 12, 34, term))
+
+
 def broken(folder: RunFolder) -> None:
     """Its server answers with an error."""
     (folder.path / "terms").rename(folder.path / "away")
@@ -51,6 +55,31 @@ def test_who_is_in_office_may_commit_and_who_was_replaced_may_not(folder: RunFol
     desk = desk_of(folder, place if place == BUCKET else str(folder.path / place))
     assert desk.fence(OURS) is None
     folder.claim_term(3, agent="r7")
+    assert desk.fence(OURS) == "term 3 has begun, and we are of term 2"
+
+
+@pytest.mark.parametrize("place", [BUCKET, "checkpoints"])
+def test_who_cannot_be_found_keeps_nobody_from_saving(folder: RunFolder, place: str) -> None:
+    """Nobody trains under it while its address cannot be written: until then our workers are the run."""
+    desk = desk_of(folder, place if place == BUCKET else str(folder.path / place))
+    publish(folder, 1)
+    publish(folder, 2)
+    for term in (3, 4):
+        folder.claim_term(term, agent="r7")
+        assert desk.fence(OURS) is None
+    publish(folder, 4)
+    assert desk.fence(OURS) == "term 4 has begun, and we are of term 2"
+
+
+def test_when_the_run_has_ended_in_a_later_term_nothing_is_committed(folder: RunFolder) -> None:
+    """Its addresses are withdrawn, the newest last."""
+    desk = desk_of(folder, BUCKET)
+    folder.claim_term(3, agent="r7")
+    for term in (2, 3):
+        publish(folder, term)
+    folder.remove_coordinators(2)
+    assert desk.fence(OURS) == "term 3 has begun, and we are of term 2"
+    folder.remove_coordinators(3)
     assert desk.fence(OURS) == "term 3 has begun, and we are of term 2"
 
 
