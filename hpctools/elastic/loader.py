@@ -242,7 +242,7 @@ class Loader(Held):
         """
         epoch = self._passes.begin()
         yield from self._pass(epoch)
-        self._passes.end(epoch)
+        self._passes.end(epoch, goes_back=self._keeper is not None or not self._session.is_lone)
 
     def _pass(self, epoch: int) -> Iterator[Any]:
         if not self._entered:

@@ -11,6 +11,7 @@ in the training, so there are two cases to mend:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 import zlib
@@ -26,6 +27,10 @@ OPTIMIZER = "optimizer"
 MOST_KEPT = 16
 """Over the ends of so many passes a training can go back."""
 MOST_BYTES = 64 << 20
+UNKNOWN = "not noted"
+"""Among what was noted of a pass, when it is not all."""
+WHOLE = "the whole state"
+"""Name of the one value of an object whose state is no mapping."""
 
 Values = Mapping[str, Any]
 
@@ -46,7 +51,7 @@ class Passes:
         self.begun = 0
         self.counted = 0
         self._before_replay: Mapping[str, Values] | None = None
-        self._at_end: Mapping[str, Mapping[str, int]] | None = None
+        self._at_end: Mapping[str, Mapping[str, int] | None] | None = None
         self._done: dict[int, dict[str, dict[str, Any]]] = {}  # by number of the pass
 
     def begin(self) -> int:
@@ -62,12 +67,17 @@ class Passes:
         self.counted = max(self.counted, number)
         return number
 
-    def end(self, number: int) -> None:
-        """The code after the pass comes next: does it count, or is it in the state already?"""
-        if number >= self.counted:
+    def end(self, number: int, *, goes_back: bool = True) -> None:
+        """The code after the pass comes next: does it count, or is it in the state already?
+
+        Args:
+            goes_back: whether the training may ever go back over this; else nothing need be noted.
+        """
+        if number < self.counted:
+            if self._before_replay is None:
+                self._before_replay = self._copied(number)
+        elif goes_back:
             self._at_end = {name: _digests(values) for name, values in self._values()}
-        elif self._before_replay is None:
-            self._before_replay = {name: copy.deepcopy(values) for name, values in self._values()}
 
     def catch_up(self, epoch: int) -> None:
         """The next step is one of an epoch: do what was done after the passes before it, unless that is done.
@@ -75,14 +85,14 @@ class Passes:
         Only a training that has gone back is behind: the loop itself has come so far already.
         """
         while self.counted < min(epoch, self.begun - 1):
-            if self.counted in self._done:
-                self._put(copy.deepcopy(self._done[self.counted]), whole=False)
-            else:
+            noted = dict(self._done.get(self.counted, {UNKNOWN: {}}))
+            if noted.pop(UNKNOWN, None) is not None:
                 warnings.warn(
                     f"rolled back over the end of pass {self.counted}: what stands after it in the loop is "
                     "not known any more, and was not done again",
                     stacklevel=2,
                 )
+            self._put(copy.deepcopy(noted), whole=False)
             self.counted += 1
 
     def capture(self) -> Mapping[str, Any]:
@@ -95,29 +105,50 @@ class Passes:
         self._done |= copy.deepcopy(dict(state.get("between", {})))
         self._before_replay = self._at_end = None
 
-    def _note(self, number: int, before: Mapping[str, Mapping[str, int]]) -> None:
+    def _note(self, number: int, before: Mapping[str, Mapping[str, int] | None]) -> None:
         """What the code after a pass has changed, and nothing else: steps change more, and are done again."""
-        self._done[number] = {
-            name: changed
-            for name, values in self._values()
-            if (changed := _changed(values, before.get(name, {})))
-        }
+        self._done[number] = {}
+        for name, values in self._values():
+            if (changed := _changed(values, before.get(name, {}))) is None:
+                self._done[number][UNKNOWN] = {}
+            elif changed:
+                self._done[number][name] = changed
         while len(self._done) > MOST_KEPT or (len(self._done) > 1 and _size(self._done) > MOST_BYTES):
             del self._done[min(self._done)]
 
+    def _copied(self, number: int) -> Mapping[str, Values]:
+        """What the code after an earlier pass may change, to undo that."""
+        copied: dict[str, Values] = {}
+        for name, values in self._values():
+            try:
+                copied[name] = copy.deepcopy(values)
+            except Exception as error:  # noqa: BLE001 - whatever the object is, it worked before we copied it
+                warnings.warn(
+                    f"what stands after pass {number} in the loop is done again to the {name}, which cannot "
+                    f"be copied: {error!r}",
+                    stacklevel=4,
+                )
+        return copied
+
     def _values(self) -> Iterator[tuple[str, Values]]:
         for name, part in self._changeable().items():
-            yield name, _settings(part) if name == OPTIMIZER else part.state_dict()
+            if name == OPTIMIZER:
+                yield name, _settings(part)
+                continue
+            state: Any = part.state_dict()
+            yield name, state if isinstance(state, Mapping) else {WHOLE: state}
 
     def _put(self, given: Mapping[str, Values], *, whole: bool) -> None:
         parts = self._changeable()
         for name, values in given.items():
             part = parts[name]
-            if name != OPTIMIZER:
+            if name == OPTIMIZER:
+                for number, group in enumerate(cast("Any", part).param_groups):
+                    group.update(_of_group(values, number))
+            elif WHOLE in values:
+                part.load_state_dict(values[WHOLE])
+            else:
                 part.load_state_dict(dict(values) if whole else {**part.state_dict(), **values})
-                continue
-            for number, group in enumerate(cast("Any", part).param_groups):
-                group.update(_of_group(values, number))
 
 
 def _settings(optimizer: Any) -> dict[str, Any]:
@@ -135,19 +166,30 @@ def _of_group(settings: Values, number: int) -> dict[str, Any]:
     return {name[len(start) :]: value for name, value in settings.items() if name.startswith(start)}
 
 
-def _changed(values: Values, before: Mapping[str, int]) -> dict[str, Any]:
+def _changed(values: Values, before: Mapping[str, int] | None) -> dict[str, Any] | None:
+    """None: it cannot be told, or not be kept."""
     after = _digests(values)
-    return {name: copy.deepcopy(values[name]) for name in values if after[name] != before.get(name)}
+    if before is None or after is None:
+        return None
+    with contextlib.suppress(Exception):  # what cannot be copied need not be: the training is sound
+        return {name: copy.deepcopy(values[name]) for name in values if after[name] != before.get(name)}
+    return None
 
 
-def _digests(values: Values) -> dict[str, int]:
-    """One for each value: a copy of all would be too much for what averages a model's weights."""
+def _digests(values: Values) -> dict[str, int] | None:
+    """One for each value: a copy of all would be too much for what averages a model's weights.
+
+    Returns:
+        None: something in it cannot be digested, such as a sparse tensor.
+    """
     found = {}
-    for name, value in values.items():
-        found[name] = 0
-        for piece in _pieces(value):
-            found[name] = zlib.crc32(piece, found[name])
-    return found
+    with contextlib.suppress(Exception):  # an object of the training's own may be anything
+        for name, value in values.items():
+            found[name] = 0
+            for piece in _pieces(value):
+                found[name] = zlib.crc32(piece, found[name])
+        return found
+    return None
 
 
 def _pieces(value: Any) -> Iterator[bytes | memoryview]:

@@ -1,0 +1,127 @@
+"""What the code between a loop's passes may change: objects of any kind; none of them stops a training."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from lone_training import Noisy
+from torch import nn
+
+from hpctools import elastic
+from hpctools.elastic.passes import Passes
+
+BETWEEN = 5
+"""What the code after a pass adds."""
+
+
+class Holder:
+    """An object of the training's own, with whatever it calls its state."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise ValueError("I have no name")
+
+
+def sparse(value: float = 1.0) -> torch.Tensor:
+    return torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([value]), (3,), check_invariants=True)
+
+
+UNDIGESTIBLE = [
+    pytest.param(lambda: {"weights": sparse()}, id="a sparse tensor"),
+    pytest.param(lambda: [sparse()], id="one in a list"),
+    pytest.param(lambda: {"it": Unprintable()}, id="no repr"),
+    pytest.param(lambda: {"meta": torch.empty(3, device="meta")}, id="a tensor without values"),
+]
+
+
+def gone_back(parts: dict[str, Holder]) -> None:
+    """Two passes, and back into the first; each part's state is changed between them, and lost again."""
+    passes = Passes(lambda: parts)
+    passes.end(passes.begin())
+    before = {name: part.state for name, part in parts.items()}
+    parts["counter"].state = {"done": BETWEEN, "steps": 1}
+    if "list" in parts:
+        parts["list"].state = [1, BETWEEN]
+    passes.begin()
+    for name, part in parts.items():
+        part.state = before[name]
+    parts["counter"].state = {"done": 0, "steps": 1}
+    passes.restore({"passes": 0}, 0)
+    passes.catch_up(1)
+
+
+def test_a_state_that_is_no_mapping_is_one_value() -> None:
+    parts = {"counter": Holder({"done": 0, "steps": 1}), "list": Holder([1])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gone_back(parts)
+    assert parts["counter"].state == {"done": BETWEEN, "steps": 1}
+    assert parts["list"].state == [1, BETWEEN]
+
+
+@pytest.mark.parametrize("state", UNDIGESTIBLE)
+def test_what_cannot_be_digested_is_not_noted_and_the_rest_is(state: Any) -> None:
+    parts = {"odd": Holder(state()), "counter": Holder({"done": 0, "steps": 1})}
+    with pytest.warns(UserWarning, match="over the end of pass 0: what stands after it"):
+        gone_back(parts)
+    assert parts["counter"].state == {"done": BETWEEN, "steps": 1}
+
+
+def test_what_cannot_be_copied_is_not_noted_either() -> None:
+    parts = {"odd": Holder({}), "counter": Holder({"done": 0, "steps": 1})}
+    passes = Passes(lambda: parts)
+    passes.end(passes.begin())
+    parts["odd"].state = {"lock": threading.Lock()}
+    passes.begin()
+    passes.restore({"passes": 0}, 0)
+    with pytest.warns(UserWarning, match="over the end of pass 0"):
+        passes.catch_up(1)
+
+
+def test_in_passes_that_are_run_through_again_all_is_undone_but_what_cannot_be_copied() -> None:
+    parts = {"list": Holder([1]), "odd": Holder({"lock": threading.Lock()})}
+    passes = Passes(lambda: parts)
+    passes.restore({"passes": 1}, 1)
+    with pytest.warns(UserWarning, match="done again to the odd, which cannot be copied: TypeError"):
+        passes.end(passes.begin())
+    parts["list"].state = [1, BETWEEN]
+    passes.begin()
+    assert parts["list"].state == [1]
+
+
+@pytest.mark.parametrize("snapshots", [0, 3])
+def test_a_training_by_itself_ends_with_any_state(snapshots: int) -> None:
+    model = nn.Linear(6, 1)
+    odd = {"list": Holder([1]), "sparse": Holder({"weights": sparse()})}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    settings = elastic.Checkpoint(snapshots=snapshots, every_seconds=0) if snapshots else None
+    loader = elastic.Loader(
+        model, optimizer, Noisy(8), batch_size=4, epochs=2, shards=2, state=odd, checkpoint=settings
+    )
+    for _ in range(2):
+        for _, inputs in loader:
+            if loader.backward(model(inputs).mean()):
+                optimizer.step()
+    assert loader.step == 4
+
+
+def test_by_itself_and_without_checkpoints_nothing_is_noted() -> None:
+    """A training goes back only to what was saved or is somebody else's: its state is not even asked for."""
+    passes = Passes(lambda: pytest.fail("the state was asked for"))
+    for _ in range(3):
+        passes.end(passes.begin(), goes_back=False)
+    assert passes.capture() == {"passes": 2, "between": {}}
