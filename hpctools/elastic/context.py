@@ -118,7 +118,9 @@ class RunContext:
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
         self.answered = asyncio.Event()
-        self._ordered = ("", 0)  # the last order to save: why, and how many steps were known to be done
+        self._orders = 0
+        # The last order to save: its number, why, and how many steps were known to be done.
+        self._ordered = ("", "", 0)
         self.at_stake: Outcome | None = None
         self.payback = payback
         self.baseline_lost = asyncio.Event()
@@ -210,16 +212,27 @@ class RunContext:
         present = (self.roster.workers.get(member) for member in self.membership.members)
         first = next((worker for worker in present if worker is not None), None)
         self.answered.set() if first is None else self.answered.clear()
-        self._ordered = (why, self.journal.status.step)
+        self._orders += 1
+        number = f"{self.fence.term}.{self._orders}"  # a coordinator before us has counted its own
+        self._ordered = (number, why, self.journal.status.step)
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
             last = {"ends": True} if ends else {}
-            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, **last)
+            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, order=number, **last)
 
-    def note_saved(self, why: str, step: int) -> None:
-        """A state was saved: if it is what was ordered last, and not of an order before, that is answered."""
-        ordered, known = self._ordered
-        if why == ordered and step >= known:
+    def note_answer(self, answer: Message) -> None:
+        """A worker has saved, or says that it has not: if that is what was ordered last, that is answered.
+
+        How many steps are done does not tell: who had done most may be gone, and those steps with it. Workers
+        of earlier releases name no order; of what they save, reason and step are all there is.
+        """
+        number, why, known = self._ordered
+        if answer.get("order") is not None:
+            answers = answer["order"] == number
+        else:
+            same = answer.get("why") == why and int(answer["step"]) >= known
+            answers = answer["kind"] == "unsaved" or same
+        if answers:
             self.answered.set()
 
     def note_progress(self, now: float, step: int, samples: int) -> None:

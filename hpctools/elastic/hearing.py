@@ -270,16 +270,16 @@ class Hearing:
         self._run.journal.resized(message)
 
     def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
-        detail = {key: value for key, value in message.items() if key not in ("kind", "rounds")}
+        detail = {key: value for key, value in message.items() if key not in ("kind", "rounds", "order")}
         self._run.journal.event("saved", worker=worker.name, **detail)
         self._run.has_checkpoint = True
         rounds = int(message.get("rounds", -1))  # workers park with these
         self._run.membership.saved(rounds if rounds >= 0 else int(message["step"]))
-        self._run.note_saved(str(message.get("why", "")), int(message["step"]))
+        self._run.note_answer(message)
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")
-        self._run.answered.set()
+        self._run.note_answer(message)
 
     def _on_save_failed(self, worker: Worker, message: Message, now: float) -> None:
         why, reason = str(message["why"]), str(message["reason"])

@@ -39,6 +39,12 @@ class Commit:
     arrived: float = 0.0
 
 
+def refusal(order: Message, step: int) -> dict[str, Any]:
+    """The answer to an order to save when the training saves by itself."""
+    named = {"order": order["order"]} if "order" in order else {}
+    return {"step": step, "why": "the training saves by itself", **named}
+
+
 class Orders:
     """All orders so far; whoever notes and reads them holds the session's lock.
 

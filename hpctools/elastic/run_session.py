@@ -19,7 +19,7 @@ from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
-from hpctools.elastic.orders import Commit, Orders
+from hpctools.elastic.orders import Commit, Orders, refusal
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked, device_of
@@ -391,7 +391,7 @@ class RunSession:
             if message["kind"] == "link":
                 self._links.join(message["generation"], message["host"], message["port"])
             elif message["kind"] == "save" and not isinstance(self._state, Restorable):
-                self._channel.send("unsaved", step=self._state._completed, why="the training saves by itself")
+                self._channel.send("unsaved", **refusal(message, self._state._completed))
             else:
                 self._orders.note(message)
             if message["kind"] == "form":

@@ -334,7 +334,8 @@ def test_a_node_that_the_run_needs_is_prepared_for(tmp_path: Path) -> None:
         for _ in range(2):
             scene.acting.act(Prepare("n0", 100.0, "why"))
         save = {"kind": "save", "why": "why", "urgent": False, "seconds": 100.0}
-        assert scene.workers["b0.0.0"].said("save") == [save, save]
+        numbered = [{**save, "order": "1.1"}, {**save, "order": "1.2"}]
+        assert scene.workers["b0.0.0"].said("save") == numbered
         assert not any(wire.said("shutdown") for wire in scene.agents.values())
         for _ in range(1200):
             await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from hpctools.elastic import orders
-from hpctools.elastic.orders import Orders
+from hpctools.elastic.orders import Orders, refusal
 
 STANDING = 3
 Message = dict[str, object]
@@ -80,6 +80,12 @@ def test_no_other_save_stops_the_training() -> None:
     for kind, why in (("saved", "interval"), ("unsaved", "cancelled"), ("beat", None)):
         made.told(kind, why)
     assert rested(made) is None
+
+
+def test_who_saves_by_itself_says_so_of_the_order_that_was_given() -> None:
+    words = {"step": 7, "why": "the training saves by itself"}
+    assert refusal({"kind": "save", "order": "2.1"}, 7) == {**words, "order": "2.1"}
+    assert refusal({"kind": "save"}, 7) == words, "of a coordinator that does not number them"
 
 
 def test_what_a_later_release_says_besides_is_passed_over() -> None:

@@ -89,6 +89,38 @@ def test_a_save_that_was_not_the_one_that_was_ordered_lets_nobody_go(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize("kind", ["saved", "unsaved"])
+def test_the_number_of_an_order_tells_whose_answer_it_is(tmp_path: Path, kind: str) -> None:
+    """Who had done step 100 is gone, and the others have 99; for an earlier order nobody waits any more."""
+
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=3, shards=True)
+        scene.run.journal.change(step=100)
+        scene.run.order_save("fewer workers than the least will be left", urgent=False)
+        told_to_go(scene, 3600.0)
+        first = scene.run.roster.workers[NAMES[0]]
+        await until(lambda: len(scene.workers[NAMES[0]].said("save")) == 2)
+        earlier, order = scene.workers[NAMES[0]].said("save")
+        for given, answers in ((earlier, False), ({**order, "order": "0.2"}, False), (order, True)):
+            answer = {"kind": kind, "step": 99, "why": given["why"], "order": given["order"]}
+            scene.hearing.hear(first, answer)
+            assert scene.run.answered.is_set() == answers
+        await until(lambda: leaves(scene))
+
+    asyncio.run(act())
+
+
+def test_that_a_worker_of_an_earlier_release_could_not_save_is_an_answer(tmp_path: Path) -> None:
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=3, shards=True)
+        scene.run.order_save("why", urgent=True)
+        first = scene.run.roster.workers[NAMES[0]]
+        scene.hearing.hear(first, {"kind": "unsaved", "step": 7, "why": "why; its loss is not finite"})
+        assert scene.run.answered.is_set()
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize(
     ("least", "shards", "seconds"), [(2, True, 3600.0), (3, False, 3600.0), (3, True, 0.0)]
 )

@@ -120,7 +120,7 @@ class RunDesk:
         known = {
             name: message[name] for name in ("why", "urgent", "seconds") if message.get(name) is not None
         }
-        return Order(**{"why": "ordered", **known})
+        return Order(**{"why": "ordered", **known}, number=message.get("order"))
 
     def tell(self, kind: str, **fields: Any) -> None:
         """To the coordinator, who writes it down."""

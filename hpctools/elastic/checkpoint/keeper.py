@@ -32,11 +32,22 @@ class Order:
         why: for the event.
         urgent: whether the training waits until it is committed.
         seconds: how long at most, when urgent.
+        number: which order it is, for the answer; None: who gave it does not say.
     """
 
     why: str
     urgent: bool = True
     seconds: float = 30.0
+    number: str | None = None
+
+    def answer(self, step: int, addition: str = "") -> dict[str, Any]:
+        """What is told of it when it is not carried out.
+
+        Args:
+            addition: to the reason.
+        """
+        told = {"step": step, "why": f"{self.why}{addition}"}
+        return told if self.number is None else {**told, "order": self.number}
 
 
 class Desk(Protocol):
@@ -101,6 +112,7 @@ class Keeper:
         self._saver_: Saver | None = None
         self._begun = self._next_begun = time.monotonic()
         self._rounds = self._next_rounds = -1
+        self._next_order: str | None = None
         self._known_step = 0
         self._most_steps: int | None = None
         self._last: Saved | None = None
@@ -149,13 +161,13 @@ class Keeper:
             if order is not None and sound:
                 self._obey(order, step)
             elif order is not None:
-                self._desk.tell("unsaved", step=step, why=f"{order.why}; its loss is not finite")
+                self._desk.tell("unsaved", **order.answer(step, "; its loss is not finite"))
             elif sound and self._desk.saves and self._is_due(step):
                 self._save(step, "interval")
         except ElasticError as error:  # of making the store's client; the training need not know
             self._cannot_save(error)
             if order is not None:  # who gave it waits for an answer
-                self._desk.tell("unsaved", step=step, why=order.why)
+                self._desk.tell("unsaved", **order.answer(step))
 
     def roll_back(self, to_step: int, completed: int) -> Any | None:
         """The newest state of at most `to_step` steps in this worker's memory.
@@ -215,17 +227,17 @@ class Keeper:
             self._put_off = order
             return
         if self._last is not None and self._last.step == step:
-            self._desk.tell("saved", **replace(self._last, why=order.why).to_json())
+            self._desk.tell("saved", **replace(self._last, why=order.why, order=order.number).to_json())
             return
         if not self._saver.is_busy:
-            self._save(step, order.why)
+            self._save(step, order.why, order.number)
         if order.urgent and not self._saver.wait(deadline - time.monotonic()):
             self._warn(f"the checkpoint of step {step} is not complete after {order.seconds:g} s")
         if order.urgent and (self._last is None or self._last.step != step):
-            self._desk.tell("unsaved", step=step, why=order.why)
+            self._desk.tell("unsaved", **order.answer(step))
 
-    def _save(self, step: int, why: str) -> None:
-        self._next_begun, self._next_rounds = time.monotonic(), self._rounds
+    def _save(self, step: int, why: str, order: str | None = None) -> None:
+        self._next_begun, self._next_rounds, self._next_order = time.monotonic(), self._rounds, order
         if not self._is_registered:
             self._is_registered = True
             # A thread in mid-write at Python's end could take the process down with an error.
@@ -268,7 +280,7 @@ class Keeper:
             self._warn(f"nothing is saved: {error}; the training goes on without")
 
     def _on_saved(self, saved: Saved) -> None:
-        saved = replace(saved, rounds=self._next_rounds)
+        saved = replace(saved, rounds=self._next_rounds, order=self._next_order)
         self._last, self._known_step, self._begun = saved, saved.step, self._next_begun
         self._told_slow = False
         self._saves_told.saved(saved, self._desk.grace_seconds)

@@ -23,6 +23,7 @@ class Saved:
         where: folder or address of the checkpoint.
         why: `interval`, or the reason of an order.
         rounds: exchanges that it is the state after, which of streams are some more than steps; -1: as many.
+        order: number of the order that this carries out; None: of none.
     """
 
     step: int
@@ -32,10 +33,12 @@ class Saved:
     where: str
     why: str
     rounds: int = -1
+    order: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As a message's or event's fields."""
-        return {**asdict(self), "seconds": round(self.seconds, 4), "held_s": round(self.held_s, 4)}
+        fields = {name: value for name, value in asdict(self).items() if name != "order" or value is not None}
+        return {**fields, "seconds": round(self.seconds, 4), "held_s": round(self.held_s, 4)}
 
 
 def grace_warning(seconds: float, size: int, grace_seconds: float) -> str | None:

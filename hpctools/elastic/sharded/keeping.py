@@ -247,10 +247,9 @@ class ShardKeeper:
             return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
         held = time.monotonic() - begun
-        why = "interval" if order is None else order.why
         self._writer = threading.Thread(
             target=self._write,
-            args=(moment, copied, begun, held, why),
+            args=(moment, copied, begun, held, order),
             name=f"elastic-shards-{moment.step}",
             daemon=True,
         )
@@ -262,20 +261,22 @@ class ShardKeeper:
 
     def _tell_unsaved(self, step: int, order: Order | None, addition: str = "") -> None:
         if order is not None:
-            self._desk.tell("unsaved", step=step, why=f"{order.why}{addition}")
+            self._desk.tell("unsaved", **order.answer(step, addition))
 
     def _failed(self, moment: Moment, why: str, error: Exception) -> None:
         self._desk.tell("save_failed", step=moment.step, why=why, reason=f"rank {moment.rank}: {error}")
         self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}")
 
-    def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, why: str) -> None:
+    def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
+        why, number = ("interval", None) if order is None else (order.why, order.number)
         try:
             stage = self._store.begin(moment.step, moment.label)
             try:
                 self._add(stage, moment, copied)
                 if moment.rank == 0:
                     where, size = self._commit(stage, moment)
-                    self._on_saved(Saved(moment.step, time.monotonic() - begun, held, size, where, why))
+                    seconds = time.monotonic() - begun
+                    self._on_saved(Saved(moment.step, seconds, held, size, where, why, order=number))
             finally:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpctools.elastic.checkpoint.desks import RunDesk
+from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.spec import RunSpec
@@ -117,6 +118,13 @@ def test_another_file_system_is_reached_without_the_run_s_folder(folder: RunFold
     broken(folder)
     with pytest.raises(ElasticError, match="cannot be read"):
         desk.fence(OURS)
+
+
+@pytest.mark.parametrize("number", ["2.7", None])
+def test_an_order_keeps_its_number(folder: RunFolder, number: str | None) -> None:
+    message = {"why": "time limit", "urgent": False, "seconds": None, "ends": True, "order": number}
+    line: Any = SimpleNamespace(take_order=lambda: message)
+    assert RunDesk(folder, line, BUCKET).take_order() == Order("time limit", urgent=False, number=number)
 
 
 @pytest.mark.parametrize(("least", "seconds"), [(1, 8.0), (3, None)])

@@ -139,6 +139,23 @@ def test_an_urgent_order_is_done_when_boundary_returns(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1, "the step was saved already"
 
 
+def test_an_answer_has_the_number_of_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2))
+    for step, number in ((1, "1.1"), (1, "2.1")):  # of one that has just been saved it is told, too
+        training.desk.order = Order("time limit", number=number)
+        training.keeper.boundary(step)
+    training.go_to(2)
+    assert training.saved() == [1, 1, 2]
+    assert [each.get("order") for each in training.desk.of("saved")] == ["1.1", "2.1", None]
+    assert "order" not in training.desk.of("saved")[2]
+    training.desk.order = Order("time limit", number="2.2")
+    training.keeper.boundary(3, sound=False)
+    monkeypatch.setattr(HostCopy, "take", lambda copy, state: 1 / 0)
+    training.desk.order = Order("time limit", number="2.3")
+    training.go_to(4)
+    assert [each["order"] for each in training.desk.of("unsaved")] == ["2.2", "2.3"]
+
+
 def test_a_save_tells_the_rounds_that_it_is_the_state_after(tmp_path: Path) -> None:
     """Of streams they are more than steps; workers park with them."""
     training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2))

@@ -229,6 +229,16 @@ def test_a_writer_that_hangs_holds_nobody_up_and_is_the_only_one(
     assert [each["step"] for each in rank.desk.of("saved")] == [1]
 
 
+def test_an_answer_has_the_number_of_its_order(tmp_path: Path) -> None:
+    rank = RankOfOne(str(tmp_path))
+    rank.desk.order = Order("time limit", number="1.1")
+    rank.go_to(4)
+    rank.desk.order = Order("time limit", number="2.1")
+    rank.go_to(5, sound=False)
+    assert [each["order"] for each in rank.desk.of("saved")] == ["1.1"]
+    assert [each["order"] for each in rank.desk.of("unsaved")] == ["2.1"]
+
+
 def test_an_order_that_is_not_carried_out_is_answered(tmp_path: Path, broken: Path, hung: Hung) -> None:
     """Who gave it waits: for a store that fails, one that hangs, and a state that is not worth it."""
     failing, hanging, unsound = (RankOfOne(str(place)) for place in (broken, tmp_path, tmp_path))
@@ -244,6 +254,7 @@ def test_an_order_that_is_not_carried_out_is_answered(tmp_path: Path, broken: Pa
     unsound.desk.order = Order("time limit")
     unsound.go_to(5)
     assert [each["step"] for each in unsound.desk.of("saved")] == [5]
+    assert "order" not in unsound.desk.of("saved")[0]
     assert len(unsound.desk.of("unsaved")) == 1
 
 
