@@ -125,7 +125,9 @@ class S3Store:
     @contextlib.contextmanager
     def fetched(self, name: str, manifest: Manifest) -> Iterator[Path]:
         """Downloaded into a folder of this machine ($TMPDIR)."""
-        with tempfile.TemporaryDirectory(prefix=STAGING) as folder:
+        with self._telling("read", name):
+            held = tempfile.TemporaryDirectory(prefix=STAGING, ignore_cleanup_errors=True)
+        with held as folder:
             for each in manifest.files:
                 with self._telling("read", f"{name}/{each}"):
                     self._download(f"{name}/{each}", f"{folder}/{each}")

@@ -11,19 +11,26 @@ from hpctools.elastic.sharded import part_files
 from hpctools.errors import ElasticError
 
 
-def newest_whole(places: Sequence[str], limit: int | None, warn: Callable[[str], None]) -> Found | None:
+def newest_whole(
+    places: Sequence[str], limit: int | None, warn: Callable[[str], None], *, patiently: bool = True
+) -> Found | None:
     """The newest whole checkpoint of the first place that has one; None: none has. For rank 0.
 
     Args:
         limit: only one of at most so many steps.
         warn: told of each that is torn, damaged or not of a sharded model, with the reason.
+        patiently: whether what cannot be read is tried again.
 
     Raises:
-        ElasticError: a place, or what may be a newer one, cannot be read, for some seconds.
+        ElasticError: a place, or what may be a newer one, cannot be read; when patient, for some seconds.
     """
     told: dict[str, None] = {}
+
+    def look() -> Found | None:
+        return next(_whole(places, limit, told), None)
+
     try:
-        return persistently(lambda: next(_whole(places, limit, told), None))
+        return persistently(look) if patiently else look()
     finally:
         for reason in told:
             warn(reason)

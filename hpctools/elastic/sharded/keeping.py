@@ -184,15 +184,18 @@ class ShardKeeper:
         message = f"checkpoints cannot be read: {error}; the training goes on with what its workers have"
         self._attempts.trouble("unread", message)
 
-    def newest(self) -> int:
+    def newest(self, *, patiently: bool = True) -> int:
         """Step of the newest whole checkpoint; -1: there is none.
+
+        Args:
+            patiently: whether what cannot be read is tried again, for some seconds.
 
         Raises:
             ElasticError: the place, or what may be newer there, cannot be read (to begin from the beginning
                 then would lose what is there), or what the training should begin from holds nothing of use.
         """
         self._found, self._looked = None, True
-        found = choosing.newest_whole(self._places(), self.limit, self._warn)
+        found = choosing.newest_whole(self._places(), self.limit, self._warn, patiently=patiently)
         if found is None:
             self._check_begins_anew()
             return -1

@@ -22,7 +22,7 @@ from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Runner
 from hpctools.elastic.sharded import moving, room
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
-from hpctools.elastic.sharded.layout import Part, Survey, Version
+from hpctools.elastic.sharded.layout import Part, Survey, Version, furthest_whole
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
 from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
 from hpctools.elastic.sharded.trained import (
@@ -67,8 +67,12 @@ class Saved(Protocol):
         """None that may be used is of more completed steps, as far as this worker knows."""
         ...
 
-    def newest(self) -> int:
-        """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known."""
+    def newest(self, *, patiently: bool = True) -> int:
+        """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known.
+
+        Args:
+            patiently: whether what cannot be read is tried again, for some seconds.
+        """
         ...
 
     def unread(self, error: ElasticError) -> None:
@@ -278,7 +282,7 @@ class Shards:
         """
         if not moving.asks_storage(surveys):
             return moving.choose_source(surveys)
-        newest, error = self._newest() if over.rank == 0 else (moving.NOWHERE, None)
+        newest, error = self._newest(surveys) if over.rank == 0 else (moving.NOWHERE, None)
         told = run(over, lambda: moving.share_newest(over, surveys, newest))
         if told is None:
             return None
@@ -299,10 +303,11 @@ class Shards:
             return moving.NOWHERE
         return saved.known if over.number <= self._origin + 1 else FAR
 
-    def _newest(self) -> tuple[int, ElasticError | None]:
-        saved = self._setting.saved
+    def _newest(self, surveys: Sequence[Survey]) -> tuple[int, ElasticError | None]:
+        """All stand still meanwhile: nothing is tried again where workers have what would do as well."""
+        saved, patiently = self._setting.saved, furthest_whole(surveys) is None
         try:
-            return (moving.NOWHERE if saved is None else saved.newest()), None
+            return (moving.NOWHERE if saved is None else saved.newest(patiently=patiently)), None
         except ElasticError as error:
             return moving.UNREADABLE, error
 

@@ -144,6 +144,18 @@ def test_damaged_objects_are_noticed(server: Server) -> None:
     assert (step, len(warnings)) == (1, 1)
 
 
+def test_without_a_place_to_download_to_the_reason_is_said_and_no_older_one_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$TMPDIR is full or not there: nothing is known of the checkpoint then."""
+    monkeypatch.setattr(reading, "PAUSES", (0.0,))
+    write(ROOT, 1, 2)
+    monkeypatch.setattr(module.tempfile, "tempdir", "/proc/nothing/here")
+    with pytest.raises(ElasticError, match=r"cannot read the checkpoints in s3:.*/proc/nothing") as raised:
+        read(ROOT)
+    assert "free space in $TMPDIR" in str(raised.value.remedy)
+
+
 @pytest.mark.parametrize("file", ["manifest.json", "COMMITTED", "__0_0.distcp"])
 def test_a_server_that_is_overloaded_is_asked_again_and_no_older_one_used(
     server: Server, monkeypatch: pytest.MonkeyPatch, file: str
