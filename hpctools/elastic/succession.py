@@ -111,4 +111,4 @@ def _patience(unfound: int) -> float:
     """How long to wait for the newest coordinator; `unfound`: terms since the last that was published."""
     if unfound <= 0:
         return VACANT_SECONDS
-    return min(CLAIMED_SECONDS * 2 ** min(unfound - 1, 16), MOST_CLAIMED_SECONDS)
+    return min(CLAIMED_SECONDS * 2.0 ** min(unfound - 1, 16), MOST_CLAIMED_SECONDS)
