@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, or_, select, update
 
@@ -28,8 +28,10 @@ PLACED = "placed"
 SSM = "ssm"
 TMUX = "tmux"
 SWEPT_SECONDS = 150
-"""So long a session of Session Manager's counts on a node that no agent tells of: the function that sweeps
-each minute prolongs it, and may miss a turn."""
+"""So long a session of Session Manager's counts on a node that no agent ever told of: the function that
+sweeps each minute prolongs it, and may miss a turn."""
+_Teller = Literal["agent", "sweep", "nobody"]
+"""`nobody`: the node's agent has fallen silent."""
 
 _ALIVE = LEASES.c.expires_at > bindparam("now")
 COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
@@ -100,10 +102,12 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         if asked.living is not None:
             _forget_others(moment, asked, asked.living)
         own = moment.rows(*own_of(asked.user))
-        same = [row for row in own if _is(row, asked.node, asked.claim) and row.expires_at > moment.now]
-        swept = _swept_until(moment, rules, asked)
-        if same and not same[0].ending and swept is not None:
-            moment.later(_PROLONG, {"lease": same[0].id, "until": swept})
+        teller = _teller(moment, rules, asked)
+        expires = moment.now + (rules.lease_seconds if teller != "sweep" else _swept_seconds(rules))
+        same = [row for row in own if _is(row, asked.node, asked.claim)]
+        same = [row for row in same if row.expires_at > moment.now or teller == "nobody"]
+        if same and not same[0].ending and teller == "sweep":
+            moment.later(_PROLONG, {"lease": same[0].id, "until": expires})
         if same:
             return _over(same[0]) if same[0].ending else None
         if not administrator and (refused := refusal(moment, asked.user, rules.limits(department), own)):
@@ -112,21 +116,28 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
                 return refused
         place = _own_claim(asked.node, place_claim(asked.user))
         gone = moment.execute(delete(LEASES).where(or_(_own_claim(asked.node, asked.claim), place)))
-        expires = moment.now + rules.lease_seconds if swept is None else swept
         row = lease_row(asked, department, moment.now, expires, administrator)
         moment.later(NEW, row)
         take_places(moment, asked.node, 1 - gone)
     return None
 
 
-def _swept_until(moment: Moment, rules: Rules, asked: Asked) -> int | None:
-    """When a lease runs out that only the sweep tells of again; None where its node tells of it."""
+def _teller(moment: Moment, rules: Rules, asked: Asked) -> _Teller:
+    """Who tells of a session for as long as it is open.
+
+    AWS lists the sessions of a node that has crashed for many minutes more. Whatever an agent told of counts
+    for a heartbeat after its last word, so what is known there is granted, and counts no longer for it.
+    """
     if asked.kind != SSM:
-        return None
+        return "agent"
     heard = moment.rows(_HEARD, {"at": asked.node})
-    if heard and moment.now - heard[0].heard_at < rules.lease_seconds:
-        return None
-    return moment.now + max(rules.lease_seconds, SWEPT_SECONDS)
+    if not heard:
+        return "sweep"
+    return "agent" if moment.now - heard[0].heard_at < rules.lease_seconds else "nobody"
+
+
+def _swept_seconds(rules: Rules) -> int:
+    return max(rules.lease_seconds, SWEPT_SECONDS)
 
 
 def close_lease(store: LoginStore, node: str, claim: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.services.login_leases import SWEPT_SECONDS, sessions
+from api.auth.principal import Principal
+from api.services.login_leases import SWEPT_SECONDS, ask_to_end, close_lease, sessions
 from hpctools.login.limits import Refused
 from tests.api.services.test_login import HEARTBEAT, Desk, desk, there
 
@@ -59,3 +60,47 @@ def test_where_an_agent_tells_of_them_its_heartbeat_decides(heard: Desk) -> None
     assert heard.open("login-1", "1-1") is not None
     pass_time(heard, 10)
     assert heard.open("login-1", "1-1") is None
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_node_that_crashed_keeps_nobody_out_for_as_long_as_aws_lists_its_sessions(
+    heard: Desk, told: bool
+) -> None:
+    """Whether the agent had told of them, or the function alone; AWS knows of the crash much later."""
+    there_ = [there(claim, kind="ssm") for claim in ("uni-1", "uni-2")] if told else []
+    heard.report("login-2", *there_, agent="second")
+    for _ in range(3):
+        assert [swept(heard, claim, "login-2") for claim in ("uni-1", "uni-2")] == [None, None]
+        pass_time(heard, 10)
+        heard.report("login-2", *there_, agent="second", sample_age=10.0 if told else 60.0)
+    assert heard.open("login-1", "1-1") is not None
+    for begun in range(0, 20 * SWEEP, 10):
+        if begun % SWEEP == 50:
+            assert [swept(heard, claim, "login-2") for claim in ("uni-1", "uni-2")] == [None, None]
+        assert (heard.open("login-1", f"{begun}-1") is not None) == (begun < HEARTBEAT)
+        close_lease(heard.store, "login-1", f"{begun}-1")
+        pass_time(heard, 10)
+
+
+def test_who_comes_while_the_agent_is_silent_counts_for_a_heartbeat_and_again_with_its_reports(
+    heard: Desk,
+) -> None:
+    heard.report("login-2", agent="second")
+    pass_time(heard, HEARTBEAT)
+    assert [swept(heard, claim, "login-2") for claim in ("uni-1", "uni-2")] == [None, None]
+    assert heard.open("login-1", "1-1") is not None
+    pass_time(heard, HEARTBEAT)
+    assert swept(heard, "uni-1", "login-2") is None
+    assert heard.claims() == []
+    heard.report("login-2", *(there(claim, kind="ssm") for claim in ("uni-1", "uni-2")), agent="second")
+    assert heard.claims() == ["uni-1", "uni-2"]
+    assert heard.open("login-1", "1-1") is not None
+
+
+def test_what_is_to_end_on_a_node_that_is_silent_stays_to_end(heard: Desk) -> None:
+    """Also when it does not count any more: the function, which is told so, ends it."""
+    heard.report("login-2", there("uni-1", kind="ssm"), agent="second")
+    (session,) = sessions(heard.store, {"nlp1"})
+    ask_to_end(heard.store, heard.books, session, Principal("nlp1", ()), 5)
+    pass_time(heard, 2 * HEARTBEAT)
+    assert swept(heard, "uni-1", "login-2") is not None
