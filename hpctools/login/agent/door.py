@@ -90,8 +90,9 @@ class Door:
             "gone": self._gone(user, claim),
         }
         try:
-            if self._agent.reporter.doubled is not None:  # it would count as the other machine's
-                raise self._agent.reporter.doubled
+            # Read once: a report of another thread's may settle it meanwhile.
+            if (doubled := self._agent.reporter.doubled) is not None:  # it would count as the other machine's
+                raise doubled
             found = self._service.ask("POST", "/v1/login/leases", body)
             answer = {"granted": bool(found["granted"]), "message": str(found["message"])}
         except UnreachableError as error:
