@@ -1,4 +1,4 @@
-"""Two machines of one name: the agent that was first heard last is heard, the other one is told so.
+"""Two machines of one name: the agent that began last is heard, the other one is told so.
 
 Heard in turns, each would have the other's sessions forgotten, and neither's people would be counted. An
 agent makes its name anew when it starts: one that nobody has heard yet is a restart, a reboot or another
@@ -24,10 +24,15 @@ def is_of_another_machine(known: Any, agent: str, silent: int) -> bool:
 
 
 def former_agents(known: Any, agent: str) -> str:
-    """The agents that a node had before this one."""
+    """The agents that a node had before this one.
+
+    One of these, which is heard as the present one is silent, stays the earlier: the silent one does not
+    become one of them, so it is heard with its first report when it comes back, as the other one was told.
+    """
+    before = known.former.split()
     if agent == known.agent:
         return str(known.former)
-    others = [known.agent, *known.former.split()]
+    others = before if agent in before else [known.agent, *before]
     return " ".join([each for each in others if each != agent][:_MOST])
 
 
@@ -38,5 +43,5 @@ def two_of_one_name(node: str, other: str) -> str:
         f"another machine{where} tells of a login node {node} too, and its agent began later: only that one "
         "is heard, and sessions here do not count. Give this machine another name (`node` in "
         "/etc/hpctools/login-agent.yaml, or its host name) or stop its hp-login-agent; when the other one is "
-        "silent, this one is heard again"
+        "silent, this one is heard until it comes back"
     )

@@ -34,7 +34,20 @@ def test_the_other_machine_is_heard_again_when_it_is_the_only_one(desk: Desk) ->
     desk.clock.now += 1
     assert tell(desk, "old", "1-1").taken
     assert desk.claims() == ["1-1"]
-    assert tell(desk, "new", "7-1") == Answer(False, other="10.0.0.1")
+
+
+def test_the_later_machine_is_heard_with_its_first_report_after_a_silence(desk: Desk) -> None:
+    """A silence of its network must not turn the two: the other one was told that it does not count."""
+    for agent in ("oldest", "old", "new"):
+        tell(desk, agent, f"{agent}-1")
+    for _ in range(2):
+        desk.clock.now += HEARTBEAT
+        assert tell(desk, "old", "old-1").taken
+        assert tell(desk, "oldest", "oldest-1") == Answer(False, other="10.0.0.1")
+        assert tell(desk, "new", "new-1").taken
+        for earlier in ("old", "oldest"):
+            assert tell(desk, earlier) == Answer(False, other="10.0.0.2")
+        assert desk.claims() == ["new-1"]
 
 
 @pytest.mark.parametrize("agents", [2, 12])
