@@ -75,6 +75,7 @@ class Reporter:
         self._agent = uuid.uuid4().hex
         self._sequence = 0
         self.silent_since: float | None = None
+        self._said: type[HpctoolsError] | None = None
         self.doubled: ConflictError | None = None
         self.failures = 0
         self.reports = 0
@@ -114,14 +115,16 @@ class Reporter:
         self.reports += 1
         if self.silent_since is not None:
             _log.info("the service answers again")
-        self.silent_since = self.doubled = None
+        self.silent_since = self.doubled = self._said = None
         return heard
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1
         self.doubled = error if isinstance(error, ConflictError) else None
-        if self.silent_since is None:  # said once, not every few seconds
+        if self.silent_since is None:
             self.silent_since = self._monotonic()
+        if self._said is not type(error):  # each kind once, not every few seconds
+            self._said = type(error)
             _log.warning("the service cannot be told of this node; it goes on without: %s", error)
 
     def _body(self, sample: Sample) -> dict[str, Any]:

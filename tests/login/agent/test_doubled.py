@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from hpctools.errors import ConflictError
+from hpctools.errors import ConflictError, UnreachableError
 from hpctools.login.agent.door import Door
 from tests.login.agent.made_agent import FakeService, made_agent
 
@@ -30,3 +30,17 @@ def test_it_asks_for_no_leases_under_the_others_name(
     agent.look()
     assert Door(agent, service, choice).answer(QUESTION, 0)["granted"]
     assert [method for method, _, _ in service.asked] == ["PUT", "PUT", "POST"]
+
+
+def test_the_log_says_so_also_when_the_service_was_away_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the one who is told to read it finds nothing but an outage; and each word stands there once."""
+    away, doubled = UnreachableError("api does not answer"), ConflictError("another machine tells of login-1")
+    service = FakeService(away, away, doubled, doubled, away, FINE, doubled)
+    with caplog.at_level("WARNING", "hpctools.login"):
+        agent = made_agent(tmp_path, service=service)
+        for _ in range(6):
+            agent.look()
+    said = [record.message.rpartition(": ")[2] for record in caplog.records]
+    assert said == [str(away), str(doubled), str(away), str(doubled)]
