@@ -135,7 +135,7 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
         if known and is_of_another_machine(known[0], report.agent, moment.now - rules.lease_seconds):
             return Answer(False, other=known[0].address)
         ((newest,),) = moment.rows(*NEWEST)
-        outlast(moment, newest, rules.lease_seconds)
+        outlast(moment, newest, rules.lease_seconds, report=True)
         # Read while nobody else changes the store: whoever drains the node changes the books first, then it.
         said = drain_of(books, report.node)
         rows, new = _reconcile(moment, rules, report)

@@ -22,7 +22,7 @@ from hpctools.site import load
 
 PER_USER, OWN = 2, 2
 """Of a person on all nodes together, and on each one by itself."""
-HEARTBEAT, EVERY = 30, 10
+HEARTBEAT, EVERY, SILENCE = 30, 10, 12
 USERS = ("ann", "bob")
 NAMES = ("login-1", "login-2", "login-3")
 
@@ -64,7 +64,7 @@ class Campus:
         self.replicas, self.rules, self.clock = replicas, rules, clock
         self.nodes = {name: Machine(name) for name in NAMES}
         self.made = 0
-        self.dead: list[tuple[str, int]] = []
+        self.dead: list[tuple[str, str, int]] = []
         self.newest = 0
         self.ever_cut = False
         for node in self.nodes.values():
@@ -83,7 +83,7 @@ class Campus:
     def report(self, node: Machine) -> None:
         if not node.reachable:
             return
-        self.answered()
+        self.answered(report=True)
         node.reports += 1
         node.heard = self.newest = self.now
         node.until = self.now + HEARTBEAT
@@ -99,18 +99,22 @@ class Campus:
         take(store, store._books, self.rules, said, "node")
         node.known = {claim: user for claim, (user, _) in node.open.items()}
 
-    def answered(self) -> None:
-        """The service is asked: what it knew before a silence of all nodes counts for a heartbeat more."""
-        if not self.newest or self.now - self.newest < HEARTBEAT // 2:
+    def answered(self, *, report: bool = False) -> None:
+        """The service is asked: what it knew before a silence of all nodes counts for a heartbeat more.
+
+        Once for all who ask, and once more for the first report.
+        """
+        if not self.newest or self.now - self.newest < SILENCE:
             return
         longer = self.now + HEARTBEAT
-        for node in self.nodes.values():
-            if self.newest < node.until < self.newest + 3 * HEARTBEAT // 2:
-                node.until = longer
-        self.dead = [
-            (user, longer if self.newest < until < self.newest + 3 * HEARTBEAT // 2 else until)
-            for user, until in self.dead
-        ]
+
+        def outlasting(name: str, until: int) -> int:
+            waited_for = self.nodes[name].heard > self.newest - HEARTBEAT and until > self.newest
+            return longer if waited_for and (report or until < self.newest + SILENCE + HEARTBEAT) else until
+
+        for name, node in self.nodes.items():
+            node.until = outlasting(name, node.until)
+        self.dead = [(user, name, outlasting(name, until)) for user, name, until in self.dead]
 
     def login(self, node: Machine, user: str) -> None:
         if not node.up or node.of(user) >= OWN:
@@ -130,7 +134,7 @@ class Campus:
 
     def may_count(self, user: str) -> int:
         """Sessions that may keep somebody out: open ones, and those of silent nodes for one heartbeat."""
-        count = sum(until > self.now for owner, until in self.dead if owner == user)
+        count = sum(until > self.now for owner, _, until in self.dead if owner == user)
         for node in self.nodes.values():
             if node.reachable:
                 count += node.of(user)
@@ -156,7 +160,7 @@ class Campus:
         """Nobody there can tell the service."""
         if node.up:
             last = self.now + HEARTBEAT if not node.cut else node.until
-            self.dead += [(user, last) for user in node.known.values()]
+            self.dead += [(user, node.name, last) for user in node.known.values()]
             node.up, node.open, node.known, node.over = False, {}, {}, set()
 
     def repair(self, node: Machine) -> None:

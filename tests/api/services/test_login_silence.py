@@ -71,3 +71,31 @@ def test_a_short_one_does_not_let_leases_run_out_before_their_nodes_report(desk:
     desk.report("login-2", agent="second")
     desk.clock.now += 9
     assert desk.open("login-2", "3-1") is not None
+
+
+def test_one_of_a_little_more_than_the_time_between_two_reports_too(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"), there("2-1"))
+    desk.clock.now += 9
+    desk.report("login-2", agent="second")
+    desk.clock.now += HEARTBEAT // 3 + 2
+    desk.report("login-2", agent="second")
+    desk.clock.now += 9
+    assert desk.open("login-2", "3-1") is not None
+
+
+def test_agents_that_were_cut_off_for_long_while_people_asked_find_their_sessions_counted(
+    away: Desk,
+) -> None:
+    """Who asked first had all prolonged once, and that is over, too, when the first node comes back."""
+    away.clock.now -= 9 * HEARTBEAT
+    for _ in range(30):
+        away.place("nlp1")
+        away.clock.now += 9
+    assert away.claims() == []
+    away.report("login-2", there("2-1"), agent="agent-1")
+    assert away.claims() == ["1-1", "2-1"]
+    assert away.open("login-2", "3-1") is not None
+    for _ in range(3):
+        away.clock.now += HEARTBEAT // 3
+        away.report("login-2", there("2-1"))
+    assert away.open("login-2", "3-1") is None, "login-1 never came back"
