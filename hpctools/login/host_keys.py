@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,7 +254,8 @@ class KeyFolder:
 
         Raises:
             HpctoolsError: the folder is not private, or there is nothing in it; or sshd does not read what it
-                was told here: what it does have is noted down, and a file that it refuses is taken away.
+                was told here: what it does have is noted down, and a file that it refuses is taken away; or
+                it could not be asked: this node is noted down as one without these keys.
             OSError: the target cannot be written.
         """
         self.check()
@@ -276,19 +278,19 @@ class KeyFolder:
         """Say which keys sshd has; a note that says more would let the old ones go too early."""
         config, file = target / "sshd_config", target / "sshd_config.d" / _CONF
         lines = [line for line in text.splitlines() if not line.startswith("#")]
-        why = ""
+        error: CommandError | None = None
         try:
             missing = read_by_sshd.unread(config, lines)
-        except CommandError as error:
-            missing, why = tuple(lines), error.stderr_tail or error.message
+        except CommandError as raised:
+            missing, error = tuple(lines), raised
         keys = [Path(line.split(" ", 1)[1]).name for line in lines if line.startswith("HostKey ")]
         having = [name for name in keys if f"HostKey {target / name}" not in missing]
         prints = sorted(_fingerprint(self.path / name) for name in having)
         _write(self.path / f"{_INSTALLED}{node.replace('/', '_')}", "".join(f"{p}\n" for p in prints), 0o600)
-        if why:
+        if error is not None and read_by_sshd.has_judged(error):
             _take_away(config, file, text)
         if missing:
-            raise read_by_sshd.not_read(config, file, missing, why)
+            raise read_by_sshd.not_read(config, file, missing, error)
 
     def _install(self, name: str, target: Path) -> Iterator[str]:
         """Copy a key, its public half and its certificate; the lines for sshd."""
@@ -332,10 +334,18 @@ def _empty(folder: Path) -> UsageError:
 
 
 def _take_away(config: Path, file: Path, text: str) -> None:
-    """An sshd that refuses its files because of ours would end at its next reload."""
+    """An sshd that refuses its files because of ours would end at its next reload.
+
+    Ours stays where it refuses the others, too, or could not be asked of them.
+    """
+    stays = True
     file.unlink()
-    if read_by_sshd.refuses(config):  # it does so without ours, too
-        _write(file, text, 0o644)
+    try:
+        with suppress(CommandError):
+            stays = read_by_sshd.refuses(config)
+    finally:
+        if stays:
+            _write(file, text, 0o644)
 
 
 def _files(key: Path) -> tuple[Path, Path, Path]:

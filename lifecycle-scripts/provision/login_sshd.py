@@ -13,16 +13,12 @@ from pathlib import Path
 
 from provision.failures import Failure
 from provision.files import STATE, is_so, on_node, read_json, read_text, write_whole
-from provision.processes import call
+from provision.read_by_sshd import CONFIG, SHOW, ask
 from provision.services import reload_sshd
 from provision.step import Context
 
-CONFIG = "/etc/ssh/sshd_config"
 NOTE = f"{STATE}/login-sshd-before.json"
-_SECONDS = 30
 _INCLUDE = re.compile(r"^\s*Include\s.*sshd_config\.d/", re.MULTILINE | re.IGNORECASE)
-# Without somebody to ask for, an sshd with Match blocks may say nothing.
-_SHOW = ("sshd", "-T", "-C", "user=root,host=localhost,addr=127.0.0.1")
 
 
 def is_done(context: Context) -> bool:
@@ -48,7 +44,7 @@ def do(context: Context) -> None:
     if not note.exists():
         write_whole(note, json.dumps(_found(path)), 0o600)
     write_whole(path, section["text"], 0o644)
-    judged = call(["sshd", "-t"], limit=_SECONDS)
+    judged = ask("-t")
     if judged.code != 0:
         _put_back(path, note)
         words = " ".join(judged.err.split())
@@ -85,7 +81,7 @@ def _put_back(path: Path, note: Path) -> None:
 
 def _tell_of_others(text: str) -> None:
     """Say what another file settles: sshd takes the first word of a setting, of MaxStartups the last."""
-    shown = call(_SHOW, limit=_SECONDS)
+    shown = ask(*SHOW)
     found = _settings(shown.out) if shown.code == 0 else {}
     for name, value in _settings(text).items():
         if found.get(name, value) != value:

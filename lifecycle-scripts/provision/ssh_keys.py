@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from provision.failures import Failure
 from provision.files import STATE, is_so, on_node, write_whole
 from provision.processes import must
-from provision.read_by_sshd import not_read, take_away, unread
+from provision.read_by_sshd import Read, not_read, read, take_away
 from provision.services import reload_sshd
 from provision.step import Context
 from provision.unix import as_user
@@ -84,12 +84,12 @@ def _keep_or_bring_back(store: Path, *, is_login: bool) -> None:
         for name in _beside(store):
             _bring(store, name)
         _bring_conf(store)
-    missing = _unread(store) if is_login else []
+    found = _read(store) if is_login else Read(())
     if on_node(_RELOAD_DUE).exists():
         print("host keys are those that were kept")
         reload_sshd()
     if is_login:
-        _note_down(store, missing)
+        _note_down(store, found)
     on_node(_RELOAD_DUE).unlink(missing_ok=True)
 
 
@@ -190,40 +190,40 @@ def _bring_conf(store: Path) -> None:
             (own / f"{name}.pub").unlink(missing_ok=True)
 
 
-def _unread(store: Path) -> list[str]:
+def _read(store: Path) -> Read:
     """By which lines of the file sshd does not go, before it is told to read it: it would end at some.
 
     Raises:
-        Failure: it refuses its files. This node counts as one without these keys.
+        Failure: it refuses its files, or could not be asked. This node counts as one without these keys.
     """
     text = _conf(store)
-    lines = (text or _all_lines(store)).splitlines()[1:]
-    missing, why = unread(lines)
-    if text and why:
+    found = read((text or _all_lines(store)).splitlines()[1:])
+    if text and found.why:
         _before_change(store)
         write_whole(_note(store), "", 0o600)
-        take_away(on_node(_CONF), text)
-        raise not_read(on_node(_CONF), missing, why)
-    return missing
+        if found.refused:
+            take_away(on_node(_CONF), text)
+        raise not_read(on_node(_CONF), found)
+    return found
 
 
 def _note(store: Path) -> Path:
     return store / f"installed.{os.uname().nodename}"
 
 
-def _note_down(store: Path, missing: Sequence[str]) -> None:
+def _note_down(store: Path, found: Read) -> None:
     """Say which keys sshd goes by: the old ones go when all have the next (`hpctools login host-keys`).
 
     Raises:
         Failure: it does not go by all of those that it was told of.
     """
-    having = [name for name in _present(store) if f"HostKey {on_node(HOST_KEYS) / name}" not in missing]
+    having = [name for name in _present(store) if f"HostKey {on_node(HOST_KEYS) / name}" not in found.missing]
     shown = (must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in having)
     prints = sorted(line.split()[1] for line in shown)
     write_whole(_note(store), "".join(f"{each}\n" for each in prints), 0o600)
-    if missing and _conf(store):
+    if found.missing and _conf(store):
         write_whole(on_node(_RELOAD_DUE), "", 0o600)
-        raise not_read(on_node(_CONF), missing, "")
+        raise not_read(on_node(_CONF), found)
 
 
 def _keep(own: Path, kept: Path) -> None:

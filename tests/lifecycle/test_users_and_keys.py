@@ -310,6 +310,48 @@ def test_a_node_whose_sshd_does_not_read_the_next_key_says_so_and_is_waited_for(
     assert {key.role for key in kept.finish_rotation()} == {"now"}
 
 
+FOLDER = (
+    '[ -d "$HPCTOOLS_ROOT/run/sshd" ] || { echo "Missing privilege separation directory" >&2; exit 255; }\n'
+)
+
+
+def test_without_the_folder_that_systemd_makes_for_sshd_it_is_made(make_node: Callable[[str], Node]) -> None:
+    """With ssh.socket, or while an image is made, no sshd has been started yet."""
+    node = login(make_node(LOGIN))
+    asks = node.bin / "sshd"
+    node.stand_in("sshd", FOLDER + asks.read_text().partition("\n")[2])
+    assert node.run().returncode == 0
+    kept = KeyFolder(node.path("/fsx/host-keys/login"))
+    kept.begin_rotation()
+    node.path("/run/sshd").rmdir()
+    assert node.run().returncode == 0
+    assert node.path("/run/sshd").stat().st_mode & 0o777 == 0o755
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
+
+
+@pytest.mark.parametrize(
+    "sshd",
+    [
+        "kill -9 $$",
+        '[ "$1" = -t ] && kill -9 $$; echo "Missing something" >&2; exit 255',
+    ],
+)
+def test_a_file_that_no_sshd_has_judged_stays(make_node: Callable[[str], Node], sshd: str) -> None:
+    node = login(make_node(LOGIN))
+    assert node.run().returncode == 0
+    kept = KeyFolder(node.path("/fsx/host-keys/login"))
+    kept.begin_rotation()
+    asks = (node.bin / "sshd").read_text().partition("\n")[2]
+    node.stand_in("sshd", sshd)
+    assert node.run().returncode != 0
+    assert "Include" not in node.events("output")[-1]["message"]
+    assert "ed25519_key.next" in node.path("/etc/ssh/sshd_config.d/10-hpctools-host-keys.conf").read_text()
+    assert list(kept.installed().values()) == [frozenset()]
+    node.stand_in("sshd", asks)
+    assert node.run().returncode == 0
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
+
+
 def files_of(node: Node) -> list[Path]:
     return sorted(path for path in node.path("/etc/ssh").rglob("*") if path.is_file())
 
