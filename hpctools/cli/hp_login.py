@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
-import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,11 @@ from hpctools.cli.remote_cluster import ssh_configuration, user_of
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from hpctools.cli.login_avoid import Avoided
     from hpctools.remote.clusters import Cluster
 
 _CONNECT_SECONDS = 3.0
 _ASK_SECONDS = 10.0
-_SERVICES_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What the service takes for a node's name."""
 _EXAMPLES = """\
 examples:
   hp-login                                to your tmux or session if you have one, else where there is room
@@ -105,7 +103,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     if given.sessions or given.end is not None:
         return _tell_sessions(given, stated or _user(cluster), _service(cluster.api))
     service, why = _service_if_any(cluster.api)
-    avoid = _avoided(given.avoid, cluster.login_nodes)
+    avoid = _avoided(given.avoid, cluster.login_nodes, stated, service)
     way = find_way(stated or _user(cluster), service, cluster.login_nodes, _answers(stated), why, avoid)
     if given.dry_run:
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
@@ -175,29 +173,30 @@ def find_way(
     nodes: Sequence[str],
     answers: Answers,
     without: str = "no service is asked",
-    avoid: Collection[str] = (),
+    avoid: Avoided | None = None,
 ) -> Way:
     """Where to go: where the service says, if that answers; else the user's first of `nodes` that does.
 
     Args:
         nodes: as ssh's configuration calls them; a node of the service's goes by the name that it has there.
         without: why there is no service.
-        avoid: nodes that are out of the question, by all names that they may have here or there.
+        avoid: nodes that are out of the question.
 
     Raises:
         ConflictError: the service refuses (too many sessions, all nodes drained).
         UnreachableError: nobody answers anywhere.
     """
+    from hpctools.cli.login_avoid import Avoided
     from hpctools.errors import ConflictError
 
-    nodes = [node for node in nodes if node not in avoid]
+    avoid = avoid or Avoided()
+    nodes = [node for node in nodes if node not in avoid.entries]
     if service is None:
         return _first(user, nodes, answers, without)
     tried: dict[str, str] = {}
-    known = [name for name in avoid if _SERVICES_NAME.fullmatch(name)]
     while True:
         try:
-            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*known, *tried]})
+            found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*avoid.told, *tried]})
             hosts, why = _hosts(found, nodes), str(found["why"])
         except HpctoolsError as error:
             if isinstance(error, ConflictError) and not tried:
@@ -205,7 +204,7 @@ def find_way(
             # It is away, does not know us, or knows no node that answers here: sshd says whether we may in.
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
-        for host in hosts if not {found["node"], *hosts} & set(avoid) else ():
+        for host in hosts if not avoid.has([found["node"], *hosts]) else ():
             if answers(host):
                 return Way(found["node"], host, why)
         if found["node"] in tried:
@@ -213,21 +212,23 @@ def find_way(
         tried[found["node"]] = hosts[0]
 
 
-def _avoided(named: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    """All names that these nodes may have: what was said, as the list has it, and as the service would.
+def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Asked | None) -> Avoided:
+    """The nodes that are not wanted.
 
     Raises:
-        UsageError: one is no name.
+        UsageError: one is no name, or nobody's.
     """
-    from hpctools.remote.names import is_host
-    from hpctools.remote.placement import in_list, is_address
+    from hpctools.cli.login_avoid import avoided
+    from hpctools.remote.ssh_config import settings
 
-    wrong = next((name for name in named if not is_host(name)), None)
-    if wrong is not None:
-        raise UsageError(f"{wrong!r} is no login node", "give the name of one: hp-login --not login1")
-    known = [each for name in named for each in (name, in_list(name, name, nodes))]
-    short = [each.partition(".")[0] for each in known if not is_address(each)]
-    return list(dict.fromkeys([*known, *short]))
+    found = avoided(named, nodes, lambda node: settings(node, user, ssh_configuration()).host)
+    try:
+        found.check(nodes, service)
+    except UsageError:
+        raise
+    except HpctoolsError:  # what the service would have known, the list does not have
+        found.check(nodes, None)
+    return found
 
 
 def _hosts(found: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:

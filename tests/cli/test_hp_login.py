@@ -101,11 +101,12 @@ def test_a_node_that_somebody_does_not_want_is_passed_over(
         assert capsys.readouterr().out.startswith(f"{node}: the first that answers")
     assert main(["--dry-run", "--not", "inner", "--not", "inner2"]) == 3
     assert main(["--dry-run", "--not=-oProxyCommand=x"]) == 2
-    service = FakeService({**FIRST, "address": "inner2.uni.example"}, {**SECOND, "address": "inner"})
+    nodes = {"nodes": [{"name": "login-3", "address": "fe80::1"}]}  # asked for what the list does not have
+    service = FakeService(nodes, {**FIRST, "address": "inner2.uni.example"}, {**SECOND, "address": "inner"})
     monkeypatch.setattr(hp_login, "_service", lambda api: service)
     assert main(["--dry-run", "--not", "inner2", "--not", "fe80::1"]) == 0
     assert [body and body["avoid"] for _, _, body in service.asked] == [
-        ["inner2", "inner2.uni.example"], ["inner2", "inner2.uni.example", "login-1"],
+        None, ["inner2", "inner2.uni.example"], ["inner2", "inner2.uni.example", "login-1"],
     ]  # fmt: skip
 
 

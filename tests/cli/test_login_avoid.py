@@ -1,0 +1,119 @@
+"""hp-login --not: a node is meant by its own name, by the list's and by ssh's, however it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpctools.cli import hp_login
+from hpctools.cli.hp_login import main
+from hpctools.cli.login_avoid import avoided
+from hpctools.errors import UnreachableError, UsageError
+from tests.cli.test_hp_login import configured
+from tests.login.agent.made_agent import FakeService
+
+__all__ = ["configured"]
+HOSTS = {"uni-a": "login1.uni.example", "uni-b": "login2.uni.example", "uni-c": "10.0.0.3"}
+
+
+@pytest.fixture
+def aliases(configured: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list of aliases of ssh's configuration; all are behind a proxy, where nobody is asked."""
+    (configured / "clusters.yaml").write_text(f"clusters: {{uni: [{', '.join(HOSTS)}]}}\ndefault: uni\n")
+    named = "".join(f"Host {node}\n  HostName {host}\n" for node, host in HOSTS.items())
+    (configured / "config").write_text(f"{named}Host *\n  ProxyJump gate\n")
+    return configured
+
+
+@pytest.mark.usefixtures("aliases")
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [
+        ("login1", {"uni-b", "uni-c"}),
+        ("Login1.UNI.example", {"uni-b", "uni-c"}),
+        ("UNI-A", {"uni-b", "uni-c"}),
+        ("login2", {"uni-a", "uni-c"}),
+        ("10.0.0.3", {"uni-a", "uni-b"}),
+    ],
+)
+def test_the_list_calls_it_otherwise(named: str, left: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    others = [["--not", each] for each in left]
+    for other in others:
+        assert main(["--dry-run", "--not", named, *other]) == 0
+        (gone,) = left - {capsys.readouterr().out.partition(":")[0]}
+        assert gone == other[1]
+    assert main(["--dry-run", "--not", named, *others[0], *others[1]]) == 3
+
+
+@pytest.mark.usefixtures("aliases")
+@pytest.mark.parametrize("named", ["uni-a", "Login1"])
+def test_the_service_calls_it_otherwise(
+    named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told both names, and what it names all the same is passed over."""
+    first = {"node": "login1", "address": "LOGIN1.uni.example", "why": "your tmux is there."}
+    service = FakeService(first, {"node": "login2", "address": "login2.uni.example", "why": "it has room."})
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--dry-run", "--not", named]) == 0
+    assert capsys.readouterr().out == "login2: it has room.\n"
+    told = [body["avoid"] for _, _, body in service.asked if body]
+    assert {"login1", "login1.uni.example"} <= set(told[0])
+
+
+@pytest.mark.usefixtures("aliases")
+def test_the_service_names_an_address_that_is_the_aliass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = {"node": "login3", "address": "10.0.0.3", "why": "your tmux is there."}
+    service = FakeService(first, {"node": "login2", "address": "login2.uni.example", "why": "it has room."})
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--dry-run", "--not", "uni-c"]) == 0
+    assert capsys.readouterr().out == "login2: it has room.\n"
+
+
+@pytest.mark.usefixtures("aliases")
+def test_a_name_that_nobody_knows_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever mistypes it would be sent to the very node that they do not want."""
+    assert main(["--dry-run", "--not", "lgoin1"]) == 2
+    said = capsys.readouterr().err
+    assert "nobody knows a login node lgoin1" in said
+    assert "uni-a, uni-b, uni-c" in said
+    nodes = {"nodes": [{"name": "login9", "address": "10.0.0.9"}]}
+    way = {"node": "login2", "address": "login2.uni.example", "why": "it has room."}
+    for named, code in (("lgoin1", 2), ("Login9", 0), ("10.0.0.9", 0)):
+        service = FakeService(nodes, way)
+        monkeypatch.setattr(hp_login, "_service", lambda api, asked=service: asked)
+        assert main(["--dry-run", "--not", named]) == code
+    assert "uni-a, uni-b, uni-c, login9" in capsys.readouterr().err
+    monkeypatch.setattr(hp_login, "_service", lambda api: FakeService(UnreachableError("api is away")))
+    assert main(["--dry-run", "--not", "login9"]) == 2
+    assert main(["--dry-run", "--not", "login1"]) == 0
+
+
+def test_the_host_of_two_entries_is_the_name_of_neither() -> None:
+    """Two tunnels of this machine, say: one that is not wanted does not take the other away."""
+    found = avoided(["first"], ("first", "second"), lambda node: "localhost")
+    assert found.entries == {"first"}
+    assert not found.has(["localhost"])
+    assert avoided(["localhost"], ("first", "second"), lambda node: "localhost").entries == {
+        "first",
+        "second",
+    }
+
+
+def test_of_two_that_are_called_alike_the_whole_name_means_one() -> None:
+    nodes = ("login1.a.example", "login1.b.example")
+    assert avoided([nodes[1]], nodes, str).entries == {nodes[1]}
+    assert avoided(["login1"], nodes, str).entries == set(nodes)
+
+
+def test_without_a_name_nothing_is_asked() -> None:
+    def resolve(node: str) -> str:
+        raise AssertionError(node)
+
+    assert not avoided([], ("login1",), resolve).has(["login1"])
+    with pytest.raises(UsageError, match="is no login node"):
+        avoided(["-oProxyCommand=x"], ("login1",), resolve)
