@@ -33,6 +33,8 @@ _MOST_TAGS = 4096
 _known_tags: dict[Principal, tuple[str, float]] = {}
 """Tags, and when they were asked for (monotonic). A warm function keeps them from one sweep to the next: IAM
 limits the rate of questions, and a sweep that it stopped goes on where it was."""
+_listed: dict[str, str] = {}
+"""What the last sweep of this warm function saw: what is there no more is over, and counts no longer."""
 
 
 def handler(event: Mapping[str, Any], context: object = None) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def make_enforcement(environment: Mapping[str, str]) -> Enforcement:
         frozenset({"root", *_names(environment, "HPCTOOLS_ADMINISTRATORS")}),
         frozenset(_names(environment, "HPCTOOLS_FORWARDING_DOCUMENTS")),
         _notice(environment),
+        listed=_listed,
     )
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+from urllib.parse import quote
 
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.login.names import claim_of
@@ -65,6 +66,7 @@ class Enforcement:
         administrators: accounts whose sessions are never ended.
         forwarding: the site's own documents that only forward a port.
         notice: seconds from a refusal to the session's end.
+        listed: targets of what the sweep before this one saw, by session; kept up by it.
         wait: waits for so many seconds.
         clock: Unix seconds.
     """
@@ -79,6 +81,7 @@ class Enforcement:
     notice: float = NOTICE_SECONDS
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.time
+    listed: dict[str, str] = field(default_factory=dict)
 
     def admit(self, session: Started) -> Outcome:
         """Ask for a session's lease, and end it when there is none for it.
@@ -99,7 +102,14 @@ class Enforcement:
                 refused something or did not answer.
         """
         work = _Round(self)
-        work.settle(active_sessions(self.ssm))
+        active = active_sessions(self.ssm)
+        counted = (each for each in active if not only_forwards(each.document, self.forwarding))
+        now = {each.id: each.target for each in counted}
+        # First, so that who has left one counts for what they have. A node without an agent says nothing.
+        work.close({each: target for each, target in self.listed.items() if each not in now})
+        self.listed.clear()
+        self.listed.update(now)
+        work.settle(active)
         _raise_for([*work.of_service, *work.wrong])
         return work.found
 
@@ -125,6 +135,23 @@ class _Round:
         for each in refused:
             if self._is_refused(each):
                 self._end(each)
+
+    def close(self, over: Mapping[str, str]) -> None:
+        """Have sessions that are over count no longer, by id with their targets.
+
+        Without an answer they count for as long as their leases last: nothing is wrong.
+        """
+        for session, target in over.items():
+            node = self._rules.node_of(target)
+            if not node or self._silence is not None:
+                continue
+            try:
+                path = f"/v1/login/leases/{quote(node, safe='')}/{quote(claim_of(session), safe='')}"
+                self._rules.service.ask("DELETE", path)
+            except UnreachableError as error:
+                self._silence = error
+            except HpctoolsError as error:  # its node has said so itself, mostly
+                _log.debug("%s is over, and has no lease: %s", session, error)
 
     def _is_refused(self, session: Started) -> bool:
         """Whether the service refuses it; what else is so of it is noted down, or done."""
@@ -196,6 +223,7 @@ class _Round:
             return
         _log.info("%s of %s is ended", session.id, session.owner)
         self.found[session.id] = "ended"
+        self.close({session.id: session.target})
 
 
 def _raise_for(wrong: Sequence[str]) -> None:

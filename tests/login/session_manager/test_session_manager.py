@@ -170,7 +170,7 @@ def test_one_too_many_is_ended_when_its_node_has_told_why(ssm: tuple[Service, St
     waited: list[float] = []
     service = FakeService(REFUSED)
     assert enforcement(ssm[0], service, notice=7.0, wait=waited.append).admit(SESSION) == "ended"
-    assert (len(service.asked), waited) == (2, [7.0])
+    assert ([method for method, _, _ in service.asked], waited) == (["POST", "POST", "DELETE"], [7.0])
 
 
 def test_whom_their_node_knows_as_an_administrator_meanwhile_stays(ssm: tuple[Service, Stubber]) -> None:
