@@ -236,6 +236,13 @@ def test_while_the_service_is_away_each_node_has_its_own_limit_and_afterwards_al
     assert rig.ssh("sshd-front-1", "nlp1", "id -un").stdout == "nlp1\n"
 
 
+def is_refused_for_the_limit(rig: LoginRig, user: str) -> bool:
+    """By the service; an open node lets people in where it does not answer soon, as on a busy machine."""
+    done = rig.ssh("sshd-strict-1", user, "id")
+    assert done.returncode == 255, "before all nodes have reported, too"
+    return "the limit is 2" in done.stderr
+
+
 @pytest.mark.long
 def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig: LoginRig) -> None:
     """All leases are long out of date when it comes back, and it still knows who was there all the time."""
@@ -255,7 +262,7 @@ def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig:
         rig.stay("sshd-front-2", "nlp1")
     finally:
         rig.service.start()
-    assert rig.ssh("sshd-front-1", "cv2", "id").returncode == 255, "before all nodes have reported, too"
+    until(partial(is_refused_for_the_limit, rig, "cv2"), 20)
     rig.until_known("nlp1", LIMIT)
     assert rig.service.sessions("nlp2") == []
     assert [rig.ssh(f"sshd-{node}", "nlp1", "id").returncode for node in (*NODES, *STRICT)] == [255] * 4
