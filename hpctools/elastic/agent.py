@@ -23,6 +23,7 @@ from hpctools.elastic.agent_place import Place, placed
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.job_fate import UNSAID, Fate, fate_of, known_better
+from hpctools.elastic.last_save import AGAIN_SECONDS
 from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
@@ -31,6 +32,7 @@ from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
+from hpctools.elastic.spec import GRACE_RESERVE
 from hpctools.elastic.stopped import BusyWatch, StoppedWatch
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError, HpctoolsError
@@ -68,6 +70,8 @@ class Agent:
         self._computed = -math.inf  # when one of our workers last did
         self._leaving = ""
         self._is_open = False
+        self._told: float | None = None  # when our job got SIGTERM first
+        self._asking: asyncio.Task[None] | None = None  # why it did
         self._until = 0.0  # when we have to be gone, once we leave
         self._departs: float | None = None  # when our node is gone, as the coordinator has told
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,16 +109,22 @@ class Agent:
 
     def on_terminate(self) -> None:
         """SIGTERM: our node is wanted, or our job is ended, and with a baseline's the run."""
-        if self._leaving:
+        if self._leaving or self._is_echo(now := _now()):
             return
+        self._told = now if self._told is None else self._told
         if self._place.is_baseline:
-            asking = self._spawn(self._learn_why())
+            self._asking = self._spawn(self._learn_why(now))
             if isinstance(self._workers, NodeRanks):
-                self._workers.expect_news(asking)
+                self._workers.expect_news(self._asking)
         elif isinstance(self._workers, NodeRanks):
             self._workers.expect_news(self._spawn(self._leave_unless_over()))
         else:
             self._leave("preempted")
+
+    def _is_echo(self, now: float) -> bool:
+        """Whether it is asked just now why our job got SIGTERM: one scancel may come as two."""
+        asking = self._asking is not None and not self._asking.done()
+        return asking and self._told is not None and now - self._told <= AGAIN_SECONDS
 
     def end(self, code: int) -> None:
         """End this node's part with an exit code."""
@@ -181,8 +191,8 @@ class Agent:
         await self._line.connected.wait()
         await Lookout(self._line.say, os.environ).keep()
 
-    async def _learn_why(self) -> None:
-        """The baseline job gets SIGTERM: it is cancelled or out of time, unless it goes on or is lost.
+    async def _learn_why(self, at: float) -> None:
+        """The baseline job got SIGTERM then: it is cancelled or out of time, unless it goes on or is lost.
 
         When Slurm does not say which, its nodes are given up all the same, and who coordinates asks on.
         """
@@ -198,7 +208,7 @@ class Agent:
         with contextlib.suppress(ElasticError):
             self._folder.ask_to_end(Ending("cancelled", message))
         if self._succession.coordinator is not None:
-            self._succession.coordinator.cancel(message)
+            self._succession.coordinator.cancel(message, at)
 
     async def _leave_unless_over(self) -> None:
         """Our replica is preempted, or the run is cancelled: its ranks then end with all others, in KillWait.
@@ -223,14 +233,27 @@ class Agent:
         """
         self._leaving, self._is_open = reason, is_open
         self._succession.leave()
-        self._line.say("leaving", reason=reason, open=is_open)
-        baseline = self._place.is_baseline
-        given = self._spec.notice_seconds(baseline=baseline, preempted=not baseline)
-        grace = self._spec.departure_seconds(given)
+        grace = self._grace()
         self._until = _now() + grace
+        self._line.say("leaving", reason=reason, open=is_open, **self._time_left)
         code = EXIT_GOES_ON if self._place.is_baseline else 0
         asyncio.get_running_loop().call_later(grace, self.end, code)
         self._workers.expect_no_restart(grace)
+
+    def _grace(self) -> float:
+        """What there is for that: Slurm counts from its SIGTERM on, and not from when it said why."""
+        passed = 0.0 if self._told is None else _now() - self._told
+        if self._place.is_baseline:
+            return self._spec.losing_seconds(passed)
+        return self._spec.departure_seconds(
+            self._spec.notice_seconds(baseline=False, preempted=True) - passed
+        )
+
+    @property
+    def _time_left(self) -> Message:
+        """Until our node is gone, for the coordinator: of a baseline it does not know when that began."""
+        leaves = self._place.is_baseline and self._until
+        return {"seconds": max(0.0, self._until - _now()) + GRACE_RESERVE} if leaves else {}
 
     def _introduction(self) -> Message:
         place = self._place
@@ -243,6 +266,7 @@ class Agent:
             "job_id": place.job_id,
             "leaving": self._leaving,
             "open": self._is_open,
+            **self._time_left,
             "departs": None if self._departs is None else max(0.0, self._departs - _now()),
             "running": self._workers.running,
             "ended": self._workers.ended,

@@ -12,7 +12,7 @@ from hpctools.elastic.context import RunContext
 from hpctools.elastic.excuses import Excuses
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.growth_past import TAKEN
-from hpctools.elastic.hearing import Hearing
+from hpctools.elastic.hearing import Hearing, seconds_of
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
 from hpctools.elastic.protocol import (
     BEAT_SECONDS,
@@ -140,7 +140,7 @@ class Connections:
         """What happened on its node while it had no connection, and what it does not know yet."""
         if hello.get("leaving"):
             reason, is_open = str(hello["leaving"]), bool(hello.get("open"))
-            self._hearing.leaves(agent, reason, time.monotonic(), is_open=is_open)
+            self._hearing.leaves(agent, reason, time.monotonic(), seconds_of(hello), is_open=is_open)
         for ended in hello.get("ended", ()):
             self._hearing.hear(agent, {"kind": "exited", **ended})
         for over in hello.get("log_rules", ()):

@@ -136,10 +136,14 @@ class Coordinator:
         self._scribe.close()
         return None if superseded else outcome.exit_code
 
-    def cancel(self, reason: str) -> None:
-        """End the run because somebody wants so; who does so twice does not wait for what is saved."""
+    def cancel(self, reason: str, at: float | None = None) -> None:
+        """End the run because somebody wants so; who does so twice does not wait for what is saved.
+
+        Args:
+            at: when the job was signalled, on the monotonic clock; None: now.
+        """
         self._run.end(Outcome("cancelled", reason))
-        self._last_save.cancelled(time.monotonic())
+        self._last_save.cancelled(time.monotonic() if at is None else at)
 
     def fail(self, reason: str) -> None:
         """End the run because it cannot go on."""

@@ -72,7 +72,7 @@ class Hearing:
             agent.running.add(str(message["worker"]))
         elif kind == "leaving":
             reason, is_open = str(message.get("reason", "preempted")), bool(message.get("open"))
-            self.leaves(agent, reason, now, is_open=is_open)
+            self.leaves(agent, reason, now, seconds_of(message), is_open=is_open)
         elif kind == "exited":
             self._on_exited(agent, message, now)
         elif kind == "beat":
@@ -293,6 +293,12 @@ class Hearing:
 
     def _on_warning(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(str(message["message"]))
+
+
+def seconds_of(message: Message) -> float | None:
+    """Until the node of an agent that leaves is gone; None: it does not say."""
+    seconds = message.get("seconds")
+    return None if seconds is None else float(seconds)
 
 
 def _leaves(agent: Agent | None) -> bool:

@@ -29,11 +29,15 @@ class LastSave:
         self._cancelled: float | None = None  # when somebody wanted so first
         self._enough = asyncio.Event()
 
-    def cancelled(self, now: float) -> None:
-        """Somebody cancels the run; who does so again does not want to wait any longer."""
+    def cancelled(self, at: float) -> None:
+        """Somebody has cancelled the run; who did so again does not want to wait any longer.
+
+        Args:
+            at: when the signal came, and not when Slurm said why: that takes now longer, now less.
+        """
         if self._cancelled is None:
-            self._cancelled = now
-        elif now - self._cancelled > AGAIN_SECONDS:
+            self._cancelled = at
+        elif abs(at - self._cancelled) > AGAIN_SECONDS:  # what was asked later may be answered first
             self.hurry()
 
     def hurry(self) -> None:

@@ -127,6 +127,19 @@ class RunSpec:
             return self.grace_seconds
         return self.kill_wait_s if baseline else max(self.grace_seconds, self.kill_wait_s)
 
+    def losing_seconds(self, passed: float) -> float:
+        """For how long the workers of a baseline job that is ended go on, which Slurm does not explain.
+
+        KillWait takes their agents and the coordinator beside them with the whole job, so there is more of a
+        reserve than on a replica.
+
+        Args:
+            passed: since its SIGTERM, most of it to ask Slurm.
+        """
+        given, wanted = self.kill_wait_s, self._graceful
+        usable = max(0.0, given - min(CLOSING_RESERVE, given / 4) - passed)
+        return usable if wanted is None else min(wanted, usable)
+
     @property
     def _graceful(self) -> float | None:
         return self.elastic_policy.graceful_shutdown_s

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_run import LedgerRun, training
@@ -286,6 +287,68 @@ def test_a_baseline_s_agent_that_cannot_learn_why_its_job_ends_decides_nothing(
     hello = asyncio.run(told())
     assert (hello["leaving"], hello["open"]) == ("departed", True)
     assert folder.ending() is None
+
+
+@pytest.mark.parametrize("wanted", [None, 10.0])
+def test_a_baseline_whose_end_slurm_explains_late_is_gone_before_slurm_kills_it(
+    wanted: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KillWait counts from SIGTERM on, and what agent and coordinator do after it takes some, too."""
+    monkeypatch.setattr(agent, "ASK_SECONDS", 0.5)
+    policy = {} if wanted is None else {"graceful_shutdown_s": wanted}
+    spec = replace(SPEC, policy=policy, kill_wait_s=30.0)
+    slurm = Silent()
+
+    async def told() -> tuple[float, float, float]:
+        made = Agent(RunFolder.create(tmp_path / "run", spec), Place("baseline", 12, 0, "n4"), slurm)
+        sigterm = time.monotonic()
+        made.on_terminate()
+        try:
+            await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        finally:
+            slurm.answer.set()
+        return made._until - sigterm, time.monotonic() - sigterm, made._introduction()["seconds"]
+
+    until, asked, seconds = asyncio.run(told())
+    assert asked > 0.4
+    assert until == pytest.approx(24.5 if wanted is None else wanted + asked, abs=0.2)
+    assert until < spec.kill_wait_s - 5
+    assert seconds == pytest.approx(until - asked + 2.0, abs=0.2), "who coordinates counts from there, too"
+
+
+class Office:
+    """A coordinator that is told of the signals."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[float] = []
+
+    def cancel(self, reason: str, at: float) -> None:
+        self.cancelled.append(at)
+
+
+def test_a_signal_counts_from_when_it_came_and_its_echo_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm says now sooner, now later why it ends the job: answers lie apart where signals do not."""
+    slurm = Silent()
+    slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "CANCELLED")
+    monkeypatch.setattr(slurm, "jobs", lambda **_: (slurm.answer.wait(LIMIT), [slurm.queue[12]])[1])
+
+    async def told() -> tuple[list[float], float]:
+        made = Agent(RunFolder.create(tmp_path / "run", SPEC), Place("baseline", 12, 0, "n4"), slurm)
+        office: Any = Office()
+        made._succession.coordinator = office
+        sigterm = time.monotonic()
+        made.on_terminate()
+        await asyncio.sleep(0.3)
+        made.on_terminate()
+        assert len(made._tasks) == 1
+        slurm.answer.set()
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        return office.cancelled, sigterm
+
+    (at,), sigterm = asyncio.run(told())
+    assert at == pytest.approx(sigterm, abs=0.2)
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,13 @@ def test_a_second_cancel_ends_the_wait_and_an_echo_of_the_first_does_not(tmp_pat
         await asyncio.wait_for(keeping, 10)
 
     asyncio.run(act())
+
+
+def test_a_second_cancel_counts_although_slurm_explains_it_before_the_first(tmp_path: Path) -> None:
+    async def act() -> None:
+        save = LastSave(Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC).run)
+        save.cancelled(103.0)
+        save.cancelled(100.0)
+        assert save._enough.is_set()
+
+    asyncio.run(act())
