@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,7 +48,8 @@ def _done_there(program: str, words: Sequence[str], noted: str) -> int:
         if remedy := _STAYS_THERE.get(word.partition("=")[0]):
             raise UsageError(f"{word.partition('=')[0]} does not work with --cluster", remedy)
     cluster = find_cluster(name or "")
-    request = {"op": program.removeprefix("hp-"), "words": rest}
+    # Its id is the same in each attempt: a second hp-cancel means more than the first.
+    request = {"op": program.removeprefix("hp-"), "words": rest, "request": secrets.token_hex(8)}
     with session(cluster, program) as open_session:
 
         def ask() -> Mapping[str, Any]:

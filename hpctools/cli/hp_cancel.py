@@ -67,12 +67,16 @@ def _cancel(
     if given.replicas:
         cancelled = [cancel_replicas(folder, client(), sleep, _own_job()) for folder in folders]
     else:
-        cancelled = cancel_runs(folders, client(), sleep, by=_asker())
+        cancelled = cancel_runs(folders, client(), sleep, by=_asker(), say=_tell)
     for done in cancelled:
         # The baseline's batch script asks at its end, and most often there is nothing to say.
         if done.replicas or not given.replicas:
             show(asdict(done) if given.json else _text(done))
     return 1 if any(done.remaining for done in cancelled) else 0
+
+
+def _tell(text: str) -> None:
+    print(f"hp-cancel: {text}", file=sys.stderr, flush=True)
 
 
 def _own_job() -> int | None:

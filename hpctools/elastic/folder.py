@@ -5,7 +5,8 @@
     terms/            a file for each coordinator that the run ever had; the highest number is in office;
                       beside it, as <number>.json (0600), where it listens and the secret that admits others
     time.json         how long Slurm lets the baseline job go on, as last known
-    end.json          that somebody wants the run to end, and why; again.json: that they have said so twice
+    end.json          that somebody wants the run to end, and why
+    asked.json        which hp-cancel has got through to Slurm; again.json: that there was another one
     events.jsonl      what happened, a line each
     history.jsonl     how it stood from time to time, of bounded length
     status.json       how it stands; replaced as a whole
@@ -17,7 +18,6 @@ The folder is 0700 and lies on a file system that all nodes share.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import tempfile
@@ -27,6 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from hpctools.elastic.folder_files import FolderFiles, unwritable
 from hpctools.elastic.history import Moment, to_json
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
@@ -133,14 +134,11 @@ class Ending:
     message: str
 
 
-class RunFolder:
+class RunFolder(FolderFiles):
     """One run's folder.
 
     Every method raises ElasticError when the folder cannot be read or written, with the reason.
     """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
 
     @classmethod
     def create(cls, path: Path, spec: RunSpec) -> RunFolder:
@@ -156,7 +154,7 @@ class RunFolder:
             (path / "logs").mkdir(mode=0o700)
             (path / "terms").mkdir(mode=0o700)
         except OSError as error:
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
         folder = cls(path)
         folder._replace("run.json", spec.to_json())
         return folder
@@ -233,7 +231,7 @@ class RunFolder:
                 if term <= last:
                     (terms / f"{term}.json").unlink(missing_ok=True)
         except OSError as error:
-            raise _unwritable(terms, error) from None
+            raise unwritable(terms, error) from None
 
     def current_term(self) -> int:
         """The highest term that anybody has claimed; 0 before the first coordinator."""
@@ -274,16 +272,36 @@ class RunFolder:
                 return Path(temporary).stat().st_nlink == 2
             return True
         except OSError as error:
-            raise _unwritable(terms / str(term), error) from None
+            raise unwritable(terms / str(term), error) from None
         finally:
             if temporary:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink(missing_ok=True)
 
     def ask_to_end(self, ending: Ending) -> None:
-        """Note that the run is to end; the first wish counts."""
-        if self.ending() is None:
+        """Note that the run is to end; the first wish counts, unless nobody can read it."""
+        try:
+            first = self.ending()
+        except ElasticError:  # a full disk has torn it
+            first = None
+        if first is None:
             self._replace("end.json", asdict(ending))
+
+    def note_asked(self, request: str) -> None:
+        """Note that an hp-cancel has got through to Slurm.
+
+        Args:
+            request: its id, the same however often it is tried.
+        """
+        self._replace("asked.json", {"request": request})
+
+    def asked(self) -> str | None:
+        """Which hp-cancel that was; empty: it cannot be read; None: there was none."""
+        try:
+            values = self._object_if_there("asked.json")
+        except ElasticError:
+            return ""
+        return None if values is None else str(values.get("request", ""))
 
     def ask_again(self) -> None:
         """Note that who wants the run to end does not want to wait until it has saved."""
@@ -316,85 +334,3 @@ class RunFolder:
     def append_job(self, role: str, job_id: int) -> None:
         """Record that a Slurm job of the run was submitted just now."""
         self._append("jobs.jsonl", {"time": utc_now(), "role": role, "job_id": job_id})
-
-    def _object(self, name: str) -> dict[str, Any]:
-        values = self._object_if_there(name)
-        if values is None:
-            raise ElasticError(
-                f"{self.path} has no {name}, so it is not a run's folder", "hp-status lists your runs"
-            )
-        return values
-
-    def _object_if_there(self, name: str) -> dict[str, Any] | None:
-        text = self._text(name)
-        if text is None:
-            return None
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise ElasticError(f"{self.path / name} is damaged: {error}") from None
-        if not isinstance(values, dict):
-            raise ElasticError(f"{self.path / name} is damaged: it holds no JSON object")
-        return values
-
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        # A full disk can tear a line; the others are still true.
-        text = self._text(name) or ""
-        parsed = (_object_or_none(line) for line in text.splitlines())
-        return [line for line in parsed if line is not None]
-
-    def _text(self, name: str) -> str | None:
-        try:
-            return (self.path / name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ElasticError(f"cannot read {self.path / name}: {error}") from None
-
-    def _replace(self, name: str, values: Mapping[str, Any]) -> None:
-        self._replace_text(name, json.dumps(values, indent=1) + "\n")
-
-    def _replace_text(self, name: str, text: str) -> None:
-        temporary, place = "", self.path / name
-        try:
-            handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).replace(place)
-        except OSError as error:
-            if temporary:
-                with contextlib.suppress(OSError):  # the storage is broken; its first error counts
-                    Path(temporary).unlink(missing_ok=True)
-            raise _unwritable(place, error) from None
-
-    def _append(self, name: str, values: Mapping[str, Any]) -> None:
-        line = json.dumps(values).encode() + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path / name, flags, 0o600)
-            try:
-                # One write, so that the lines of hp-submit and of the coordinator do not mix.
-                if (written := os.write(descriptor, line)) < len(line):
-                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise _unwritable(self.path / name, error) from None
-
-
-def _object_or_none(line: str) -> dict[str, Any] | None:
-    try:
-        values = json.loads(line)
-    except ValueError:
-        return None
-    return values if isinstance(values, dict) else None
-
-
-def _unwritable(path: Path, error: OSError) -> ElasticError:
-    if isinstance(error, FileExistsError):
-        return ElasticError(f"{path} exists already", "choose another run id")
-    return ElasticError(
-        f"cannot write {path}: {error.strerror or error}",
-        "free space or quota there, or set HPCTOOLS_RUNS to a folder that all nodes share",
-    )

@@ -239,8 +239,13 @@ def _known_as(word: str) -> str:
 
 def _cancel(request: Message, program: Program) -> Mapping[str, Any]:
     from hpctools.remote import cancelling
+    from hpctools.submit import asking
 
-    return asdict(cancelling.cancel(_words(request, "words"), program))
+    stated = asking.STATED.set(str(request.get("request") or ""))
+    try:
+        return asdict(cancelling.cancel(_words(request, "words"), program))
+    finally:
+        asking.STATED.reset(stated)
 
 
 def _found(request: Message) -> tuple[Submission, Record]:

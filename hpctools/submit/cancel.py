@@ -13,11 +13,13 @@ from hpctools.errors import ElasticError, SubmitError
 from hpctools.slurm import accounting
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
+from hpctools.submit import asking
 from hpctools.submit.overview import JobView, overview
 from hpctools.submit.plan import run_comment
 
 _POLL_SECONDS = 0.5
-_POLLS = 20
+_STAYS_SECONDS = 10.0  # for which a job may not heed that it is cancelled
+_ENDS_SECONDS = 5.0  # beyond KillWait, until Slurm has ended what it kills then
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,25 @@ class _Run:
     asked: dict[int, str] = field(default_factory=dict)
     left: list[JobView] = field(default_factory=list)
 
+    def patience(self) -> float:
+        """Seconds for which it is worth waiting: ranks may save as long as Slurm lets them, KillWait."""
+        if self.ends and not self.is_settled:
+            return max(_STAYS_SECONDS, self.spec.kill_wait_s + _ENDS_SECONDS)
+        return _STAYS_SECONDS if self.left else 0.0
+
+    @property
+    def ends(self) -> bool:
+        """Whether Slurm has signalled jobs of it that are still there."""
+        return any(job.state == "COMPLETING" for job in self.left)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its coordinator has said how it ended, which it does once nothing of it runs."""
+        with contextlib.suppress(ElasticError):
+            status = self.folder.status()
+            return status is not None and status.state not in ACTIVE_STATES
+        return False
+
     def active(self, queue: Mapping[str, list[Job]]) -> tuple[JobView, ...]:
         """Its jobs that have not ended, of the queue by comment."""
         jobs = [*queue.get(run_comment(self.spec.id), ()), *queue.get("", ())]
@@ -67,29 +88,34 @@ class _Run:
 
 
 def cancel_runs(
-    folders: Sequence[RunFolder], client: SlurmClient, sleep: Callable[[float], None], *, by: str
+    folders: Sequence[RunFolder],
+    client: SlurmClient,
+    sleep: Callable[[float], None],
+    *,
+    by: str,
+    say: Callable[[str], None] = lambda text: None,
 ) -> list[Cancelled]:
     """Cancel all jobs of runs, wait until they are gone, and record that the runs are cancelled.
 
-    All are ended together, with a few commands however many they are. A run of which that was asked before
-    ends without waiting for what it saves.
+    All are ended together, with a few commands however many they are. A run that a call before this one has
+    cancelled in Slurm ends without waiting for what it saves; a call with the same `asking.request` is the
+    same one, tried again.
 
     Args:
-        sleep: waits that many seconds; 10 in all at most.
+        sleep: waits that many seconds; 10 in all at most, or KillWait and 5 where jobs end in that time.
         by: who asked for it.
+        say: tells a person what is waited for, or is not any more.
 
     Raises:
         ElasticError: a folder is no run's; then nothing was done.
         UnreachableError: the controller does not answer.
     """
-    runs = [_Run(folder, folder.spec()) for folder in folders]
+    runs, request = [_Run(folder, folder.spec()) for folder in folders], asking.request()
     for run in runs:
-        # Slurm does not tell the agents again of a job that is being ended.
-        if run.folder.ending() is not None:
-            _insist(run.folder)
+        _insist(run, request, say)
         # Before anything ends: no agent is to take the run over.
         _ask_to_end(run.folder, f"cancelled by {by}")
-    _cancel_jobs(runs, client, sleep, ("baseline", "replica"))
+    _cancel_jobs(runs, client, sleep, ("baseline", "replica"), _Course(request, say))
     for run in runs:
         if not run.done.remaining:
             settle(run.folder, run.spec, "cancelled", f"cancelled by {by}")
@@ -129,7 +155,7 @@ def cancel_replicas(
     fate = known_better(own, fate_of(own, jobs), ended_as, sleep)
     if _goes_on(run, jobs, own, fate):
         return run.done
-    _cancel_jobs([run], client, sleep, ("replica",))
+    _cancel_jobs([run], client, sleep, ("replica",), _Course())
     if fate.wanted or fate.open:
         settle(folder, run.spec, "cancelled", f"baseline job {own} {fate.words}")
     else:
@@ -161,9 +187,19 @@ def _goes_on(run: _Run, jobs: Sequence[JobView], own: int, fate: Fate) -> bool:
     )
 
 
-def _insist(folder: RunFolder) -> None:
+def _insist(run: _Run, request: str, say: Callable[[str], None]) -> None:
+    """Slurm does not tell the agents again of a job that is being ended: the folder does.
+
+    Only of another hp-cancel, which has got through: whose line broke, or whose Slurm did not answer, tries
+    again and has seen nothing of the first time; and that the time is up nobody has asked for.
+    """
+    before = run.folder.asked()
+    if before in (None, "", request):
+        return
     with contextlib.suppress(ElasticError):
-        folder.ask_again()
+        run.folder.ask_again()
+        if not run.is_settled:
+            say(f"run {run.spec.id}: cancelled again, so what it saves is not waited for any more")
 
 
 def _ask_to_end(folder: RunFolder, message: str) -> None:
@@ -171,10 +207,47 @@ def _ask_to_end(folder: RunFolder, message: str) -> None:
         folder.ask_to_end(Ending("cancelled", message))
 
 
+@dataclass
+class _Course:
+    """What a person sees of it, and what is noted.
+
+    Attributes:
+        request: the id of what was asked; empty: no person did.
+    """
+
+    request: str = ""
+    say: Callable[[str], None] = lambda text: None
+    noted: bool = False
+    said: set[str] = field(default_factory=set)
+
+    def note(self, runs: Sequence[_Run]) -> None:
+        """Slurm was told."""
+        for run in runs if self.request and not self.noted else ():
+            with contextlib.suppress(ElasticError):
+                run.folder.note_asked(self.request)
+        self.noted = True
+
+    def tell(self, runs: Sequence[_Run]) -> None:
+        """What is waited for."""
+        for run in runs:
+            if self.request and run.spec.id not in self.said and run.ends and not run.is_settled:
+                self.said.add(run.spec.id)
+                self.say(
+                    f"run {run.spec.id}: saving, for {run.patience():.0f} s at most; "
+                    "hp-cancel again does not wait for that"
+                )
+
+
 def _cancel_jobs(
-    runs: Sequence[_Run], client: SlurmClient, sleep: Callable[[float], None], roles: Sequence[str]
+    runs: Sequence[_Run],
+    client: SlurmClient,
+    sleep: Callable[[float], None],
+    roles: Sequence[str],
+    course: _Course,
 ) -> None:
-    for _ in range(_POLLS + 1):
+    """Cancel them, and those that appear meanwhile, until none is left or they have had their time."""
+    waited = 0.0
+    while True:
         queue = _queue(runs, client)
         fresh: list[JobView] = []
         for run in runs:
@@ -183,9 +256,12 @@ def _cancel_jobs(
             run.asked |= {job.id: job.role for job in run.left}
         for jobs in _in_order(fresh):
             client.cancel(jobs)
-        if not any(run.left for run in runs):
+        course.note(runs)
+        if not any(run.left for run in runs) or waited > max(run.patience() for run in runs):
             return
+        course.tell(runs)
         sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS
 
 
 def _in_order(jobs: Sequence[JobView]) -> Iterator[list[int]]:

@@ -1,0 +1,104 @@
+"""Files of a run's folder: read and replaced as a whole, or added to by the line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpctools.errors import ElasticError
+
+
+class FolderFiles:
+    """What `RunFolder` is made of; every method raises ElasticError when it cannot be done."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def _object(self, name: str) -> dict[str, Any]:
+        values = self._object_if_there(name)
+        if values is None:
+            raise ElasticError(
+                f"{self.path} has no {name}, so it is not a run's folder", "hp-status lists your runs"
+            )
+        return values
+
+    def _object_if_there(self, name: str) -> dict[str, Any] | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ElasticError(f"{self.path / name} is damaged: {error}") from None
+        if not isinstance(values, dict):
+            raise ElasticError(f"{self.path / name} is damaged: it holds no JSON object")
+        return values
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        # A full disk can tear a line; the others are still true.
+        text = self._text(name) or ""
+        parsed = (_object_or_none(line) for line in text.splitlines())
+        return [line for line in parsed if line is not None]
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ElasticError(f"cannot read {self.path / name}: {error}") from None
+
+    def _replace(self, name: str, values: Mapping[str, Any]) -> None:
+        self._replace_text(name, json.dumps(values, indent=1) + "\n")
+
+    def _replace_text(self, name: str, text: str) -> None:
+        temporary, place = "", self.path / name
+        try:
+            handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).replace(place)
+        except OSError as error:
+            if temporary:
+                with contextlib.suppress(OSError):  # the storage is broken; its first error counts
+                    Path(temporary).unlink(missing_ok=True)
+            raise unwritable(place, error) from None
+
+    def _append(self, name: str, values: Mapping[str, Any]) -> None:
+        line = json.dumps(values).encode() + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.path / name, flags, 0o600)
+            try:
+                # One write, so that the lines of hp-submit and of the coordinator do not mix.
+                if (written := os.write(descriptor, line)) < len(line):
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise unwritable(self.path / name, error) from None
+
+
+def _object_or_none(line: str) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def unwritable(path: Path, error: OSError) -> ElasticError:
+    """What to say when a file there could not be written."""
+    if isinstance(error, FileExistsError):
+        return ElasticError(f"{path} exists already", "choose another run id")
+    return ElasticError(
+        f"cannot write {path}: {error.strerror or error}",
+        "free space or quota there, or set HPCTOOLS_RUNS to a folder that all nodes share",
+    )
