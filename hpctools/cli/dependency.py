@@ -40,8 +40,9 @@ def _left_of(told: str, found: Mapping[str, Baselines]) -> str:
     """Slurm itself would let such a job wait for ever, or, when it has forgotten the other one, begin it."""
     finished = frozenset().union(*(each.finished for each in found.values()))
     failed = frozenset().union(*(each.failed for each in found.values()))
+    there = frozenset().union(*(each.there for each in found.values()))
     try:
-        return left_of(told, finished, failed)
+        return left_of(told, finished, failed, there)
     except NeverSatisfied as never:
         raise _never(str(never), found) from None
 
@@ -55,7 +56,13 @@ def _never(clause: str, found: Mapping[str, Baselines]) -> SubmitError:
             f"run {run} has finished, so {kind}:{run} can never be satisfied",
             "leave it out: what the job is for has not come about",
         )
+    said = f"run {run} has failed or was cancelled, so {kind}:{run} can never be satisfied"
+    if job in which.restarted:
+        return SubmitError(
+            said,
+            "submit it again (its script goes on from what it saved itself) and wait for that run, "
+            f"or take afterany:{run}",
+        )
     return SubmitError(
-        f"run {run} has failed or was cancelled, so {kind}:{run} can never be satisfied",
-        f"go on with it (hp-submit --resume {run}) and wait for that run, or take afterany:{run}",
+        said, f"go on with it (hp-submit --resume {run}) and wait for that run, or take afterany:{run}"
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hpctools.cli.connection import connect
 from hpctools.cli.output import show
 from hpctools.elastic.checkpoint import resume_source
-from hpctools.elastic.folder import ACTIVE_STATES, runs_root, utc_now
+from hpctools.elastic.folder import ACTIVE_STATES, RunFolder, RunStatus, runs_root, utc_now
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
@@ -28,7 +28,7 @@ from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, cautions, plan_elastic
 from hpctools.submit.render import elastic_json, elastic_text
-from hpctools.submit.runs import find_run
+from hpctools.submit.runs import find_run, still_there
 
 if TYPE_CHECKING:
     from hpctools.submit.policy_file import PolicyFile
@@ -54,11 +54,11 @@ def submit_elastic(
     """
     if "dry-run" in flags:
         known = _partitions_if_known(client)
-        submissions = _planned(intent, _facts(intent, known, ask_limits))
+        submissions = _planned(intent, _facts(intent, known, ask_limits, client))
         _show_plan(submissions, flags)
         return 0
     slurm = client()
-    submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits))
+    submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits, lambda: slurm))
     with _ending_interrupts():
         job_ids = execute_elastic(submissions, slurm)
     _tell(intent, flags, submissions, job_ids)
@@ -80,7 +80,12 @@ def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) 
         show("\n".join(map(elastic_text, submissions)))
 
 
-def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits: AskLimits) -> Facts:
+def _facts(
+    intent: Intent,
+    partitions: tuple[Partition, ...] | None,
+    ask_limits: AskLimits,
+    client: Callable[[], SlurmClient],
+) -> Facts:
     policy = intent.settings.get("elastic-policy")
     user = _user()
     limits = None if partitions is None else _limits_if_known(user, ask_limits)
@@ -94,7 +99,7 @@ def _facts(intent: Intent, partitions: tuple[Partition, ...] | None, ask_limits:
         partitions=partitions,
         limits=limits,
         policy=None if policy is None else _policy(policy),
-        resumed_from=_resumed_from(intent.settings.get("resume")),
+        resumed_from=_resumed_from(intent.settings.get("resume"), client),
         budget=ask_budget(account, os.environ) if account else None,
     )
 
@@ -112,7 +117,7 @@ def _policy(path: str) -> PolicyFile:
     return read_policy(Path(path))
 
 
-def _resumed_from(word: str | None) -> str:
+def _resumed_from(word: str | None, client: Callable[[], SlurmClient]) -> str:
     """The folder of the run that shall go on, in which there has to be a checkpoint."""
     if word is None:
         return ""
@@ -122,6 +127,11 @@ def _resumed_from(word: str | None) -> str:
         raise SubmitError(
             f"run {folder.path.name} is {status.state}", f"end it first: hp-cancel {folder.path.name}"
         )
+    if job := _still_saving(folder, status, client):
+        raise SubmitError(
+            f"run {folder.path.name} may still be saving: its job {job} has not ended",
+            f"wait until `squeue -j {job}` shows it no more, and submit again",
+        )
     try:
         resume_source(str(folder.path), folder.path.parent)
     except ElasticError as error:  # said now, not on the nodes
@@ -129,6 +139,16 @@ def _resumed_from(word: str | None) -> str:
             error.message, "leave out --resume, or name a run that has saved one (hp-status --all)"
         ) from None
     return str(folder.path)
+
+
+def _still_saving(
+    folder: RunFolder, status: RunStatus | None, client: Callable[[], SlurmClient]
+) -> int | None:
+    """A baseline job, being ended, of a run that has not finished: it may have a newer checkpoint soon."""
+    if status is not None and status.state == "finished":
+        return None
+    jobs = [job.job_id for job in folder.jobs() if job.role == "baseline"]
+    return max(still_there(jobs, client), default=None)
 
 
 def _limits_if_known(user: str, ask: AskLimits) -> Limits | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.errors import ElasticError, SubmitError
+from hpctools.elastic.job_fate import ALIVE
+from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 
 _COMMENT = "hp-run:"
+_BAD = ("failed", "cancelled")
 
 
 def run_folders(root: Path) -> list[RunFolder]:
@@ -78,11 +80,15 @@ class Baselines:
         finished: those of them whose run has finished. How such a job itself ended does not matter: it may
             have been cancelled because nobody needed it any more, or Slurm may have forgotten it.
         failed: those of them whose run has failed, or was cancelled.
+        there: those of the failed that Slurm has not ended yet; their ranks may still write.
+        restarted: those of the failed whose run was in restart mode.
     """
 
     jobs: tuple[int, ...]
     finished: frozenset[int] = frozenset()
     failed: frozenset[int] = frozenset()
+    there: frozenset[int] = frozenset()
+    restarted: frozenset[int] = frozenset()
 
 
 def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> Baselines:
@@ -100,8 +106,20 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
     states = [status.state if (status := each.status()) else "" for each in folders]
     known = list(zip(jobs, states, strict=True))
     finished = frozenset(job for job, state in known if state == "finished")
-    failed = frozenset(job for job, state in known if state in ("failed", "cancelled"))
-    return Baselines(jobs, finished, failed)
+    failed = {job: run for (job, state), run in zip(known, folders, strict=True) if state in _BAD}
+    restarted = frozenset(job for job, run in failed.items() if run.spec().mode == "restart")
+    return Baselines(jobs, finished, frozenset(failed), still_there(failed, client), restarted)
+
+
+def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> frozenset[int]:
+    """Those jobs that wait, run or are being ended; none when Slurm does not say."""
+    if not jobs:
+        return frozenset()
+    try:
+        found = client().jobs(ids=sorted(jobs))
+    except (UnreachableError, CommandError):
+        return frozenset()
+    return frozenset(job.id for job in found if job.state in (*ALIVE, "COMPLETING")) & frozenset(jobs)
 
 
 def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[RunFolder]:

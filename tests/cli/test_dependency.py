@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.cli import dependency
 from hpctools.cli.hp_submit import main
 from hpctools.elastic.folder import RunStatus
+from hpctools.slurm.types import Job
 from hpctools.testing.runs import make_run
+from hpctools.testing.slurm import FakeSlurm
 from tests.cli.test_hp_submit import argv_of, sbatch  # noqa: F401 - a fixture
 
 RUNS = (
@@ -42,7 +45,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("afternotok:done-000001?afterok:99", "afterok:99"),
         ("afternotok:lost-000003", ""),
         ("afternotok:gone-000004,afternotok:goes-000002", "afternotok:22"),
-        ("afterany:lost-000003:gone-000004:done-000001,after:lost-000003+5", ""),
+        ("afterany:lost-000003:gone-000004:done-000001,after:lost-000003", ""),
+        ("afterany:lost-000003,after:lost-000003:done-000001+5", "after:12+5"),
+        ("after:gone-000004+60?afterok:99", "after:41+60?afterok:99"),
         ("afterok:lost-000003?afterany:goes-000002", "afterany:22"),
         ("afterok:lost-000003?afterok:done-000001", ""),
         ("afterok:99:99:goes-000002?afterany:98", "afterok:99:22?afterany:98"),
@@ -79,3 +84,57 @@ def test_what_can_never_be_is_refused_and_not_left_in_the_queue(
     assert main([f"--dependency={asked}", "job.sh"]) == 1
     assert said in " ".join(capfd.readouterr().err.split())
     assert not (sbatch / "argv").exists()
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Of the run that was cancelled the job is being ended; of the one that failed it has."""
+    slurm = FakeSlurm()
+    for job, state in ((31, "FAILED"), (41, "COMPLETING")):
+        slurm.queue[job] = Job(job, "train", "nlp1", "nlp", "gpu", "high", state)
+    monkeypatch.setattr(dependency, "connect", lambda: slurm)
+    return slurm
+
+
+@pytest.mark.usefixtures("runs", "slurm")
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("afterany:gone-000004", "afterany:41"),
+        ("afternotok:gone-000004:lost-000003", "afternotok:41"),
+        ("afterany:gone-000004?afterany:lost-000003", ""),
+        ("afterany:gone-000004?afterok:99", "afterany:41?afterok:99"),
+    ],
+)
+def test_a_run_that_was_cancelled_is_waited_for_as_long_as_its_job_is_there(
+    sbatch: Path,  # noqa: F811
+    asked: str,
+    told: str,
+) -> None:
+    """Its ranks may still write what the job is to read."""
+    assert main([f"--dependency={asked}", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == [f"--dependency={told}", "job.sh"]
+
+
+@pytest.mark.usefixtures("runs", "slurm")
+def test_what_can_never_be_is_refused_also_while_the_job_is_there(
+    sbatch: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--dependency=afterok:gone-000004", "job.sh"]) == 1
+    assert "can never be satisfied" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("sbatch")
+def test_a_run_in_restart_mode_is_not_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`--resume` is refused for it."""
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path / "runs"))
+    folder = make_run(tmp_path / "runs", "ranks-000005", mode="restart")
+    folder.append_job("baseline", 51)
+    folder.write_status(RunStatus("failed"))
+    assert main(["--dependency=afterok:ranks-000005", "job.sh"]) == 1
+    said = capfd.readouterr().err
+    assert "submit it again (its script goes on from what it saved itself)" in said
+    assert "--resume" not in said

@@ -540,6 +540,27 @@ def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
         assert "in restart mode a script has its own; leave it out" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("state", "job", "code"),
+    [("cancelled", "COMPLETING", 1), ("cancelled", "CANCELLED", 0), ("finished", "COMPLETING", 0)],
+)
+def test_a_run_is_not_resumed_while_it_may_still_save(sbatch, capfd, state, job, code):
+    """Its next checkpoint would be newer than the one that is gone on from."""
+    slurm = FakeSlurm()
+    assert main(["-N1:2", "--", "train"], client=lambda: slurm) == 0
+    (first,) = (sbatch / "runs").iterdir()
+    RunFolder(first).write_status(RunStatus(state))
+    slurm.change(101, state=job)
+    store = FolderStore(first / "checkpoints")
+    store.commit(store.begin(3, "test"), Manifest(3), 0)
+    capfd.readouterr()
+    assert main(["-N1:4", "--resume", first.name, "--", "train"], client=lambda: slurm) == code
+    said = (
+        f"run {first.name} may still be saving: its job 101 has not ended; wait until `squeue -j 101` shows"
+    )
+    assert (said in capfd.readouterr().err) == bool(code)
+
+
 def test_a_controller_that_is_down_is_exit_code_3(sbatch, capfd):
     failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
     assert main(["-N2:6", "--", "train"], client=lambda: FakeSlurm(failure=failure)) == 3
