@@ -16,6 +16,8 @@ FIND_SECONDS = 60.0
 # For which workers may train without a coordinator, as while its address cannot be written. A full disk or a
 # server that is down is a matter of minutes; and of what goes wrong in the training nobody would hear.
 ALONE_SECONDS = 3600.0
+# For which ranks that save before the run ends wait for whoever had told them to.
+ENDING_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 WELCOME_SECONDS = 1.5
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -97,7 +99,7 @@ class AgentLine:
         began = needed = loop.time()  # when somebody here last trained
         reason = "it has not published its address"
         while loop.time() < min(needed + FIND_SECONDS, began + ALONE_SECONDS):
-            self._check_not_over()
+            self._check_not_over(wanted=not self._trains() or loop.time() - began > ENDING_SECONDS)
             needed = loop.time() if self._trains() else needed
             address = self._address()
             if address is not None:
@@ -118,11 +120,12 @@ class AgentLine:
             return self._folder.coordinator()
         return None
 
-    def _check_not_over(self) -> None:
+    def _check_not_over(self, *, wanted: bool) -> None:
+        """The run has ended, or, if that counts, somebody wants it to end and nobody is there to do so."""
         status, ending = None, None
         with contextlib.suppress(ElasticError):
             status, ending = self._folder.status(), self._folder.ending()
-        if ending is not None or (status is not None and status.state in FINAL_STATES):
+        if (ending is not None and wanted) or (status is not None and status.state in FINAL_STATES):
             finished = status is not None and status.state == "finished"
             raise RunOverError(self._run, 0 if finished else ElasticError.exit_code)
 

@@ -118,7 +118,7 @@ class Connections:
         write(writer, "welcome", term=run.fence.term)
         self._name_heirs()
         tells = bool(hello.get("ended")) and not run.ended.done()
-        if run.is_over and not (tells or self._ends_its_programs(agent)):
+        if run.is_over and not (tells or self._ends_its_programs(agent) or self._saves(hello)):
             agent.leaving = True  # that ends the worker which it has just started: no crash
             ended = run.ended
             write(writer, "shutdown", code=ended.result().exit_code if ended.done() else 0)
@@ -135,6 +135,18 @@ class Connections:
     def _ends_its_programs(self, agent: Agent) -> bool:
         """Whether workers do there what follows the last step, and the run waits for that."""
         return self._run.completed and not self._run.ended.done() and bool(agent.running)
+
+    def _saves(self, hello: Message) -> bool:
+        """Whether ranks there save yet, before the run ends."""
+        return self._last_save_is_on and bool((hello.get("ranks") or {}).get("ranks"))
+
+    @property
+    def _last_save_is_on(self) -> bool:
+        """Whether the ranks of a run in restart mode are told to end, and have their time for that."""
+        run = self._run
+        if run.restart is None or run.finishing or not run.ended.done():
+            return False
+        return run.ended.result().state == "cancelled"
 
     def _catch_up(self, agent: Agent, hello: Message) -> None:
         """What happened on its node while it had no connection, and what it does not know yet."""
@@ -265,7 +277,8 @@ class Connections:
 
     def _on_agent_gone(self, agent: Agent) -> None:
         del self._run.roster.agents[agent.name]
-        if self._ends_its_programs(agent):  # a worker may save the final model: not for a broken line
+        # A worker may save the final model, or ranks before the run ends: not for a broken line.
+        if self._ends_its_programs(agent) or self._last_save_is_on:
             agent.away = time.monotonic()
             self._run.roster.absent[agent.name] = agent
         else:

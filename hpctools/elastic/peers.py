@@ -117,7 +117,8 @@ class Roster:
         restarting: workers that are ended because we want them to be started again.
         missing: since when workers have no connection that may come back with the state, seconds of the
             monotonic clock.
-        absent: agents without a connection whose workers end their programs after the last step.
+        absent: agents without a connection whose workers end their programs after the last step, or whose
+            ranks save before the run ends.
     """
 
     def __init__(self) -> None:

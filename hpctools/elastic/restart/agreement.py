@@ -59,3 +59,9 @@ class Agreement:
         self._bound.add(member)
         self.committed = self._bound == self._members
         return False
+
+    def forget(self, member: str) -> None:
+        """An agent is gone, and the others do not wait for its answer."""
+        self._members -= {member}
+        self._bound.discard(member)
+        self.committed = self.committed or self._bound == self._members

@@ -25,11 +25,11 @@ from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
 from hpctools.elastic.restart.effects import Charged, Crashed, Finished, Formed, Release, Tell
 from hpctools.elastic.restart.limits import Limits, term_within
-from hpctools.elastic.restart.present import Present
 from hpctools.elastic.restart.record import Record
+from hpctools.elastic.restart.telling import Telling
 
 
-class Generations(Present):
+class Generations(Telling):
     """The state machine of a run's generations.
 
     Args:
@@ -52,8 +52,6 @@ class Generations(Present):
         self._budget = Budget(limits.period, charges)
         self.restarts = self._budget.ever
         self._adoption: Adoption | None = None
-        self._agreement: Agreement | None = None
-        self._limit: float | None = None  # when patience with a planned end is over
         self._not_before = not_before
         self._lost_at = NEVER
         self._closes_at: float | None = None  # when all ranks must have ended, because the run ends
@@ -83,7 +81,13 @@ class Generations(Present):
             elif not record.over(agent):
                 record.drop(agent)
                 record.recovered |= self.phase == "running"
-                self._end(now, self._limits.term)
+                if self._closes_at is None or self.phase != "telling":
+                    self._end(now, self._limits.term)
+                elif self._agreement is not None and not self._agreement.committed:
+                    self._agreement.forget(
+                        agent
+                    )  # the others save before the run ends, and have no more time
+                    self._heed_agreement(record, self._agreement, now)
                 self._close_if_over(now)
         self.tick(now)
 
@@ -135,10 +139,8 @@ class Generations(Present):
         record.most = max(record.most, calls)
         if agreement.answered(agent, call, bound=bound):
             self._propose(record, agreement, record.calls)
-        elif agreement.committed and not record.calls:
-            self._end(now, self._limits.graceful)  # nobody has asked for events: they can be told only so
-        elif agreement.committed:
-            self._commit(record, agreement.call, now)
+        else:
+            self._heed_agreement(record, agreement, now)
         self.tick(now)
 
     def ended(
@@ -229,6 +231,12 @@ class Generations(Present):
 
     # A generation has to end
 
+    def _heed_agreement(self, record: Record, agreement: Agreement, now: float) -> None:
+        if agreement.committed and not record.calls:
+            self._end(now, self._limits.graceful)  # nobody has asked for events: they can be told only so
+        elif agreement.committed:
+            self._commit(record, agreement.call, now)
+
     def _heed_leavers(self, now: float) -> None:
         soonest = self._roster.soonest(self.members)
         if soonest is None:
@@ -239,17 +247,18 @@ class Generations(Present):
             self._end_by(soonest - term_within(soonest - now))
 
     def _close(self, now: float, until: float) -> None:
-        """The run ends: what is on is told, and what has not begun does not."""
+        """The run ends: what is on is told, and what has not begun does not.
+
+        A new coordinator hears first what is on.
+        """
         if self.phase == "running":
             self._announce(now)
         if self.phase == "telling":
             self._end_by(until - term_within(until - now))
-        elif self.phase in ("waiting", "offering"):
+        elif self.phase == "offering" or (
+            self.phase == "waiting" and (self.generation or now >= min(self._not_before, until))
+        ):
             self._record, self.phase = None, "over"
-
-    def _end_by(self, limit: float) -> None:
-        """Patience with a planned end is over then, unless it is before."""
-        self._limit = limit if self._limit is None else min(self._limit, limit)
 
     def _grow_if_worth(self, now: float) -> None:
         record, wanted = self._record, self._roster.wanted()
@@ -261,28 +270,6 @@ class Generations(Present):
             self._do(decided)
         if grow:
             self._announce(now)
-
-    def _announce(self, now: float) -> None:
-        """Tell all ranks at one call that they shall save and end."""
-        record = self._record
-        if record is None:
-            return
-        self.phase, self._limit = "telling", None
-        self._agreement = Agreement(each for each in record.members if not record.over(each))
-        self._propose(record, self._agreement, record.calls)
-
-    def _propose(self, record: Record, agreement: Agreement, calls: int) -> None:
-        call = agreement.propose(calls, record.rate)
-        for member in record.members:
-            self._tell(member, "propose", call=call)
-
-    def _commit(self, record: Record, call: int, now: float) -> None:
-        """All see the event at this call; how long that takes is a matter of the steps until then."""
-        for member in record.members:
-            self._tell(member, "commit", call=call)
-        record.times.setdefault("told", now)
-        steps = call - record.fewest
-        self._end_by(now + self._limits.graceful + (steps / record.rate if record.rate else 0.0))
 
     def _note_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], at: float) -> None:
         """Among those that are told until all have ended is what the generation's end is put down to.
@@ -354,6 +341,8 @@ class Generations(Present):
     def _hear_of(self, agent: str, running: Mapping[str, Any], now: float) -> None:
         """An agent tells what a coordinator that is gone had begun there."""
         number, runs = int(running["generation"]), bool(running["ranks"])
+        if runs and self._goes_on(agent, number, running, now):
+            return
         if runs and self._record is None and self.phase == "waiting" and number > self.generation:
             told = self._budget.last == number
             self._adoption = adoption = Adoption(running, self._limits.per_node, now, counted=told)
@@ -362,6 +351,21 @@ class Generations(Present):
         self.generation = max(self.generation, number)
         if runs and not (self._adoption is not None and self._adoption.add(agent, running, now)):
             self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))
+
+    def _goes_on(self, agent: str, number: int, running: Mapping[str, Any], now: float) -> bool:
+        """Whether only a member's line was broken while the run ends: its ranks save as they were told."""
+        record = self._on(agent, number)
+        if self._closes_at is None or record is None or self.phase not in ("telling", "ending"):
+            return False
+        record.heard(agent, running["ranks"], now)
+        if self.phase == "ending":
+            self._tell(agent, "end", seconds=min(self._limits.term, max(0.0, self._closes_at - now)))
+        elif self._agreement is not None and self._agreement.committed:
+            self._tell(agent, "commit", call=self._agreement.call)
+        elif self._agreement is not None:
+            self._propose(record, self._agreement, record.calls)
+        self._close_if_over(now)
+        return True
 
     def _adopt_if_complete(self, now: float) -> None:
         adoption, record = self._adoption, self._record

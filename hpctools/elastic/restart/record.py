@@ -106,6 +106,12 @@ class Record:
             if of == agent and rank.code is None:
                 rank.code = -9
 
+    def heard(self, agent: str, ranks: Mapping[str, Any], now: float) -> None:
+        """Its agent, whose line was broken, tells how its ranks stand (`NodeRanks.report`)."""
+        self.observe(agent, {local: (calls, told) for local, (calls, told, _, _) in ranks.items()}, now)
+        for local, (_, _, code, _) in ranks.items():
+            self.ranks[agent, int(local)].code = code
+
     def number_of(self, agent: str, local: int) -> int:
         """The global rank."""
         return self.members.index(agent) * self.per_node + local
