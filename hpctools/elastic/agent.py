@@ -114,12 +114,10 @@ class Agent:
         self._told = now if self._told is None else self._told
         if self._place.is_baseline:
             self._asking = self._spawn(self._learn_why(now))
-            if isinstance(self._workers, NodeRanks):
-                self._workers.expect_news(self._asking)
-        elif isinstance(self._workers, NodeRanks):
-            self._workers.expect_news(self._spawn(self._leave_unless_over()))
         else:
-            self._leave("preempted")
+            self._asking = self._spawn(self._leave_unless_over())
+        if isinstance(self._workers, NodeRanks):
+            self._workers.expect_news(self._asking)
 
     def _is_echo(self, now: float) -> bool:
         """Whether it is asked just now why our job got SIGTERM: one scancel may come as two."""
@@ -211,9 +209,9 @@ class Agent:
             self._succession.coordinator.cancel(message, at)
 
     async def _leave_unless_over(self) -> None:
-        """Our replica is preempted, or the run is cancelled: its ranks then end with all others, in KillWait.
+        """Our replica is preempted, or the run is cancelled: it then ends with all others, in KillWait.
 
-        GraceTime, which a preemption leaves, may be none at all.
+        GraceTime, which a preemption leaves, may be none, and what all save together needs our workers.
         """
         ending: Ending | None = None
         with contextlib.suppress(ElasticError, asyncio.TimeoutError):

@@ -121,6 +121,7 @@ class RunContext:
         self._orders = 0
         # The last order to save: its number, why, and how many steps were known to be done.
         self._ordered = ("", "", 0)
+        self._saver = ""  # the worker that has it
         self.at_stake: Outcome | None = None
         self.payback = payback
         self.baseline_lost = asyncio.Event()
@@ -215,6 +216,7 @@ class RunContext:
         self._orders += 1
         number = f"{self.fence.term}.{self._orders}"  # a coordinator before us has counted its own
         self._ordered = (number, why, self.journal.status.step)
+        self._saver = "" if first is None else first.name
         if first is not None:
             self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
             last = {"ends": True} if ends else {}
@@ -233,6 +235,11 @@ class RunContext:
             same = answer.get("why") == why and int(answer["step"]) >= known
             answers = answer["kind"] == "unsaved" or same
         if answers:
+            self.answered.set()
+
+    def note_lost(self, worker: str) -> None:
+        """A worker is lost: if it is the one that was told to save, nobody waits for that any more."""
+        if worker == self._saver:
             self.answered.set()
 
     def note_progress(self, now: float, step: int, samples: int) -> None:

@@ -101,6 +101,7 @@ class Hearing:
             why = f"crash: {worker} on {agent.node} ended with {code}"
             self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
         if roster.missing.pop(worker, None) is not None:
+            self._run.note_lost(worker)
             self._run.membership.lost(worker, now)
             self._run.carry_out()
         if not rules or worker in roster.judged:
@@ -209,7 +210,8 @@ class Hearing:
 
     def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
         journal = self._run.journal
-        if message.get("leaving") and worker.name not in self._saving:
+        goes = message.get("leaving") and not self._run.ended.done()  # else it goes with all others
+        if goes and worker.name not in self._saving:
             self._wave.add([worker.name])
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])

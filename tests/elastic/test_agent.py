@@ -351,14 +351,15 @@ def test_a_signal_counts_from_when_it_came_and_its_echo_does_not_count(
     assert at == pytest.approx(sigterm, abs=0.2)
 
 
+@pytest.mark.parametrize("mode", ["restart", "live"])
 @pytest.mark.parametrize(
     ("ending", "leaves"), [(None, "preempted"), (Ending("cancelled", "cancelled by somebody"), "")]
 )
-def test_a_replica_in_restart_mode_does_not_hurry_when_the_run_is_cancelled(
-    ending: Ending | None, leaves: str, tmp_path: Path
+def test_a_replica_does_not_hurry_when_the_run_is_cancelled(
+    ending: Ending | None, leaves: str, mode: str, tmp_path: Path
 ) -> None:
-    """Its ranks are told with all others, and have KillWait; GraceTime is for who is preempted."""
-    folder = RunFolder.create(tmp_path / "run", replace(SPEC, mode="restart", grace_seconds=0.0))
+    """It saves with all others, and has KillWait; GraceTime is for who is preempted."""
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, mode=mode, grace_seconds=0.0))
     if ending is not None:
         folder.ask_to_end(ending)
 

@@ -16,6 +16,7 @@ from hpctools.elastic.last_save import NEARLY_UP, LastSave
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
+from hpctools.elastic.wave import GATHER_SECONDS
 
 POLICY_5 = {"graceful_shutdown_s": 5.0}
 
@@ -99,5 +100,35 @@ def test_a_second_cancel_counts_although_slurm_explains_it_before_the_first(tmp_
         save.cancelled(103.0)
         save.cancelled(100.0)
         assert save._enough.is_set()
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(("lost", "answered"), [("b0.0.0", True), ("r7.0.0", False)])
+def test_nobody_waits_for_what_a_lost_worker_was_to_save(lost: str, answered: bool, tmp_path: Path) -> None:
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        keeping = asyncio.ensure_future(LastSave(scene.run).keep(Outcome("cancelled", "why")))
+        await asyncio.sleep(0)
+        scene.run.roster.expelled.add(lost)
+        scene.connections._on_disconnect(scene.run.roster.workers[lost])
+        await asyncio.wait([keeping], timeout=5.0 if answered else 0.1)
+        assert keeping.done() == answered
+        keeping.cancel()
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_who_has_to_go_stays_a_member_while_the_run_saves_to_end(ends: bool, tmp_path: Path) -> None:
+    """hp-cancel has Slurm signal all nodes: what they save together is whole only with all of them."""
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        if ends:
+            scene.run.end(Outcome("cancelled", "why"))
+        scene.hearing.hear(scene.run.roster.workers["r7.0.0"], {"kind": "beat", "leaving": True})
+        await asyncio.sleep(2 * GATHER_SECONDS)
+        assert (scene.workers["b0.0.0"].said("form") == []) == ends
 
     asyncio.run(act())
