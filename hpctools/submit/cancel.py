@@ -111,11 +111,13 @@ def cancel_runs(
         UnreachableError: the controller does not answer.
     """
     runs, request = [_Run(folder, folder.spec()) for folder in folders], asking.request()
+    course = _Course(request, say)
     for run in runs:
-        _insist(run, request, say)
+        if _insist(run, request):
+            course.gives_up(run)
         # Before anything ends: no agent is to take the run over.
         _ask_to_end(run.folder, f"cancelled by {by}")
-    _cancel_jobs(runs, client, sleep, ("baseline", "replica"), _Course(request, say))
+    _cancel_jobs(runs, client, sleep, ("baseline", "replica"), course)
     for run in runs:
         if not run.done.remaining:
             settle(run.folder, run.spec, "cancelled", f"cancelled by {by}")
@@ -187,7 +189,7 @@ def _goes_on(run: _Run, jobs: Sequence[JobView], own: int, fate: Fate) -> bool:
     )
 
 
-def _insist(run: _Run, request: str, say: Callable[[str], None]) -> None:
+def _insist(run: _Run, request: str) -> bool:
     """Slurm does not tell the agents again of a job that is being ended: the folder does.
 
     Only of another hp-cancel, which has got through: whose line broke, or whose Slurm did not answer, tries
@@ -195,11 +197,11 @@ def _insist(run: _Run, request: str, say: Callable[[str], None]) -> None:
     """
     before = run.folder.asked()
     if before in (None, "", request):
-        return
+        return False
     with contextlib.suppress(ElasticError):
         run.folder.ask_again()
-        if not run.is_settled:
-            say(f"run {run.spec.id}: cancelled again, so what it saves is not waited for any more")
+        return not run.is_settled
+    return False
 
 
 def _ask_to_end(folder: RunFolder, message: str) -> None:
@@ -227,14 +229,23 @@ class _Course:
                 run.folder.note_asked(self.request)
         self.noted = True
 
+    def gives_up(self, run: _Run) -> None:
+        """It was cancelled again."""
+        self.said.add(run.spec.id)
+        self.say(f"run {run.spec.id}: cancelled again, so what it saves is not waited for any more")
+
+    def patience(self, runs: Sequence[_Run]) -> float:
+        """Seconds in all; a batch script that asks has no longer, since its own job is being ended."""
+        return max(run.patience() for run in runs) if self.request else _STAYS_SECONDS
+
     def tell(self, runs: Sequence[_Run]) -> None:
         """What is waited for."""
         for run in runs:
             if self.request and run.spec.id not in self.said and run.ends and not run.is_settled:
                 self.said.add(run.spec.id)
                 self.say(
-                    f"run {run.spec.id}: saving, for {run.patience():.0f} s at most; "
-                    "hp-cancel again does not wait for that"
+                    f"run {run.spec.id}: may be saving, and is waited for, {run.patience():.0f} s at most; "
+                    "hp-cancel again gives that up"
                 )
 
 
@@ -257,7 +268,7 @@ def _cancel_jobs(
         for jobs in _in_order(fresh):
             client.cancel(jobs)
         course.note(runs)
-        if not any(run.left for run in runs) or waited > max(run.patience() for run in runs):
+        if not any(run.left for run in runs) or waited > course.patience(runs):
             return
         course.tell(runs)
         sleep(_POLL_SECONDS)

@@ -12,7 +12,7 @@ import pytest
 from hpctools.elastic.folder import Ending, RunFolder, RunStatus
 from hpctools.errors import UnreachableError
 from hpctools.submit import asking
-from hpctools.submit.cancel import cancel_runs
+from hpctools.submit.cancel import cancel_replicas, cancel_runs
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
@@ -79,7 +79,7 @@ def test_it_is_waited_for_until_it_has_saved_and_keeps_what_its_coordinator_says
     assert status is not None
     assert (status.step, status.message, len(folder.events())) == (9, "saved", 1)
     assert said == [
-        "run train-3fa9c1: saving, for 35 s at most; hp-cancel again does not wait for that",
+        "run train-3fa9c1: may be saving, and is waited for, 35 s at most; hp-cancel again gives that up",
     ]
 
 
@@ -89,6 +89,20 @@ def test_one_whose_coordinator_slurm_has_killed_is_recorded_as_cancelled(
     clock = FakeClock()
     cancel(folder, slurm, clock)
     assert KILL_WAIT + 5 <= clock.now <= KILL_WAIT + 7
+    status = folder.status()
+    assert status is not None
+    assert status.state == "cancelled"
+
+
+def test_a_batch_script_that_ends_the_replicas_does_not_wait_so_long(folder: RunFolder, slurm: Slurm) -> None:
+    """Its own job is being ended: in KillWait it would be killed before it could say how the run ended."""
+    for _ in range(2):
+        comment = f"--comment=hp-run:{folder.path.name}"
+        folder.append_job("replica", slurm.submit([comment, "--qos=elastic"], folder.path / "run.json"))
+    slurm.change(101, state="COMPLETING")
+    clock = FakeClock()
+    cancel_replicas(folder, slurm, clock.sleep, 101, lambda job_id: "CANCELLED")
+    assert (sorted(slurm.cancelled), clock.now < 15) == ([102, 103], True)
     status = folder.status()
     assert status is not None
     assert status.state == "cancelled"
@@ -109,7 +123,7 @@ def test_who_tries_again_over_a_line_that_broke_is_not_who_asks_again(
     folder.write_status(RunStatus("running"))
     said = cancel(folder, slurm, request="b2")
     assert folder.was_asked_again()
-    assert said[0] == "run train-3fa9c1: cancelled again, so what it saves is not waited for any more"
+    assert said == ["run train-3fa9c1: cancelled again, so what it saves is not waited for any more"]
 
 
 def test_one_that_did_not_get_through_to_slurm_does_not_count(folder: RunFolder, slurm: Slurm) -> None:
