@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -109,20 +110,30 @@ def test_who_cancels_it_loses_no_step(cluster: Cluster, person: str, command: st
 def test_who_cancels_it_again_does_not_wait_for_its_checkpoint(
     cluster: Cluster, person: str, command: str
 ) -> None:
-    """It would have KillWait, 30 s."""
+    """It would have KillWait, 30 s. The first hp-cancel waits for that, also after scancel."""
     script = ["--steps=1000000", "--delay=0.01", "--every=1000000", "--out=out", "--slow=slow"]
     folder = submitted(cluster, person, "--nodes=1:2", "--", "torchrun", "ranks.py", *script)
     wait_for_size(folder, 2)
     cluster.inside("touch", "slow", user=person)
     (baseline,) = [job.job_id for job in folder.jobs() if job.role == "baseline"]
     asked = folder.path.name if command == "hp-cancel" else str(baseline)
-    cluster.inside(command, asked, user=person, timeout=60)
-    told = until(lambda: at(folder, "told_to_end", "why"), LIMIT)
-    assert at(folder, "cancelled", "step") is None
-    cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
-    ended = until(lambda: at(folder, "cancelled", "step"), LIMIT)
+    with ThreadPoolExecutor(1) as pool:
+        if command == "scancel":
+            cluster.inside(command, asked, user=person, timeout=60)
+        first = pool.submit(cluster.inside, "hp-cancel", folder.path.name, user=person, timeout=60)
+        until(lambda: at(folder, "told_to_end", "why"), LIMIT)
+        until(folder.asked, LIMIT)
+        assert not folder.was_asked_again()
+        assert (at(folder, "cancelled", "step"), first.done()) == (None, False)
+        second = cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
+        ended = until(lambda: at(folder, "cancelled", "step"), LIMIT)
+        assert first.result().code == 0
     cluster.inside("rm", "slow", user=person)
-    assert (ended - told).total_seconds() < 20.0, "of 24.5; the first hp-cancel looked for 10 s at the jobs"
+    (told,) = [each for each in folder.events() if each.event == "told_to_end"]
+    took = (ended - datetime.fromisoformat(told.time)).total_seconds()
+    assert took < told.detail["seconds"] - 1, "it did not use up what it had"
+    assert "saving" in first.result().stderr
+    assert "what it saves is not waited for any more" in second.stderr
 
 
 def at(folder: RunFolder, event: str, field: str) -> datetime | None:

@@ -87,7 +87,8 @@ def main() -> int:
     with (options.out / f"{os.getpid()}.jsonl").open("a", buffering=1) as diary:
 
         def note(**values: object) -> None:
-            diary.write(json.dumps({"rank": RANK, "world": WORLD, "pid": os.getpid(), **values}) + "\n")
+            who = {"rank": RANK, "world": WORLD, "pid": os.getpid(), "at": time.time()}
+            diary.write(json.dumps({**who, **values}) + "\n")
 
         checkpoint = options.out / "checkpoint"
         first = int(checkpoint.read_text()) if checkpoint.exists() else 0
