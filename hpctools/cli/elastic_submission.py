@@ -28,7 +28,7 @@ from hpctools.submit.execute import execute_elastic
 from hpctools.submit.intent import Intent
 from hpctools.submit.plan import ElasticSubmission, Facts, cautions, plan_elastic
 from hpctools.submit.render import elastic_json, elastic_text
-from hpctools.submit.runs import find_run, still_there
+from hpctools.submit.runs import find_run, has_said, still_there
 
 if TYPE_CHECKING:
     from hpctools.submit.policy_file import PolicyFile
@@ -144,8 +144,8 @@ def _resumed_from(word: str | None, client: Callable[[], SlurmClient]) -> str:
 def _still_saving(
     folder: RunFolder, status: RunStatus | None, client: Callable[[], SlurmClient]
 ) -> int | None:
-    """A baseline job, being ended, of a run that has not finished: it may have a newer checkpoint soon."""
-    if status is not None and status.state == "finished":
+    """A baseline job, being ended, of a run that has not said how it ended: it may save yet."""
+    if status is not None and has_said(folder, status.state):
         return None
     jobs = [job.job_id for job in folder.jobs() if job.role == "baseline"]
     return max(still_there(jobs, client), default=None)

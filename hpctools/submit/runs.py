@@ -122,6 +122,14 @@ def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> fro
     return frozenset(job.id for job in found if job.state in (*ALIVE, "COMPLETING")) & frozenset(jobs)
 
 
+def has_said(folder: RunFolder, state: str) -> bool:
+    """Whether a run's coordinator has said that it ended so: it does that once nothing is saved any more.
+
+    It tells at which step; who only found the run's jobs gone, or going, does not know it.
+    """
+    return any(each.event == state and "step" in each.detail for each in folder.events())
+
+
 def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[RunFolder]:
     """The run that a person means, as `find_run`, or all runs of an array that is named without an index.
 

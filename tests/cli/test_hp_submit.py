@@ -541,15 +541,16 @@ def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
 
 
 @pytest.mark.parametrize(
-    ("state", "job", "code"),
-    [("cancelled", "COMPLETING", 1), ("cancelled", "CANCELLED", 0), ("finished", "COMPLETING", 0)],
+    ("job", "known", "code"),
+    [("COMPLETING", {}, 1), ("CANCELLED", {}, 0), ("COMPLETING", {"step": 3}, 0)],
 )
-def test_a_run_is_not_resumed_while_it_may_still_save(sbatch, capfd, state, job, code):
-    """Its next checkpoint would be newer than the one that is gone on from."""
+def test_a_run_is_not_resumed_while_it_may_still_save(sbatch, capfd, job, known, code):
+    """Its next checkpoint would be newer than what is gone on from; its coordinator tells the last step."""
     slurm = FakeSlurm()
     assert main(["-N1:2", "--", "train"], client=lambda: slurm) == 0
     (first,) = (sbatch / "runs").iterdir()
-    RunFolder(first).write_status(RunStatus(state))
+    RunFolder(first).write_status(RunStatus("cancelled"))
+    RunFolder(first).append_event("cancelled", message="by somebody", **known)
     slurm.change(101, state=job)
     store = FolderStore(first / "checkpoints")
     store.commit(store.begin(3, "test"), Manifest(3), 0)
