@@ -50,6 +50,7 @@ class Passes:
         self._changeable = changeable
         self.begun = 0
         self.counted = 0
+        self._goes_back = True
         self._before_replay: Mapping[str, Values] | None = None
         self._at_end: Mapping[str, Mapping[str, int] | None] | None = None
         self._done: dict[int, dict[str, dict[str, Any]]] = {}  # by number of the pass
@@ -73,6 +74,7 @@ class Passes:
         Args:
             goes_back: whether the training may ever go back over this; else nothing need be noted.
         """
+        self._goes_back = goes_back
         if number < self.counted:
             if self._before_replay is None:
                 self._before_replay = self._copied(number)
@@ -86,7 +88,7 @@ class Passes:
         """
         while self.counted < min(epoch, self.begun - 1):
             noted = dict(self._done.get(self.counted, {UNKNOWN: {}}))
-            if noted.pop(UNKNOWN, None) is not None:
+            if noted.pop(UNKNOWN, None) is not None and self._goes_back:
                 warnings.warn(
                     f"rolled back over the end of pass {self.counted}: what stands after it in the loop is "
                     "not known any more, and was not done again",
