@@ -189,6 +189,7 @@ RENAMED = (
 )
 
 
+@pytest.mark.slow
 def test_a_lab_and_a_tier_get_new_names_while_their_jobs_run_and_wait(accounts: Accounts) -> None:
     accounts.reset()
     (old,) = accounts.association("dl1", "dl-lab-a")
@@ -236,6 +237,7 @@ def test_a_coordinator_goes_from_all_accounts_at_once(accounts: Accounts) -> Non
     assert [line for line in accounts.ask(*shown) if "nlp1" in line or "nlp2" in line] == []
 
 
+@pytest.mark.slow
 def test_many_new_labs_get_their_supervisors_on_every_release(accounts: Accounts) -> None:
     """More coordinators than a file of people takes: each release has a way of its own (0157)."""
     accounts.reset()

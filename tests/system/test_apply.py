@@ -47,6 +47,7 @@ def test_an_apply_without_changes_touches_nothing(box: Applied) -> None:
     assert look() == before
 
 
+@pytest.mark.slow
 def test_rollback_brings_back_files_and_accounts_and_is_a_change_itself(box: Applied) -> None:
     earlier = box.read("/etc/slurm/slurm.conf")
     box.apply(shorter(with_member(box.base)), "--yes")

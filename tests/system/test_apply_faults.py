@@ -82,6 +82,7 @@ def test_two_applies_at_once(box: Applied, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 17, 20])
+@pytest.mark.slow
 def test_output_that_nobody_reads_to_its_end(lines: int, box: Applied) -> None:
     """`| head`: what has not begun does not begin, what has is done to its end, or taken back."""
     before = box.applies()
@@ -222,6 +223,7 @@ mariadb --no-defaults -e 'drop database slurm_acct_db; create database slurm_acc
 """
 
 
+@pytest.mark.slow
 def test_the_first_apply_brings_up_a_controller_that_never_ran(small: Cluster) -> None:
     """An empty folder, an empty database: slurmdbd first, then the cluster, then slurmctld, then the rest."""
     small.inside("sh", "-ec", EMPTY_MACHINE)

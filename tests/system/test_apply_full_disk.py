@@ -112,6 +112,7 @@ def room(tight: Tight) -> None:
 
 
 @pytest.mark.parametrize("folder", [ETC, pytest.param(STATE, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder: str, tight: Tight) -> None:
     """The least room that is enough is looked for, so that a page less fails as late as can be."""
     assert not tight.tries(folder, 0)
@@ -130,6 +131,7 @@ def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder:
 
 @pytest.mark.releases
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_disks_that_fill_while_slurmctld_loads_do_not_keep_the_old_files_from_coming_back(
     again: bool, tight: Tight
 ) -> None:

@@ -59,6 +59,7 @@ def judge(row: dict[str, Any]) -> None:
 
 @pytest.mark.releases
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(
     small: Cluster, sites: dict[str, str], thorough: bool, slurm_release: str
 ) -> None:

@@ -180,6 +180,7 @@ def test_without_a_readable_slurm_conf_a_worker_is_closed_but_for_administrators
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"InstanceGroups": null}'])
+@pytest.mark.slow
 def test_with_a_damaged_resource_config_a_configured_worker_stays_as_it_is(rig: Bootstrap, text: str) -> None:
     worker = rig["worker-3"]
     whole = worker.read(image.RESOURCE_CONFIG)

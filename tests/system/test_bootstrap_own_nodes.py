@@ -105,6 +105,7 @@ def _login_follows_the_job(cluster: Hosts) -> None:
 
 
 @pytest.mark.usefixtures("followed")
+@pytest.mark.slow
 def test_login_nodes_behind_one_name_with_agents_and_a_drain(cluster: Hosts) -> None:
     """The page's last section. Python's packages are this repository's; TLS is a proxy of the site's own."""
     for name in ("ctl-1", "login-1", "login-2"):

@@ -12,6 +12,7 @@ def drift(box: Applied) -> tuple[int, str, str]:
     return done.code, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_after_a_rollback_drift_compares_with_what_came_back(box: Applied) -> None:
     box.apply(shorter(with_member(box.base)), "--yes")
     first = str(box.history()[-1]["number"])

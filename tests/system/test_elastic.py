@@ -94,6 +94,7 @@ def test_it_shrinks_for_an_urgent_job_and_hp_cancel_ends_all_of_it(cluster: Clus
     cluster.inside("scancel", str(urgent))
 
 
+@pytest.mark.slow
 def test_scancel_of_the_baseline_ends_the_replicas_too(cluster: Cluster, person: str) -> None:
     words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
     folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:3"), *words))
@@ -162,6 +163,7 @@ def test_a_full_disk_leaves_no_folder_and_no_job(cluster: Cluster, person: str) 
         cluster.inside("umount", f"/home/{person}/.hpctools")
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_down_is_named_and_training_goes_on_without_it(
     small: Cluster, site_file: Path
 ) -> None:

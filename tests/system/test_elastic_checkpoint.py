@@ -42,6 +42,7 @@ def state_is(folder: RunFolder, state: str) -> bool | None:
     return ((status := folder.status()) is not None and status.state == state) or None
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_saves_its_last_step_and_another_one_resumes(cluster: Cluster, person: str) -> None:
     """scancel on two nodes; `--resume` on one to three; every step is done once."""
     first = submitted(cluster, "--nodes=2:2", "--output=first.log", *PROGRAM)

@@ -97,6 +97,7 @@ def elastic(cluster: Cluster, person: str, command: str) -> str:
     return (cluster.home(person) / f"slurm-{folder.jobs()[0].job_id}.out").read_text()
 
 
+@pytest.mark.slow
 def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
     """The job that grew on the way prints, to the last digit, the losses of one process."""
     before, after = loops(FIRST)
@@ -110,6 +111,7 @@ def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
     assert losses(elastic(cluster, person, command[1])) == expected
 
 
+@pytest.mark.slow
 def test_the_sharded_loop(cluster: Cluster, person: str) -> None:
     """Up to rounding, as the page says."""
     program, reading = loops(SHARDED)  # the second is for a checkpoint of it: tests/elastic/test_export.py

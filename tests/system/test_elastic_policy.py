@@ -40,6 +40,7 @@ def has_workers(folder: RunFolder, count: int) -> bool | None:
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_a_preemptor_takes_the_last_step_and_replicas_end_with_the_run(cluster: Cluster, person: str) -> None:
     """Of 6 nodes a run has 1, then 2, then 5; one is free. Who needs 3 takes the last step."""
     folder = run_folder(cluster, person, submit(cluster, person, *WHOLE, "--nodes=1,2,5", *TRAINING))

@@ -81,6 +81,7 @@ def test_a_drained_node_is_left_without_a_lost_step_and_not_taken_again(
     cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_spot_instance_is_left_before_it_is_gone_and_not_asked_for_again(
     cluster: Cluster, person: str
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_spot_instance_is_left_before_it_is_gone_and_not_asked_for_again(
     assert cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60).code == 0
 
 
+@pytest.mark.slow
 def test_an_enforced_rule_ends_the_run_with_its_own_exit_code(cluster: Cluster, person: str) -> None:
     cluster.give(person, "policy.yaml", POLICY)
     train = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]

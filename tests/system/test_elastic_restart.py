@@ -107,6 +107,7 @@ def test_who_cancels_it_loses_no_step(cluster: Cluster, person: str, command: st
 
 
 @pytest.mark.parametrize("command", ["hp-cancel", "scancel"])
+@pytest.mark.slow
 def test_who_cancels_it_again_does_not_wait_for_its_checkpoint(
     cluster: Cluster, person: str, command: str
 ) -> None:
@@ -155,6 +156,7 @@ def assert_no_step_was_lost(out: Path) -> None:
     assert {line["environ"]["TORCHELASTIC_RESTART_COUNT"] for line in lines if "begins" in line} == {"0"}
 
 
+@pytest.mark.slow
 def test_torchs_ddp_trains_to_its_end(cluster: Cluster, person: str) -> None:
     script = ["restart_train.py", "--steps=30", "--size=16", "--layers=1"]
     folder = submitted(

@@ -26,6 +26,7 @@ def person(cluster: Cluster) -> Iterator[str]:
     until(lambda: not active(cluster, "dl1") or None, 60)
 
 
+@pytest.mark.slow
 def test_a_run_explains_itself_is_drawn_and_its_hours_are_those_of_slurmdbd(
     cluster: Cluster, person: str
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_run_survives_the_node_of_its_baseline(four: Cluster) -> None:
 @pytest.mark.releases
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("most", [3, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_the_run_survives_one_of_several_nodes_of_its_baseline(four: Cluster, most: int) -> None:
     """Slurm ends the rest of the job, too; of two nodes without a replica only what is saved is left."""
     folder = submit(four, f"2:{most}", *ENDLESS)

@@ -48,6 +48,7 @@ def service(cluster: Cluster, *words: str) -> str:
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_the_past_is_in_slurmdbd_once_and_the_budget_service_charges_it(small: Cluster) -> None:
     box, now = small.sandbox, int(time.time())
     before = Month.of(day_of(now)).previous

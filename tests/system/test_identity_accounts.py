@@ -91,6 +91,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path) -> Iterator[R
             down(sandbox)
 
 
+@pytest.mark.slow
 def test_groups_become_members_and_nobody_goes_by_accident(rig: Rig) -> None:
     speech, vision = {"nlp3", "nlp-cv1", "nlp-lead-b"}, {"dl1", "dl2", "dl-lead-a"}
     members = rig.site.with_name("members.yaml")

@@ -59,6 +59,7 @@ def over(cluster: Cluster, *jobs: int) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_each_kind_of_job_is_charged_once_and_by_its_name(small: Cluster) -> None:
     script = small.give("nlp1", "work.sh", SCRIPT)
     usual = ("-pnlp", "--ntasks=1")
@@ -93,6 +94,7 @@ def test_each_kind_of_job_is_charged_once_and_by_its_name(small: Cluster) -> Non
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_what_a_reservation_kept_free_is_charged_to_those_it_was_kept_for(small: Cluster) -> None:
     """By a service whose site file says so; cv has the node for some seconds, then nlp for a few."""
     own = f"{API_FOLDER}/site.yaml"

@@ -53,6 +53,7 @@ def made_up(cluster: Cluster) -> int:
     return sum(int(number) >= FIRST_JOB_ID for number in told.split())
 
 
+@pytest.mark.slow
 def test_what_slurmdbd_hears_of_late_is_charged_once(small: Cluster, site_file: Path) -> None:
     now = int(time.time())
     present = Month.of(day_of(now))
@@ -92,6 +93,7 @@ def ends(cluster: Cluster, *jobs: int) -> list[int] | None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_jobs_that_ended_while_slurmdbd_was_away_are_charged_for_what_they_ran(
     small: Cluster, site_file: Path
 ) -> None:

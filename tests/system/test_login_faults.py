@@ -271,6 +271,7 @@ def fill(rig: FaultRig, node: str, places: int) -> list[socket.socket]:
     return silent
 
 
+@pytest.mark.slow
 def test_who_vanishes_without_a_word_frees_their_session(rig: FaultRig) -> None:
     """A lid that closes: the connection stays half open, and nothing comes over it any more."""
     line = Line(rig.ports["sshd-front-1"])
@@ -294,6 +295,7 @@ def test_a_network_that_is_cut_keeps_out_all_but_administrators_and_heals(rig: F
     until(lambda: gets_in(rig, "front-1", "nlp1"), 120)
 
 
+@pytest.mark.slow
 def test_a_single_node_that_is_cut_off_adds_its_own_limit_and_no_more(rig: FaultRig) -> None:
     """All others count on, and when it is back its sessions count as well; nobody is ended for that."""
     with rig.service.patient(), rig.another("alone") as line:
@@ -314,6 +316,7 @@ def test_a_single_node_that_is_cut_off_adds_its_own_limit_and_no_more(rig: Fault
 
 
 @pytest.mark.parametrize("off_by", [-APART, APART])
+@pytest.mark.slow
 def test_a_node_whose_clock_is_minutes_off_counts_as_any_other(rig: FaultRig, off_by: int) -> None:
     """Its agent and its kernel believe what it says: nobody is older there, and no lease is stale."""
     node = f"apart{off_by}"

@@ -81,6 +81,7 @@ def test_a_limit_of_a_partition_is_reconfigured_and_a_tier_told_to_slurmdbd(home
     home.obey(plan, wanted)
 
 
+@pytest.mark.slow
 def test_settings_and_what_each_takes(home: Rig) -> None:
     tracking = ("proctrack/cgroup", "proctrack/linuxproc")
     if home.facts.cgroup == "none":

@@ -52,6 +52,7 @@ def cancel(box: Cluster, *users: str) -> None:
     until(lambda: all(job.state not in waiting for user in users for job in box.jobs(user)))
 
 
+@pytest.mark.slow
 def test_lowered_limits_keep_jobs_from_starting_just_as_foretold(box: Applied) -> None:
     """dl1 holds what nlp1 and cv2 leave of the nodes, so that all others wait; then there is room for all."""
     cluster = box.cluster
@@ -224,6 +225,7 @@ def tighter(text: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_jobs_above_a_lower_limit_on_memory_are_named_however_they_ask_for_it(box: Applied) -> None:
     """Cores have two CPUs: squeue shows a job of one alike, whether it takes 100 MiB there or 200."""
     cluster = box.cluster

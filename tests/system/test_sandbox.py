@@ -144,6 +144,7 @@ def test_a_folder_with_strangers_is_not_taken(tmp_path: Path, site_file: Path) -
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_up_heals_whatever_daemon_was_killed(broken: Cluster, site_file: Path) -> None:
     for name in [d.name for d in status(broken.sandbox).daemons]:
         identity = broken.sandbox.running().processes[name]
@@ -157,6 +158,7 @@ def test_up_heals_whatever_daemon_was_killed(broken: Cluster, site_file: Path) -
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_up_heals_when_everything_was_killed_and_accounting_survives(
     broken: Cluster, site_file: Path
 ) -> None:
@@ -183,6 +185,7 @@ def _accounted(cluster: Cluster, job: int) -> str:
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
     broken: Cluster, tmp_path: Path, site_file: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -266,6 +269,7 @@ def _programs(holder: process.Identity | None) -> list[str]:
 
 
 @pytest.mark.releases
+@pytest.mark.slow
 def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(
     tmp_path: Path, site_file: Path, slurm_release: str
 ) -> None:

@@ -79,6 +79,7 @@ def kill_in_the_middle(url: str) -> None:
 
 
 @pytest.mark.usefixtures("environment")
+@pytest.mark.slow
 def test_nothing_is_posted_and_the_next_run_makes_the_same_statements(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_nothing_is_cut_off_and_text_has_contrast(
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
+@pytest.mark.slow
 def test_axe_finds_nothing(tab: Any, signed_in: Callable[[str | None], str], width: int, dark: bool) -> None:
     address = signed_in(None)
     tab.window(width, 900, dark=dark)

@@ -37,6 +37,7 @@ def signed_in(tab: Any, serve: Callable[[Any], str], overspent: Any) -> Callable
     return sign_in
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_and_nothing_is_cut_off(
     tab: Any, signed_in: Callable[..., str], overspent: Any, now: int, picture: Callable[[str, bytes], None]
 ) -> None:

@@ -205,6 +205,7 @@ DEEDS = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(deeds=st.lists(DEEDS, min_size=10, max_size=60))
+@pytest.mark.slow
 def test_the_limit_holds_and_nobody_is_kept_out_for_longer_than_a_heartbeat(
     replicas: tuple[list[LoginStore], list[int]], site_path: Path, deeds: list[tuple[str, ...]]
 ) -> None:
