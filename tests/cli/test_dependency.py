@@ -34,6 +34,12 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder.write_status(RunStatus(state))
 
 
+def assert_told(sbatch: Path, asked: str, told: str) -> None:  # noqa: F811
+    """Of a dependency that is asked for Slurm is told this."""
+    assert main([f"--dependency={asked}", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == [f"--dependency={told}", "job.sh"]
+
+
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
     ("asked", "told"),
@@ -60,8 +66,7 @@ def test_a_run_that_has_ended_is_waited_for_no_more_whatever_became_of_its_last_
     told: str,
 ) -> None:
     """Slurm goes by the job, which it may have forgotten: DependencyNeverSatisfied, or begun at once."""
-    assert main([f"--dependency={asked}", "job.sh"]) == 0
-    assert argv_of(sbatch)[-2:] == [f"--dependency={told}", "job.sh"]
+    assert_told(sbatch, asked, told)
 
 
 @pytest.mark.usefixtures("runs")
@@ -112,8 +117,7 @@ def test_a_run_that_was_cancelled_is_waited_for_as_long_as_its_job_is_there(
     told: str,
 ) -> None:
     """Its ranks may still write what the job is to read."""
-    assert main([f"--dependency={asked}", "job.sh"]) == 0
-    assert argv_of(sbatch)[-2:] == [f"--dependency={told}", "job.sh"]
+    assert_told(sbatch, asked, told)
 
 
 @pytest.mark.usefixtures("runs", "slurm")
