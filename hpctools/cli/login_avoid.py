@@ -64,8 +64,9 @@ class Avoided:
         having = {form for names in theirs for name in names for form in _forms(name)}
         wrong = next((name for name in self.strange if not _forms(name) & having), None)
         if wrong is not None:
-            known = ", ".join(dict.fromkeys([*nodes, *(name for name, _ in theirs)])) or "no login node"
-            raise UsageError(f"nobody knows a login node {wrong}", f"name one of these: {known}")
+            known = ", ".join(dict.fromkeys([*nodes, *(name for name, _ in theirs)]))
+            remedy = f"name one of these: {known}" if known else "none is known here: see `hp-login --help`"
+            raise UsageError(f"nobody knows a login node {wrong}", remedy)
 
 
 def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avoided:
