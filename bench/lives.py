@@ -152,11 +152,13 @@ class Life:
         return name
 
     def _kill_all(self) -> str | None:
-        """All workers at once; not before there is a checkpoint."""
+        """All workers at once: once there is a checkpoint, and each has told of the newest generation."""
         saved = self._run.folder.path / "checkpoints"
-        self._await(lambda: any(saved.glob("step-*")))
+        self._await(lambda: any(saved.glob("step-*")) and self._all_are_known())
         names = list(self._members())
-        if not any(saved.glob("step-*")) or any(self._hits[_agent_of(name)] >= RESTARTS for name in names):
+        if not any(saved.glob("step-*")) or not self._all_are_known():
+            return None
+        if any(self._hits[_agent_of(name)] >= RESTARTS for name in names):
             return None
         for name in names:
             self._signal(name, signal.SIGKILL)
@@ -231,6 +233,11 @@ class Life:
             for name, line in self._results.items()
             if line["generation"] == generation and name not in self._gone
         }
+
+    def _all_are_known(self) -> bool:
+        """Whether no worker of the newest generation has yet to tell of its first step."""
+        members = self._members()
+        return self._newest is not None and len(members) == self._newest["world"]
 
     def _generation(self) -> int:
         self._look()
