@@ -122,7 +122,7 @@ def _draw(axes: Sequence[Axes], course: Course, limits: tuple[int, int]) -> None
     divisor, unit = _unit(course.seconds)
     size, rate, loss, marks = axes
     _draw_size(size, course, limits, divisor)
-    _draw_line(rate, course.throughput, divisor, _RATE, "samples/s")
+    _draw_line(rate, course.throughput, divisor, _RATE, course.unit)
     rate.set_ylim(bottom=0)
     _draw_line(loss, course.loss, divisor, _LOSS, "loss")
     if _spans_decades(course.loss.values):

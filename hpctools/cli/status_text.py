@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from hpctools.cli.sparkline import sparkline
-from hpctools.elastic.history import Moment
+from hpctools.elastic.folder import RunStatus
+from hpctools.elastic.history import Moment, throughput
 from hpctools.submit.overview import Overview
 
 _COLOURS = {"running": 32, "finished": 36, "pending": 33, "starting": 33, "failed": 31, "lost": 31}
 _LABEL = 14  # characters before the text of each matter
 _LONGEST_LINE = 60
-_COLUMNS = ("RUN", "STATE", "NODES", "STEP", "LOSS", "SAMPLES/S", "CREATED")
+_COLUMNS = ("RUN", "STATE", "NODES", "STEP", "LOSS", "THROUGHPUT", "CREATED")
 
 
 def table(runs: Sequence[Overview], *, colour: bool) -> str:
@@ -62,7 +63,7 @@ def _row(run: Overview) -> tuple[str, ...]:
         f"{len(status.nodes)} of {status.min_nodes}..{status.max_nodes}",
         _step(run),
         _number(status.loss, ".4f"),
-        _number(status.samples_per_second, ".1f"),
+        _speed(status) or "-",
         local_time(run.created),
     )
 
@@ -74,8 +75,7 @@ def _matters(
     nodes = f" ({' '.join(status.nodes)})" if status.nodes else ""
     yield "nodes", f"{len(status.nodes)} of {status.min_nodes}..{status.max_nodes}{nodes}"
     yield "workers", f"{status.world_size} in generation {status.generation}"
-    speed = _number(status.samples_per_second, ".1f")
-    yield "step", f"{_step(run)}, loss {_number(status.loss, '.4f')}, {speed} samples/s"
+    yield "step", f"{_step(run)}, loss {_number(status.loss, '.4f')}, {_speed(status) or '- samples/s'}"
     yield from _courses(history, columns)
     if status.last_resize:
         yield "last resize", _resize(status.last_resize)
@@ -98,11 +98,19 @@ def _courses(history: Sequence[Moment], columns: int) -> Iterator[tuple[str, str
     if len(history) < 2:
         return
     sizes = [moment.size for moment in history]
-    rates = [moment.samples_per_second if moment.size else 0.0 for moment in history]
+    unit, told = throughput(history)
+    rates = [rate if moment.size else 0.0 for moment, rate in zip(history, told, strict=True)]
     known = [rate for rate in rates if rate is not None]
     yield "size", _course(sizes, f"{min(sizes)} to {max(sizes)} workers", columns)
     if known:
-        yield "throughput", _course(rates, f"{min(known):.1f} to {max(known):.1f} samples/s", columns)
+        yield "throughput", _course(rates, f"{min(known):.1f} to {max(known):.1f} {unit}", columns)
+
+
+def _speed(status: RunStatus) -> str:
+    """Steps of a script without the library, which tells no samples; empty: it is not known yet."""
+    if status.samples_per_second is None and status.steps_per_second is not None:
+        return f"{status.steps_per_second:.2f} steps/s"
+    return f"{status.samples_per_second:.1f} samples/s" if status.samples_per_second is not None else ""
 
 
 def _course(values: Sequence[float | None], legend: str, columns: int) -> str:

@@ -90,6 +90,8 @@ class RunStatus:
         step, total_steps: committed and planned optimizer steps; total is None when unknown.
         loss: of the last committed step; None before the first.
         samples_per_second: over the last few seconds; None before it can be known.
+        steps_per_second: the same of a script without the library, which tells no samples (restart mode);
+            what is done once more after a crash counts. None where it asks for no events.
         updated: ISO 8601, UTC.
         last_resize: from, to, generation, step, time, pause_s and phases; None before the first.
         message: why it failed or was cancelled; empty otherwise.
@@ -105,6 +107,7 @@ class RunStatus:
     total_steps: int | None = None
     loss: float | None = None
     samples_per_second: float | None = None
+    steps_per_second: float | None = None
     updated: str = ""
     last_resize: dict[str, Any] | None = None
     message: str = ""

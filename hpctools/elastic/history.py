@@ -27,6 +27,7 @@ class Moment:
         size: workers that trained; 0 while nobody does.
         nodes: on so many nodes.
         loss, samples_per_second: None when not known.
+        steps_per_second: None when not known, and where samples are.
     """
 
     time: str
@@ -35,6 +36,7 @@ class Moment:
     nodes: int
     loss: float | None = None
     samples_per_second: float | None = None
+    steps_per_second: float | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Moment | None:
@@ -45,6 +47,18 @@ class Moment:
             return cls(**known)
         except (TypeError, ValueError):
             return None
+
+
+def throughput(history: Sequence[Moment]) -> tuple[str, list[float | None]]:
+    """The unit in which the throughput is known, `samples/s` or else `steps/s`, and that of each moment."""
+    samples = [moment.samples_per_second for moment in history]
+    steps = [moment.steps_per_second for moment in history]
+    counts_steps = any(map(_is_known, steps)) and not any(map(_is_known, samples))
+    return ("steps/s", steps) if counts_steps else ("samples/s", samples)
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None
 
 
 class Store(Protocol):

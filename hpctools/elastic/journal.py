@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from hpctools.elastic.effects import Decided, Formed
 from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
+from hpctools.elastic.rate import Rate
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
@@ -53,7 +53,7 @@ class FolderJournal:
         self._written: RunStatus | None = None
         self._next_flush = 0.0
         self._resizes: dict[int, dict[str, Any]] = {}
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples, self._steps = Rate(RATE_SECONDS), Rate(RATE_SECONDS)
         self._since = 0  # what is heard of an earlier generation is of a time before the run went back
         self._reached = NOWHERE
         self.status = RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
@@ -171,14 +171,16 @@ class FolderJournal:
 
     def progressed(self, now: float, samples: int) -> None:
         """The training has fed so many samples since it began; keeps the rate of the last seconds."""
-        window = self._samples
-        if not window or samples != window[-1][1]:
-            window.append((now, samples))
-        while len(window) > 2 and now - window[0][0] > RATE_SECONDS:
-            window.popleft()
-        (first, few), (last, many) = window[0], window[-1]
-        if last > first and many > few:
-            self.change(samples_per_second=round((many - few) / (last - first), 1))
+        rate = self._samples.per_second(now, samples)
+        if rate is not None:
+            self.change(samples_per_second=round(rate, 1))
+
+    def asked(self, now: float, step: int) -> None:
+        """Restart mode: the script has asked for events at so many steps; more of it is not known."""
+        self.change(step=step)
+        rate = self._steps.per_second(now, step)
+        if rate is not None:
+            self.change(steps_per_second=round(rate, 3))
 
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Write the status when it has changed, not more often than twice a second unless `at_once`."""
@@ -198,7 +200,8 @@ class FolderJournal:
         if status.generation == 0:
             return
         size, nodes = status.world_size, len(status.nodes)
-        moment = Moment(utc_now(), status.step, size, nodes, status.loss, status.samples_per_second)
+        rates = status.samples_per_second, status.steps_per_second
+        moment = Moment(utc_now(), status.step, size, nodes, status.loss, *rates)
         self._write(partial(self._history.note, now, moment, at_once=at_once))
 
     def _note_job(self, role: str, job_id: int) -> None:

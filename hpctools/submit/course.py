@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hpctools.elastic.folder import Event
-from hpctools.elastic.history import Moment
+from hpctools.elastic.history import Moment, throughput
 
 KINDS = (
     "grew",
@@ -52,9 +52,10 @@ class Course:
         begin: Unix seconds of the first thing that is known.
         seconds: from there to the last one.
         size: workers; each value holds until the next.
-        throughput: samples per second.
+        throughput: in `unit`.
         loss: of the committed steps, where it was a number.
         marks: of each of KINDS that occurred, the seconds at which it did.
+        unit: samples/s, or steps/s of a script without the library.
     """
 
     begin: float
@@ -63,6 +64,7 @@ class Course:
     throughput: Series
     loss: Series
     marks: dict[str, tuple[float, ...]]
+    unit: str = "samples/s"
 
 
 def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
@@ -75,14 +77,15 @@ def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
     known = [stamp for stamp in stamps if stamp is not None]
     if not known or not history:
         return None
-    begin = min(known)
+    begin, (unit, rates) = min(known), throughput(history)
     return Course(
         begin,
         max(known) - begin,
         _series(sorted(_sizes(history, events)), begin),
-        _series(_values(history, "samples_per_second"), begin),
-        _series(_values(history, "loss"), begin),
+        _series(_values(history, rates), begin),
+        _series(_values(history, [moment.loss for moment in history]), begin),
         _marks(events, begin),
+        unit,
     )
 
 
@@ -96,9 +99,9 @@ def _sizes(history: Sequence[Moment], events: Sequence[Event]) -> Iterator[tuple
             yield stamp, float(event.detail["to"])
 
 
-def _values(history: Sequence[Moment], name: str) -> Iterator[tuple[float, float]]:
-    for moment in history:
-        stamp, value = _stamp(moment.time), getattr(moment, name)
+def _values(history: Sequence[Moment], values: Sequence[float | None]) -> Iterator[tuple[float, float]]:
+    for moment, value in zip(history, values, strict=True):
+        stamp = _stamp(moment.time)
         if stamp is not None and value is not None and math.isfinite(value):
             yield stamp, float(value)
 

@@ -116,6 +116,27 @@ def test_its_size_and_throughput_over_time_are_lines_that_fit_the_terminal(root,
     assert narrow == ["  size        ▅▅██  0 to 8 workers", "  throughput  0.0 to 64.0 samples/s"]
 
 
+def test_of_a_script_without_the_library_steps_are_what_is_known(root, slurm, capfd):
+    folder = RunFolder(root / "train-3fa9c1")
+    told = {"loss": None, "samples_per_second": None, "steps_per_second": 2.2149, "total_steps": None}
+    folder.write_status(replace(STATUS, **told))
+    folder.replace_history(
+        [
+            Moment(f"2026-02-03T10:00:0{n}.000+00:00", n, 2, 2, steps_per_second=rate)
+            for n, rate in enumerate([None, 2.0, 4.0])
+        ]
+    )
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    shown = capfd.readouterr().out
+    assert "\n  step        120, loss -, 2.21 steps/s\n" in shown
+    assert "  2.0 to 4.0 steps/s\n" in shown
+    assert main([], client=lambda: slurm) == 0
+    assert "  120   -     2.21 steps/s  2026-02-03 10:00:00\n" in capfd.readouterr().out
+    assert main(["train-3fa9c1", "--json"], client=lambda: slurm) == 0
+    run = json.loads(capfd.readouterr().out)
+    assert [moment["steps_per_second"] for moment in run["history"]] == [None, 2.0, 4.0]
+
+
 def test_json_of_one_run_has_its_history_and_why_it_is_not_larger(root, slurm, capfd):
     moments(RunFolder(root / "train-3fa9c1"), [(0, 2), (1, 3)])
     assert main(["train-3fa9c1", "--json"], client=lambda: slurm) == 0
@@ -175,12 +196,12 @@ def test_without_a_run_active_ones_are_listed_and_all_on_request(root, slurm, ca
     old.write_status(RunStatus("finished", step=9, total_steps=9, min_nodes=1, max_nodes=2))
     assert main([], client=lambda: slurm) == 0
     assert capfd.readouterr().out.splitlines() == [
-        "RUN           STATE    NODES      STEP     LOSS    SAMPLES/S  CREATED",
-        "train-3fa9c1  running  4 of 2..6  120/400  2.3457  35.2       2026-02-03 10:00:00",
+        "RUN           STATE    NODES      STEP     LOSS    THROUGHPUT      CREATED",
+        "train-3fa9c1  running  4 of 2..6  120/400  2.3457  35.2 samples/s  2026-02-03 10:00:00",
     ]
     assert main(["--all"], client=lambda: slurm) == 0
     assert capfd.readouterr().out.splitlines()[2] == (
-        "old-000000    finished  0 of 1..2  9/9      -       -          2026-02-01 00:00:00"
+        "old-000000    finished  0 of 1..2  9/9      -       -               2026-02-01 00:00:00"
     )
     assert main(["--all", "--json"], client=lambda: slurm) == 0
     assert [run["id"] for run in json.loads(capfd.readouterr().out)] == ["train-3fa9c1", "old-000000"]

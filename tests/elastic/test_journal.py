@@ -124,6 +124,16 @@ def test_rate_is_that_of_the_last_seconds(folder: RunFolder) -> None:
     assert journal.status.samples_per_second == 50.0
 
 
+def test_of_a_script_that_asks_steps_and_their_rate_are_told(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    journal.asked(0.0, 4)
+    assert (journal.status.step, journal.status.steps_per_second) == (4, None)
+    for second in range(1, 20):
+        journal.asked(float(second), 4 + second * (1 if second < 10 else 3))
+    assert (journal.status.step, journal.status.steps_per_second) == (61, 3.0)
+    assert journal.status.samples_per_second is None
+
+
 def test_steps_grow_within_a_generation_and_begin_where_the_next_one_does(folder: RunFolder) -> None:
     journal = FolderJournal(folder, SPEC)
     journal.restored(7)

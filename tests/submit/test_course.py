@@ -50,5 +50,15 @@ def test_history_and_events_on_one_axis():
     ]
 
 
+def test_of_a_script_without_the_library_the_throughput_is_in_steps():
+    history = [Moment(at(1), 1, 2, 2), Moment(at(2), 3, 2, 2, steps_per_second=2.5)]
+    found = course(history, [])
+    assert found is not None
+    assert (found.unit, found.throughput) == ("steps/s", Series((1.0,), (2.5,)))
+    both = course([*history, Moment(at(3), 4, 2, 2, samples_per_second=8.0)], [])
+    assert both is not None
+    assert (both.unit, both.throughput) == ("samples/s", Series((2.0,), (8.0,)))
+
+
 def test_nothing_is_known_before_the_training_has_begun():
     assert course([], [Event(at(1), "started")]) is None

@@ -180,7 +180,7 @@ class RestartRun:
         self._generations.tick(now)
         self._carry_out()
         if self._generations.step > self._run.journal.status.step:
-            self._run.journal.change(step=self._generations.step)
+            self._run.journal.asked(now, self._generations.step)
 
     def view(self, now: float) -> View:
         """The run as its watchers see it.

@@ -57,6 +57,8 @@ def test_it_grows_and_shrinks_from_checkpoints_of_the_same_step(make_run: MakeRu
         run.wait_for_ranks(2)
         run.hurry.touch()
         assert run.end() == 0
+    rates = [moment.steps_per_second for moment in run.folder.history() if moment.steps_per_second]
+    assert rates, "how fast it goes is seen by its calls"
     assert_whole(run, STEPS)
     told = run.told()
     by_generation = {
