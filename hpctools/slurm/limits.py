@@ -104,6 +104,7 @@ class PartitionTimes:
         mode: what is then done with a taken job of it (PreemptMode), in lower case.
         grace: seconds between SIGTERM and SIGKILL of a job that is then taken (GraceTime).
         weights: what a unit of a TRES counts in `billing` (TRESBillingWeights), by Slurm's name.
+        qos: whose limits hold for all jobs in it (QOS); "": nobody's.
     """
 
     default: int | None
@@ -112,6 +113,7 @@ class PartitionTimes:
     tier: int = 1
     mode: str = "off"
     grace: int = 0
+    qos: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class Limits:
         beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
         beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
         kill_wait: seconds between SIGTERM and SIGKILL of a job that is ended (KillWait).
+        over_partitions: QoS whose limits go before those of their partition's QoS.
     """
 
     user: str
@@ -143,6 +146,7 @@ class Limits:
     beyond_partitions: frozenset[str] = frozenset()
     beyond_times: frozenset[str] = frozenset()
     kill_wait: int = 30
+    over_partitions: frozenset[str] = frozenset()
 
     def account(self, name: str | None) -> Account | None:
         """An account of the user by its name, or the default one; None when there is none."""
@@ -206,6 +210,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
         kill_wait=_first_number(config.get("KillWait", ""), Limits.kill_wait),
+        over_partitions=_flagged(rows, "OverPartQOS"),
     )
 
 
@@ -340,4 +345,5 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     by_name = {name.lower(): float(weight) for name, weight in weights}
     tier, mode = _count(fields.get("PriorityTier", "")) or 0, fields.get("PreemptMode", "off").lower()
     grace = _count(fields.get("GraceTime", "")) or 0
-    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace)
+    qos = fields.get("QoS", "").replace("N/A", "")
+    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace, qos)

@@ -12,6 +12,7 @@ from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
 from hpctools.submit.inheritance import ELASTIC_QOS
 from hpctools.submit.nodes import NodeSizes
+from hpctools.submit.qos_order import QosBounds, qos_bounds
 
 _WORDS = {"node": "nodes", "cpu": "CPUs", "gres/gpu": "GPUs"}
 
@@ -72,10 +73,10 @@ def check_allowance(request: Request, limits: Limits) -> None:
     if "limits" not in limits.enforced:
         return
     name = limits.qos_of(request.account, request.qos) if account else request.qos or ""
-    qos = limits.qos.get(name)
+    baseline, replicas = (qos_bounds(limits, each, request.partitions) for each in (name, ELASTIC_QOS))
     bounds = account.bounds if account else ()
-    _check_tres(request, bounds, qos, limits.qos.get(ELASTIC_QOS))
-    _check_jobs(request, bounds, limits.qos.get(ELASTIC_QOS))
+    _check_tres(request, bounds, baseline, replicas)
+    _check_jobs(request, bounds, replicas)
     _check_time(request, limits, account, name)
     _check_cost(request, limits, bounds)
 
@@ -98,8 +99,8 @@ def _times_of(
     times = [limits.partitions[each].longest for each in request.partitions if each in limits.partitions]
     if times and None not in times and name not in limits.beyond_times:
         yield f"partition {','.join(request.partitions)}", max(time or 0 for time in times)
-    qos = limits.qos.get(name)
-    for each in [qos] if qos and qos.minutes is not None else account.bounds if account else ():
+    by_qos = [each for each in qos_bounds(limits, name, request.partitions).both if each.minutes is not None]
+    for each in by_qos or (account.bounds if account else ()):
         if each.minutes is not None:
             yield each.of, each.minutes
 
@@ -127,11 +128,11 @@ def _check_grace(request: Request, grace: int, owner: str) -> None:
 
 
 def _check_tres(
-    request: Request, bounds: tuple[Bounds, ...], qos: Bounds | None, elastic: Bounds | None
+    request: Request, bounds: tuple[Bounds, ...], baseline: QosBounds, replicas: QosBounds
 ) -> None:
     sizes = request.sizes
     for name, per_node in {"node": 1, **(request.per_node or {})}.items():
-        for owner, kind, limit, needed in _demands(sizes, bounds, qos, elastic, name):
+        for owner, kind, limit, needed in _demands(bounds, baseline, replicas, name):
             if limit is not None and needed(sizes.totals) * per_node > limit:
                 allowed = [
                     size
@@ -144,20 +145,28 @@ def _check_tres(
 _Needed = Callable[[tuple[int, ...]], int]
 
 
+_Demand = tuple[str, str, int | None, _Needed]
+
+
 def _demands(
-    sizes: NodeSizes, bounds: tuple[Bounds, ...], qos: Bounds | None, elastic: Bounds | None, tres: str
-) -> Iterator[tuple[str, str, int | None, _Needed]]:
+    bounds: tuple[Bounds, ...], baseline: QosBounds, replicas: QosBounds, tres: str
+) -> Iterator[_Demand]:
     """Each limit on a TRES, and how many nodes a run of some sizes has of what it limits."""
     for each in bounds:
         yield each.of, "GrpTRES", each.group.get(tres), _largest
-        yield each.of, "MaxTRES", each.job.get(tres), _largest_of(qos, elastic, tres)
+        yield each.of, "MaxTRES", each.job.get(tres), _largest_of(baseline, replicas, tres)
+    yield from _demands_of(baseline.own, tres, _smallest, _smallest)
+    yield from _demands_of(replicas.own, tres, _replicas, _largest_replica)
+    # All jobs of the run are in the partition, and count there.
+    yield from _demands_of(baseline.partition, tres, _smallest, _smallest)
+    yield from _demands_of(replicas.partition, tres, _largest, _largest_replica)
+
+
+def _demands_of(qos: Bounds | None, tres: str, together: _Needed, job: _Needed) -> Iterator[_Demand]:
     if qos is not None:
-        for kind, limit in (("GrpTRES", qos.group), ("MaxTRESPU", qos.user), ("MaxTRES", qos.job)):
-            yield qos.of, kind, limit.get(tres), _smallest
-    if elastic is not None:
-        yield elastic.of, "GrpTRES", elastic.group.get(tres), _replicas
-        yield elastic.of, "MaxTRESPU", elastic.user.get(tres), _replicas
-        yield elastic.of, "MaxTRES", elastic.job.get(tres), _largest_replica
+        yield qos.of, "GrpTRES", qos.group.get(tres), together
+        yield qos.of, "MaxTRESPU", qos.user.get(tres), together
+        yield qos.of, "MaxTRES", qos.job.get(tres), job
 
 
 def _smallest(totals: tuple[int, ...]) -> int:
@@ -176,11 +185,11 @@ def _largest_replica(totals: tuple[int, ...]) -> int:
     return NodeSizes(totals).largest_step
 
 
-def _largest_of(qos: Bounds | None, elastic: Bounds | None, tres: str) -> _Needed:
-    """The largest job that an association's MaxTRES is for: that of a job's QoS takes its place."""
-    own = [] if qos is not None and tres in qos.job else [_smallest]
-    replicas = [] if elastic is not None and tres in elastic.job else [_largest_replica]
-    return lambda totals: max((each(totals) for each in (*own, *replicas)), default=0)
+def _largest_of(baseline: QosBounds, replicas: QosBounds, tres: str) -> _Needed:
+    """The largest job that an association's MaxTRES is for: that of a QoS takes its place."""
+    own = [] if baseline.limits_job(tres) else [_smallest]
+    others = [] if replicas.limits_job(tres) else [_largest_replica]
+    return lambda totals: max((each(totals) for each in (*own, *others)), default=0)
 
 
 def _refuse(
@@ -198,8 +207,10 @@ def _refuse(
     )
 
 
-def _check_jobs(request: Request, bounds: tuple[Bounds, ...], elastic: Bounds | None) -> None:
+def _check_jobs(request: Request, bounds: tuple[Bounds, ...], of_replicas: QosBounds) -> None:
     """What may run is compared with one run, since others only wait for it; what may be there, with all."""
+    elastic, partition = of_replicas.own, of_replicas.partition
+    bounds = (*bounds, *([partition] if partition is not None else []))
     replicas = len(request.sizes.totals) - 1
     at_once = replicas * request.at_once
     limits = [(each, replicas + 1, request.runs + at_once) for each in bounds]

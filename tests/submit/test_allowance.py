@@ -169,6 +169,74 @@ def test_the_qos_s_own_limit_takes_the_place_of_the_association_s():
     check_allowance(request, limits(user=mine, high=larger, elastic=replace(ELASTIC, job={"gres/gpu": 16})))
 
 
+PART = Bounds("QoS part", user={"node": 6}, job={"gres/gpu": 8}, minutes=120)
+IN_PART = {"dl": PartitionTimes(None, None, qos="part")}
+
+
+def with_part(part: Bounds = PART, **more: Any) -> Limits:
+    """As `limits`, in a partition that has a QoS; those of the jobs are given as theirs."""
+    high, elastic = more.pop("high", HIGH), more.pop("elastic", ELASTIC)
+    qos = {"high": high, "elastic": elastic, "part": part}
+    return limits(**{"qos": qos, "partitions": IN_PART, **more})
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (
+            with_part(),
+            "takes up to 8 nodes and QoS part may have 6 (MaxTRESPU node); ask for at most 4 nodes",
+        ),
+        (with_part(replace(PART, user={})), "takes up to 16 GPUs and QoS part may have 8 (MaxTRES gres/gpu)"),
+        (with_part(replace(PART, user={}, job={})), "asks for 180 minutes and QoS part allows 120"),
+        (with_part(Bounds("QoS part", jobs=3)), "makes 4 jobs, 3 of them replicas, and QoS part may have 3"),
+        # The job's own limit holds where the partition's QoS has none, and where it is more.
+        (with_part(Bounds("QoS part"), high=replace(HIGH, minutes=60)), "QoS high allows 60"),
+        (
+            with_part(replace(PART, user={"node": 99}, job={}), elastic=replace(ELASTIC, user={"cpu": 1})),
+            "may have 1 (MaxTRESPU cpu)",
+        ),
+        # An association's holds for those whose own QoS has none, whichever of the two goes first.
+        (
+            with_part(Bounds("QoS part"), user=replace(USER, minutes=30)),
+            "user dl1 in account dl-lab-a allows 30",
+        ),
+    ],
+)
+def test_the_qos_of_a_partition_limits_all_jobs_of_the_run(known: Limits, message: str) -> None:
+    per_node = {"gres/gpu": 4, "cpu": 4}
+    assert message in refusal(Request(SIZES, per_node=per_node, minutes=180, partitions=("dl",)), known)
+
+
+@pytest.mark.parametrize(("over", "allowed"), [(frozenset({"high"}), True), (frozenset[str](), False)])
+def test_which_qos_goes_first_is_said_by_overpartqos(over: frozenset[str], allowed: bool) -> None:
+    """The partition's allows two hours, the job's own four."""
+    part = Bounds("QoS part", minutes=120)
+    known = with_part(part, high=replace(HIGH, minutes=240), over_partitions=over)
+    request = Request(NodeSizes.between(2, 2), minutes=180, partitions=("dl",))
+    if allowed:
+        check_allowance(request, known)
+        assert "QoS high allows 240" in refusal(replace(request, minutes=300), known)
+    else:
+        assert "QoS part allows 120" in refusal(request, known)
+    assert replica_minutes(request, known) == 120, "elastic has none of its own"
+
+
+def test_a_lower_limit_of_the_job_s_qos_is_none_where_the_partition_s_goes_first() -> None:
+    known = with_part(Bounds("QoS part", minutes=240), high=replace(HIGH, minutes=60))
+    check_allowance(Request(NodeSizes.between(2, 2), minutes=180, partitions=("dl",)), known)
+
+
+def test_of_several_partitions_only_a_qos_of_all_of_them_limits() -> None:
+    request = Request(NodeSizes.between(7, 7), minutes=60, partitions=("dl", "any"))
+    for other, refused in (("part", True), ("", False)):
+        known = with_part(partitions={**IN_PART, "any": PartitionTimes(None, None, qos=other)})
+        if refused:
+            assert "QoS part may have 6" in refusal(request, known)
+        else:
+            check_allowance(request, known)
+
+
 def test_a_qos_that_may_go_beyond_its_partition_s_time_does():
     request = Request(SIZES, minutes=2880, partitions=("dl",))
     assert "partition dl allows 1440" in refusal(request, limits())

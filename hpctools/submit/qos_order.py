@@ -1,0 +1,61 @@
+"""Whose limit holds for a job, where its QoS and its partition's both have one: pure.
+
+Slurm takes, for each limit and each TRES, the first that is defined: the partition's QoS, then the job's,
+then the associations; the job's before the partition's where it has the flag OverPartQOS (sacctmgr(1)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpctools.slurm.limits import Bounds, Limits
+
+_BY_TRES = ("group", "job", "user")
+_NUMBERS = ("jobs", "submitted", "group_jobs", "group_submitted", "minutes")
+
+
+@dataclass(frozen=True)
+class QosBounds:
+    """The limits that hold for a job by QoS: each limit in one of the two at most.
+
+    Attributes:
+        own: those of its own QoS; None: it has none that is known.
+        partition: those of the partition's.
+    """
+
+    own: Bounds | None = None
+    partition: Bounds | None = None
+
+    @property
+    def both(self) -> tuple[Bounds, ...]:
+        """Those that there are."""
+        return tuple(each for each in (self.own, self.partition) if each is not None)
+
+    def limits_job(self, tres: str) -> bool:
+        """Whether one of them has a MaxTRES, so that the associations' do not hold."""
+        return any(tres in each.job for each in self.both)
+
+
+def qos_bounds(limits: Limits, qos: str, partitions: Sequence[str]) -> QosBounds:
+    """What holds for a job of a QoS; of several partitions only a QoS that all of them have."""
+    names = {limits.partitions[each].qos for each in partitions if each in limits.partitions}
+    name = names.pop() if len(names) == 1 else ""
+    own, partition = limits.qos.get(qos), limits.qos.get(name)
+    if own is None or partition is None or name == qos:
+        return QosBounds(own, partition if own is None else None)
+    if qos in limits.over_partitions:
+        return QosBounds(own, _without(partition, own))
+    return QosBounds(_without(own, partition), partition)
+
+
+def _without(later: Bounds, first: Bounds) -> Bounds:
+    """What is left of the limits of who comes second."""
+    left: dict[str, Mapping[str, int] | None] = {
+        name: {
+            tres: limit for tres, limit in getattr(later, name).items() if tres not in getattr(first, name)
+        }
+        for name in _BY_TRES
+    }
+    left |= dict.fromkeys(name for name in _NUMBERS if getattr(first, name) is not None)
+    return replace(later, **left)  # type: ignore[arg-type]
