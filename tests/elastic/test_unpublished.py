@@ -12,7 +12,7 @@ import pytest
 from test_terms import until
 
 from hpctools.elastic import agent_line, publishing
-from hpctools.elastic.agent import Agent
+from hpctools.elastic.agent import COMPUTED_SECONDS, Agent
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.agent_place import Place
 from hpctools.elastic.coordinator import Coordinator
@@ -128,5 +128,7 @@ def test_an_agent_s_workers_train_while_one_of_them_computes(tmp_path: Path) -> 
         assert (node._life(), node._trains()) == ({"busy": busy}, True)
         busy = []
         assert (node._life(), node._trains()) == ({}, True), "a moment ago it did"
+        node._computed -= COMPUTED_SECONDS
+        assert (node._life(), node._trains()) == ({}, False)
 
     asyncio.run(scene())

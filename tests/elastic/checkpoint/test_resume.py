@@ -199,6 +199,15 @@ def test_going_back_further_than_is_known_is_said(monkeypatch: pytest.MonkeyPatc
         rolled_back(EachEpoch(settings), {14: 5})
 
 
+def test_what_a_pass_has_changed_is_kept_within_a_bound_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest in any case; who goes back over an older one is told that it was not done again."""
+    settings = elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0)
+    monkeypatch.setattr(passes, "MOST_BYTES", 1)
+    rolled_back(Averaged(settings), {15: 11})
+    with pytest.warns(UserWarning, match="over the end of pass 0: what stands after it"):
+        rolled_back(Averaged(settings), {14: 5})
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> Training:
     return Training(None).run()
