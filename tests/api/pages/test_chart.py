@@ -8,11 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from api.pages.chart import Trend, trend_svg
+from api.pages.chart import SIZES, Trend, trend_svg
 from hpctools.budget.allowance import Period
 
 NOVEMBER = Period(date(2026, 11, 1), date(2026, 12, 1))
 AHEAD = (Decimal(90), Decimal(80), Decimal(110))
+SVG = "{http://www.w3.org/2000/svg}"
 TREND = Trend(NOVEMBER, (Decimal(10), Decimal(30)), Decimal(100), AHEAD, "budget $100", "$")
 
 
@@ -32,17 +33,37 @@ def test_the_chart_serves_light_and_dark_and_has_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "trend",
+    ("trend", "days", "budget"),
     [
-        replace(TREND, cumulative=(), budget=None, ahead=None),
-        replace(TREND, cumulative=(Decimal(0),), budget=Decimal(0)),
-        replace(TREND, cumulative=(Decimal(-5), Decimal(10) ** 15), label="CHF "),
-        replace(TREND, period=Period(date(2026, 11, 3), date(2026, 11, 4)), cumulative=()),
-        replace(TREND, period=Period(date(2022, 1, 1), date(2026, 12, 1))),
+        (replace(TREND, cumulative=(), budget=None, ahead=None), "5 10 15 20 25 30", False),
+        (replace(TREND, cumulative=(Decimal(0),), budget=Decimal(0)), "5 10 15 20 25 30", True),
+        (
+            replace(TREND, cumulative=(Decimal(-5), Decimal(10) ** 15), label="CHF "),
+            "5 10 15 20 25 30",
+            True,
+        ),
+        (replace(TREND, period=Period(date(2026, 11, 3), date(2026, 11, 4)), cumulative=()), "3", True),
+        (
+            replace(TREND, period=Period(date(2022, 1, 1), date(2026, 12, 1))),
+            "2022 Nov Sep Jul May Mar",
+            True,
+        ),
     ],
 )
-def test_extreme_trends_can_be_drawn(trend: Trend) -> None:
-    ElementTree.fromstring(trend_svg(trend, "narrow"))
+def test_extreme_trends_are_drawn_within_the_picture(trend: Trend, days: str, budget: bool) -> None:
+    svg = trend_svg(trend, "narrow")
+    words = ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    written = days.split()
+    assert words[: len(written)] == written
+    amounts = words[len(written) : -1 if budget else None]
+    assert len(amounts) > 2
+    assert all(each.startswith(trend.label) for each in amounts)
+    assert (words[-1] == "budget $100") == budget
+    width, height = (72 * each for each in SIZES["narrow"])
+    drawn = re.findall(r'<path d="([^"]+)"[^>]*stroke: var\(--(?:spent|over)\); stroke-width: 2.6', svg)
+    (curve,) = (re.findall(r"[ML] (\S+) (\S+)", each) for each in drawn)
+    assert len(curve) == 1 + len(trend.cumulative)
+    assert all(0 < float(x) < width and 0 < float(y) < height for x, y in curve)
 
 
 def test_months_are_written_where_there_are_many_days() -> None:
