@@ -253,9 +253,16 @@ def test_the_name_server_leads_to_us_or_nowhere() -> None:
     assert resolver.answer(question("a-1", 28), {b"ctl-1"})[6:8] == b"\0\0"
 
 
-@given(st.binary(max_size=64))
-def test_the_name_server_survives_anything(query: bytes) -> None:
-    resolver.answer(query, set())
+ASKED = st.binary(max_size=12).map(lambda head: head + question("a-1", 1)[len(head) :])
+
+
+@given(st.binary(max_size=64) | ASKED)
+def test_the_name_server_answers_what_it_was_asked_or_nothing(query: bytes) -> None:
+    """Whatever comes: else its thread ends, and slurmctld waits for each name."""
+    answer = resolver.answer(query, set())
+    assert answer[:2] in (b"", query[:2]), "whoever asks knows the answer by its number"
+    asked = answer[12:-16] if answer[6:8] == b"\0\1" else answer[12:]
+    assert query[12:].startswith(asked)
 
 
 def test_controllers_names_are_looked_up_on_a_controller_only() -> None:
