@@ -18,6 +18,7 @@ from hpctools.hyperpod.render import Rendered, files_of, render
 from hpctools.hyperpod.surroundings import surroundings
 from hpctools.hyperpod.tags import cluster_tags
 from hpctools.site import InvalidSiteError, Site, load, loads
+from tests.hyperpod.conftest import GOLDEN
 from tests.hyperpod.stack_outputs import LIFECYCLE, RAW, outputs
 
 EXAMPLES = Path(__file__).parents[2] / "slurm-conf/examples"
@@ -37,8 +38,10 @@ def rendered(name: str) -> Rendered:
 
 @pytest.mark.parametrize("name", ["university", "own-network", "two-controllers"])
 def test_examples_word_by_word(name: str, golden: Golden) -> None:
-    for file, text in rendered(name).files.items():
+    files = rendered(name).files
+    for file, text in files.items():
         golden(f"{name}/{file}", text)
+    assert files.keys() == {path.name for path in (GOLDEN / name).iterdir()}
 
 
 @pytest.mark.parametrize("name", ["university", "own-network", "two-controllers"])
