@@ -78,11 +78,13 @@ def test_a_fingerprint_is_what_ssh_keygen_prints(tmp_path: Path) -> None:
     assert line("a", known.kind, known.key) == f"a ssh-ed25519 {KEY}\n"
 
 
-@given(st.text(max_size=200))
+@given(st.text(max_size=200) | st.from_regex(r"\|1\|[^|\s]{0,20}\|[^|\s]{0,20}", fullmatch=True))
 @settings(deadline=None)
 def test_nothing_that_is_in_a_file_breaks_reading_it(text: str) -> None:
-    for each in read([("f", text)]).lines:
-        each.names_host("login1.uni.edu")
+    """What comes after it is found, whatever a line is and whatever stands where names do."""
+    lines = (text, f"{text} ssh-ed25519 {KEY}", f"login1.uni.edu ssh-ed25519 {KEY}")
+    found = read([("f", "\n".join(lines))]).keys(["login1.uni.edu"])
+    assert found[-1].names == "login1.uni.edu"
 
 
 def test_names_have_their_port() -> None:
