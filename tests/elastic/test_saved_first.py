@@ -132,6 +132,6 @@ def test_who_need_not_wait_or_has_no_time_goes(
     async def act() -> None:
         scene = scene_of(tmp_path, least=least, shards=shards)
         told_to_go(scene, seconds)
-        await until(lambda: leaves(scene))
+        await asyncio.wait_for(until(lambda: leaves(scene)), 5)
 
     asyncio.run(act())
