@@ -75,6 +75,14 @@ def test_whom_it_may_be_for_is_not_refused(partition: Partition, limits: Limits 
     check_partitions(REQUEST, None, [partition], limits)
 
 
+def test_a_qos_in_capitals_is_the_same_one() -> None:
+    fixed = Request(NodeSizes((4,)), qos="HIGH")
+    check_partitions(fixed, None, [replace(OPEN, allow_qos=("high",))], LIMITS)
+    assert "partition dl is not for jobs of QoS HIGH" in refusal(
+        replace(OPEN, deny_qos=("high",)), request=fixed
+    )
+
+
 def test_one_of_several_partitions_is_enough() -> None:
     other = replace(OPEN, name="all", is_default=False)
     narrow = replace(other, name="dl", allow_qos=("medium",))
