@@ -248,17 +248,20 @@ class LoginRig(Rig):
 
 
 @contextmanager
-def login_nodes(folder: Path, site: Path, release: str, nodes: Mapping[str, str]) -> Iterator[LoginRig]:
+def login_nodes(
+    folder: Path, site: Path, release: str, nodes: Mapping[str, str], kind: type[LoginRig] | None = None
+) -> Iterator[LoginRig]:
     """A cluster with login nodes and the service, all of it ended at the end.
 
     Args:
         nodes: what each does when the service does not answer, `open` or `refuse`.
+        kind: of the rig; None: the usual one.
     """
     sandbox, service, made = Sandbox(folder / "state"), Service(folder, site.read_text()), None
     try:
         up(sandbox, site, 2, lambda name, seconds: None, slurm=release)
         service.start()
-        made = LoginRig(Cluster(sandbox), service)
+        made = (kind or LoginRig)(Cluster(sandbox), service)
         for node, when_unreachable in nodes.items():
             made.serve_login(node, when_unreachable)
         yield made

@@ -21,7 +21,9 @@ Kind = Literal["ssh", "ssm"]
 
 # An account may have an @ (`anna@uni.example`): only terminals behind the last one are no part of it.
 _TTYS = r"(?:notty|pts/\d+|tty\w+)(?:,(?:pts/\d+|tty\w+))*"
-_TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor> \[priv\])?")
+# Root's process of a connection calls itself [priv]; in OpenSSH 10.6, though not in 10.0, [postauth].
+_MONITOR = r" \[(?:priv|postauth)\]"
+_TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor>{_MONITOR})?")
 _WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
 _MULTIPLEXERS = ("tmux: client", "screen")
 MOST_WAITING = 20

@@ -37,10 +37,12 @@ def test_nobody_makes_a_session_of_another_by_a_title() -> None:
     assert open_sessions([LISTENER, false, child], BOOT) == ()
 
 
-def test_root_has_one_process_and_newer_sshd_another_name() -> None:
+@pytest.mark.parametrize("monitor", ["priv", "postauth"])
+def test_root_has_one_process_and_newer_sshd_another_name(monitor: str) -> None:
+    """[priv] up to OpenSSH 10.0 at least, [postauth] in 10.6."""
     root = process(100, 10, 0, "sshd: root@pts/4", name="sshd")
     newer = (
-        process(200, 10, 0, "sshd-session: nlp1 [priv]", name="sshd-session"),
+        process(200, 10, 0, f"sshd-session: nlp1 [{monitor}]", name="sshd-session"),
         process(201, 200, 1001, "sshd-session: nlp1@notty", name="sshd-session"),
     )
     found = open_sessions([LISTENER, root, *newer], BOOT)
