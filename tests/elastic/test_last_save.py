@@ -54,9 +54,9 @@ def test_a_node_of_which_nobody_says_when_it_goes() -> None:
     ("limit", "left", "asks", "ends"),
     [
         (None, 59.0, True, True),
-        (None, 61.0, True, False),
+        (None, 75.0, True, False),
         (None, 1.0, False, False),
-        (100.0, 26.0, True, False),
+        (100.0, 40.0, True, False),
         (100.0, 24.0, True, True),
         (3600.0, 59.0, True, True),
     ],

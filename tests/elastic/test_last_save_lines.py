@@ -181,7 +181,7 @@ def test_ranks_that_save_are_not_ended_because_the_run_is_to_end(
     trains: bool, final: bool, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their agent's line broke: it looks for the coordinator for a while, unless nothing runs here."""
-    monkeypatch.setattr(agent_line, "ENDING_SECONDS", 0.5)
+    monkeypatch.setattr(agent_line, "ENDING_SECONDS", 0.5 if waits else 60.0)
     folder = RunFolder.create(tmp_path / "run", RESTART)
     folder.claim_term(1)
     folder.ask_to_end(WANTED)
@@ -198,4 +198,5 @@ def test_ranks_that_save_are_not_ended_because_the_run_is_to_end(
             await asyncio.wait_for(line.keep(), 30)
         return time.monotonic() - began
 
-    assert (asyncio.run(look()) >= 0.5) == waits
+    took = asyncio.run(look())
+    assert took >= 0.5 or not waits

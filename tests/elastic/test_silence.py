@@ -298,7 +298,7 @@ def test_the_last_one_with_the_state_may_hang_up_and_come_again(
         assert scene.run.membership.knows(BASELINE)
         assert BASELINE not in scene.run.roster.expelled
         soon = time.monotonic() + RETURN_SECONDS
-        scene.connections.check_silence(soon - 1, late=False)
+        scene.connections.check_silence(soon - RETURN_SECONDS / 2, late=False)
         assert scene.run.membership.knows(BASELINE)
         scene.connections.check_silence(soon + 1, late=False)
         assert not scene.run.membership.knows(BASELINE)

@@ -247,7 +247,7 @@ def test_the_agents_hello_tells_which_rules_are_over() -> None:
             listener.heard("b0.0.0", 1, b"a" * 60 + b"!\nloss=7\ndone\n")
 
     rules = [CATASTROPHIC, replace(LOSS, stop_pattern="done")]
-    asyncio.run(heard(rules, speak, lambda told: len({message["what"] for message in told}) == 2))
+    asyncio.run(heard(rules, speak, lambda told: len(kept[0].over) == 2))
     (listener,) = kept
     assert {name: each["metrics"] for name, each in listener.over.items()} == {
         "catastrophic": {"given_up": 1.0},
