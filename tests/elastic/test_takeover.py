@@ -90,8 +90,8 @@ def test_the_next_coordinator_cannot_write_where_it_listens_for_a_while(
         run.wait(lambda: [each for each in run.events("warning") if "nobody finds" in each.detail["message"]])
         unwritable.rmdir()
         run.wait_for_world(1)
-        # Else a fast machine is done before there is another baseline, whose exit code counts.
-        run.wait(lambda: [job.role for job in run.folder.jobs()].count("baseline") == 2)
+        # Else it may be done before another baseline trains, which is cancelled then, and whose code counts.
+        run.wait_for_world(2)
         hurry.touch()
         assert run.end() == 0, run.story()
     assert_same_result(run, lone)

@@ -160,7 +160,7 @@ def test_a_node_that_the_cloud_takes_back_and_that_is_needed_saves_in_time(
             run.wait_for_ranks(1)
             run.baseline_capacity = False
             monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-            service.documents[SPOT_PATH] = spot_at(32)
+            service.documents[SPOT_PATH] = spot_at(40)  # asked for every 5 s, and the agent may be late
             run.wait(lambda: run.events("left"))
             run.baseline_capacity = True
             run.wait_for_ranks(1)

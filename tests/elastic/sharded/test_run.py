@@ -88,11 +88,12 @@ def test_grow_shrink_and_a_worker_that_is_killed(
 def test_a_slow_worker_is_told_from_those_that_wait_for_it(make_run: MakeRun, hurry: Path) -> None:
     """FSDP's collectives block within the passes: from start to end those take all workers the same time."""
     slow = {"ratio": 2, "metricEvaluationDataPoints": 3}
-    with make_run((2, 2), "--slow", "b1.0.0", recovery={"metrics": {"slowRank": slow}}) as run:
-        run.wait(lambda: run.events("finding"))
+    slowly = ("--slow", "b1.0.0", "--delay", "0.016")  # much longer than a busy machine computes
+    with make_run((2, 2), *slowly, recovery={"metrics": {"slowRank": slow}}) as run:
+        # Not what comes later: without a delay whoever the machine is busy for is slow.
+        found = [each.detail for each in run.wait(lambda: run.events("finding"))]
         hurry.touch()
         assert run.end() == 0, run.story()
-    found = [each.detail for each in run.events("finding")]
     assert {(each["cause"], each["worker"], each["rung"]) for each in found} == {
         ("slowRank", "b1.0.0", "replaceNode")
     }, run.story()
@@ -145,6 +146,8 @@ def test_a_lost_coordinators_successor_rolls_back(make_run: MakeRun, hurry: Path
         before = run.newest()["generation"]
         run.lose_baseline()
         run.wait(lambda: run.events("takeover"))
+        run.wait(lambda: run.newest()["generation"] > before)
+        (run.out / "reached").unlink()  # from now on late steps wait for two again, however long that takes
         run.wait(lambda: (now := run.newest())["generation"] > before + 1 and now["world"] == 2)
         hurry.touch()
         assert run.end() == 0, run.story()
