@@ -19,7 +19,7 @@ from hpctools.testing.local_run import LocalRun
 
 LEAST, MOST = 1, 4
 POLL_SECONDS = 0.03
-EVENT_SECONDS = 20.0
+EVENT_SECONDS = 40.0
 FREEZE_SECONDS = 8.0
 RESTARTS = 3
 """So often within a minute does a run start a killed worker of its baseline again."""
@@ -153,12 +153,15 @@ class Life:
 
     def _kill_all(self) -> str | None:
         """All workers at once: once there is a checkpoint, and each has told of the newest generation."""
-        saved = self._run.folder.path / "checkpoints"
-        self._await(lambda: any(saved.glob("step-*")) and self._all_are_known())
-        names = list(self._members())
-        if not any(saved.glob("step-*")) or not self._all_are_known():
-            return None
-        if any(self._hits[_agent_of(name)] >= RESTARTS for name in names):
+        saved, names = self._run.folder.path / "checkpoints", list[str]()
+
+        def are_known() -> bool:
+            names[:] = self._whole() if any(saved.glob("step-*")) else []
+            return bool(names)
+
+        # Nor while somebody is about to join, who may have received the state since we looked.
+        self._await(lambda: are_known() and len(names) == LEAST + self._run.capacity)
+        if not names or any(self._hits[_agent_of(name)] >= RESTARTS for name in names):
             return None
         for name in names:
             self._signal(name, signal.SIGKILL)
@@ -234,10 +237,11 @@ class Life:
             if line["generation"] == generation and name not in self._gone
         }
 
-    def _all_are_known(self) -> bool:
-        """Whether no worker of the newest generation has yet to tell of its first step."""
+    def _whole(self) -> list[str]:
+        """The workers of the newest generation once each has told of its first step in it; before: none."""
         members = self._members()
-        return self._newest is not None and len(members) == self._newest["world"]
+        whole = self._newest is not None and len(members) == self._newest["world"]
+        return list(members) if whole else []
 
     def _generation(self) -> int:
         self._look()

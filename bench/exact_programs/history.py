@@ -17,7 +17,7 @@ from torch import nn
 from hpctools import elastic
 
 SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 1590, 24, 8, 2, 8
-STEP_SECONDS, LATE_STEP_SECONDS = 0.02, 0.3
+STEP_SECONDS, LATE_STEP_SECONDS, LAST_STEP_SECONDS = 0.02, 0.3, 1.5
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
@@ -109,11 +109,14 @@ class Model(nn.Module):
 
 
 def pause(step: int, fed: set[int]) -> None:
-    """Once a step: as long as a step takes, longer in the second half, until the history is through."""
+    """Once a step: as long as a step takes, until the history is through longer in the second half, and again
+    in its second half, so that also a slow machine has done all by the end.
+    """
     if step not in fed and not hurry.exists():
         fed.add(step)
         half = SAMPLES // BATCH
-        time.sleep(STEP_SECONDS if step < half else LATE_STEP_SECONDS)
+        late = LATE_STEP_SECONDS if step < half + half // 2 else LAST_STEP_SECONDS
+        time.sleep(STEP_SECONDS if step < half else late)
 
 
 def train(note: Any) -> None:

@@ -42,7 +42,8 @@ def test_random_histories_change_nothing(
     with ThreadPoolExecutor(len(SEEDS)) as pool:
         lived = list(pool.map(lambda seed: history(seed, command, tmp_path / str(seed), lone), SEEDS))
     assert {str(each): each.problems for each in lived if each.problems} == {}
-    assert planned <= {happening.kind for each in lived for happening in each.done}, "something was left out"
+    done = {happening.kind for each in lived for happening in each.done}
+    assert planned <= done, f"something was left out: {[str(each) for each in lived]}"
     takeover, resumed, fast = lived
     assert takeover.events.get("takeover", 0) >= 1
     assert resumed.events.get("resumed", 0) >= 1
