@@ -22,11 +22,12 @@ STEPS = EPOCHS * -(-SAMPLES // BATCH)
 POISON = 34
 RULES = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
+pytestmark = pytest.mark.timeout(400)
 
 
 def ledger_of(out: Path, *options: str) -> list[dict[str, Any]]:
     """The ledger of the same training as one ordinary process, never disturbed."""
-    subprocess.run(training(out, *OPTIONS, *options), check=True, stdout=subprocess.DEVNULL, timeout=60)
+    subprocess.run(training(out, *OPTIONS, *options), check=True, stdout=subprocess.DEVNULL, timeout=120)
     return [json.loads(line) for line in (out / "lone.jsonl").read_text().splitlines()]
 
 

@@ -13,6 +13,7 @@ from hpctools.elastic.folder import Ending
 from hpctools.elastic.last_save import AGAIN_SECONDS, NEARLY_UP
 
 ENDLESS = ("--steps", "1000000", "--every", "10000000")
+pytestmark = pytest.mark.timeout(300)
 
 
 def assert_saved_at_the_event(run: RanksRun, world: int) -> None:

@@ -15,6 +15,8 @@ from ranks_run import QUICK, STEPS, MakeRun, RanksRun, assert_whole
 
 from hpctools.elastic.notices import SPOT_PATH
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def test_torchruns_variables_and_hyperpods_import(make_run: MakeRun) -> None:
     """2 nodes with 2 ranks each, nothing happens: what each process was given."""
