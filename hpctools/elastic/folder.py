@@ -332,7 +332,12 @@ class RunFolder(FolderFiles):
 
     def append_event(self, event: str, **detail: Any) -> None:
         """Add an event that happens now."""
-        self._append("events.jsonl", {"time": utc_now(), "event": event, **detail})
+        self.append_events(Event(utc_now(), event, detail))
+
+    def append_events(self, *events: Event) -> None:
+        """Add events, all of them or none."""
+        lines = ({"time": each.time, "event": each.event, **each.detail} for each in events)
+        self._append("events.jsonl", *lines)
 
     def append_job(self, role: str, job_id: int) -> None:
         """Record that a Slurm job of the run was submitted just now."""

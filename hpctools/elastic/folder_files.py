@@ -70,14 +70,14 @@ class FolderFiles:
                     Path(temporary).unlink(missing_ok=True)
             raise unwritable(place, error) from None
 
-    def _append(self, name: str, values: Mapping[str, Any]) -> None:
-        line = json.dumps(values).encode() + b"\n"
+    def _append(self, name: str, *values: Mapping[str, Any]) -> None:
+        lines = b"".join(json.dumps(each).encode() + b"\n" for each in values)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             descriptor = os.open(self.path / name, flags, 0o600)
             try:
                 # One write, so that the lines of hp-submit and of the coordinator do not mix.
-                if (written := os.write(descriptor, line)) < len(line):
+                if (written := os.write(descriptor, lines)) < len(lines):
                     os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from hpctools.elastic.effects import Decided, Formed
-from hpctools.elastic.folder import RunFolder, RunStatus, utc_now
+from hpctools.elastic.folder import Event, RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
+from hpctools.elastic.owed_events import OwedEvents
 from hpctools.elastic.rate import Rate
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
@@ -34,6 +35,8 @@ class Office(Protocol):
 class FolderJournal:
     """Events, jobs and the status of a run; what cannot be written is said once on standard error.
 
+    Events and the status are written when that can be done again.
+
     Args:
         fence: tells whether we may still write, asked just before each line; None: nobody else could.
         scribe: writes when it comes to it; None: everything is written at once.
@@ -49,9 +52,10 @@ class FolderJournal:
         self._fence = fence
         self._scribe = scribe
         self._history = History(folder)
+        self._events = OwedEvents(folder)
         self._complained = False
         self._written: RunStatus | None = None
-        self._next_flush = 0.0
+        self._next_flush = self._next_try = 0.0
         self._resizes: dict[int, dict[str, Any]] = {}
         self._samples, self._steps = Rate(RATE_SECONDS), Rate(RATE_SECONDS)
         self._since = 0  # what is heard of an earlier generation is of a time before the run went back
@@ -60,7 +64,7 @@ class FolderJournal:
 
     def event(self, event: str, **detail: Any) -> None:
         """Something happened."""
-        self._write(partial(self._folder.append_event, event, time=utc_now(), **detail))
+        self._write(partial(self._events.add, Event(utc_now(), event, detail)))
 
     def job(self, role: str, job_id: int) -> None:
         """A job was submitted, by us or by a coordinator before us, who may not have come to noting it."""
@@ -183,8 +187,14 @@ class FolderJournal:
             self.change(steps_per_second=round(rate, 3))
 
     def flush(self, now: float, *, at_once: bool = False) -> None:
-        """Write the status when it has changed, not more often than twice a second unless `at_once`."""
+        """Write the status when it has changed, not more often than twice a second unless `at_once`.
+
+        So are events that could not be written when they happened.
+        """
         self._note(now, at_once)
+        if self._events.any and (now >= self._next_try or at_once):
+            self._next_try = now + STATUS_SECONDS
+            self._write(self._events.write)
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
         self._next_flush = now + STATUS_SECONDS
