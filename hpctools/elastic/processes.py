@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hpctools.elastic import worker_log
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.pipes import roomy_pipe
+from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
@@ -146,17 +147,19 @@ class Workers:
         self._ended.pop(local, None)
         self._none_left.clear()
         self._say("spawned", worker=name)
-        listener = self._post.listener
+        listener, shown = self._post.listener, self._post.shows_output and local == 0
+        log = None if shown else self._post.folder.logs / f"{name}.out"
         words = LastWords(listener.reader(name, 2) if listener is not None else None)
         try:
-            pid, wait = self._start(name, words, shown=self._post.shows_output and local == 0)
+            printed = Printed(name, log, self._post.warn, listener)
+            pid, wait = self._start(name, words, printed)
         except (CommandError, OSError) as error:
             words.close()
             self._tell_end(name, NOT_STARTED, [str(error)])
             self._none_left.set()
             return
         self._running[name] = pid
-        task = asyncio.ensure_future(self._watch(name, wait, words))
+        task = asyncio.ensure_future(self._watch(name, wait, words, printed))
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
 
@@ -198,13 +201,9 @@ class Workers:
             if self._watching:
                 await asyncio.wait(self._watching, timeout=grace)
 
-    def _start(self, worker: str, words: LastWords, *, shown: bool) -> tuple[int, Callable[[], int]]:
-        spec, log = self._post.spec, self._post.folder.logs / f"{worker}.out"
-        with (
-            words.writing() as stderr,
-            worker_log.opened(Path(os.devnull) if shown else log, self._post.warn) as output,
-            self._heard(worker, None if shown else output) as stdout,
-        ):
+    def _start(self, worker: str, words: LastWords, printed: Printed) -> tuple[int, Callable[[], int]]:
+        spec = self._post.spec
+        with words.writing() as stderr, printed.writing() as stdout:
             popen = run.start(
                 spec.command,
                 stdout=stdout,
@@ -215,21 +214,9 @@ class Workers:
             )
         return popen.pid, popen.wait
 
-    @contextlib.contextmanager
-    def _heard(self, worker: str, output: IO[bytes] | None) -> Iterator[IO[bytes] | int | None]:
-        """What the worker prints to: the output itself, or a pipe to who copies it there and listens."""
-        if self._post.listener is None:
-            yield output
-            return
-        pipe = self._post.listener.copying(worker, output)
-        try:
-            yield pipe
-        finally:
-            os.close(pipe)
-
-    async def _watch(self, worker: str, wait: Callable[[], int], words: LastWords) -> None:
+    async def _watch(self, worker: str, wait: Callable[[], int], words: LastWords, printed: Printed) -> None:
         code = await in_own_thread(wait)
-        await words.spoken(LAST_WORDS_SECONDS)
+        await asyncio.gather(words.spoken(LAST_WORDS_SECONDS), printed.written(LAST_WORDS_SECONDS))
         self._running.pop(worker, None)
         self._tell_end(worker, code, list(words.tail))
         if not self._running:

@@ -1,32 +1,111 @@
-"""A worker's log in the run's folder; where that cannot be opened, in a file of the node's, or nowhere."""
+"""A worker's log in the run's folder, written for it; where it cannot be opened, in a file of the node's.
+
+The worker prints into a pipe: a full disk, which would end a script in its next `print`, is met by us.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+
+from hpctools.elastic.pipes import roomy_pipe
+
+CHUNK = 1 << 16
 
 
-def opened(path: Path, warn: Callable[[str], None]) -> IO[bytes]:
-    """A file to append a worker's output to, readable by its owner only.
+class WorkerLog:
+    """Appends to a file, readable by its owner only, what a worker prints; in a thread of its own.
 
-    A full disk, a used-up quota or a folder that is not to be written must not keep a worker from training.
+    What cannot be written is dropped and counted, and the file says so where it goes on. While storage hangs
+    the worker may print as much as a pipe holds; then it waits, as it would for the file itself.
 
     Args:
-        warn: told when it is another file than `path`, and which.
+        warn: told, in our loop, when it is another file than `path`, and which; once, that something is
+            dropped.
+
+    Raises:
+        OSError: there is no pipe to be had.
     """
-    try:
-        return open(path, "ab", opener=_private)
-    except OSError as error:
-        file, where = _elsewhere(path)
-        warn(
-            f"cannot write {path}: {error.strerror or error}; what it was for goes {where}, and the worker "
-            "trains all the same; free space or quota there for the next one"
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self._path = path
+        self._warn = warn
+        self._dropped = 0
+        self._why = ""  # empty: nothing was ever dropped
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._reading, self._writing = roomy_pipe()
+        os.set_blocking(self._reading, True)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[int]:
+        """The end that the worker gets; closed on our side afterwards."""
+        threading.Thread(target=self._copy, name="elastic-log", daemon=True).start()
+        try:
+            yield self._writing
+        finally:
+            os.close(self._writing)
+
+    async def written(self, seconds: float) -> None:
+        """Wait until all is; not for ever, since a process that the worker left behind may print on."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+
+    def _copy(self) -> None:
+        file = self._opened()
+        while chunk := os.read(self._reading, CHUNK):
+            self._append(file, chunk)
+        self._append(file, b"")  # it may be the time to say what is missing at the end
+        os.close(self._reading)
+        with contextlib.suppress(OSError):
+            os.close(file)
+        self._tell(self._over.set)
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            file, where = _elsewhere(self._path)
+            self._say(error, f"what it was for goes {where}", "for the next one")
+            return file
+
+    def _append(self, file: int, chunk: bytes) -> None:
+        rest = memoryview(self._gap() + chunk)
+        try:
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        except OSError as error:
+            before = self._dropped if len(rest) > len(chunk) else 0  # else that was just said
+            self._drop(before + min(len(rest), len(chunk)), error)
+        else:
+            self._dropped = 0
+
+    def _gap(self) -> bytes:
+        if not self._dropped:
+            return b""
+        return f"\n[hpctools: {self._dropped} bytes are missing here: {self._why}]\n".encode()
+
+    def _drop(self, count: int, error: OSError) -> None:
+        if not self._why:
+            self._say(error, "what a worker prints there is dropped until it can be", "in the meantime")
+        self._dropped, self._why = count, str(error.strerror or error)
+
+    def _say(self, error: OSError, then: str, when: str) -> None:
+        self._tell(
+            self._warn,
+            f"cannot write {self._path}: {error.strerror or error}; {then}, and the worker trains all the "
+            f"same; free space or quota there {when}",
         )
-        return file
+
+    def _tell(self, told: Callable[..., object], *what: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the worker
+            self._loop.call_soon_threadsafe(told, *what)
 
 
 def copied(chunk: bytes) -> None:
@@ -38,13 +117,9 @@ def copied(chunk: bytes) -> None:
         return
 
 
-def _elsewhere(path: Path) -> tuple[IO[bytes], str]:
+def _elsewhere(path: Path) -> tuple[int, str]:
     try:
-        handle, name = tempfile.mkstemp(prefix=f"hpctools-{path.stem}-", suffix=path.suffix)
+        file, name = tempfile.mkstemp(prefix=f"hpctools-{path.stem}-", suffix=path.suffix)
     except OSError:
-        return Path(os.devnull).open("ab"), "nowhere"
-    return os.fdopen(handle, "ab"), f"to {name} on {os.uname().nodename}"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), "nowhere"
+    return file, f"to {name} on {os.uname().nodename}"

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import Any
 
 from hpctools.elastic.pipes import roomy_pipe
 from hpctools.elastic.protocol import decode
@@ -79,13 +79,14 @@ class Listener:
         """`heard` for one stream of a worker."""
         return lambda chunk: self.heard(worker, stream, chunk)
 
-    def copying(self, worker: str, output: IO[bytes] | None) -> int:
+    def copying(self, worker: str, output: int | None) -> int:
         """A descriptor to print to: what comes is copied to `output` (our standard output when None).
 
-        The caller closes it once the worker has it; the other end is closed when the worker has ended.
+        Both are descriptors. The caller closes ours once the worker has it; the other end is closed when the
+        worker has ended.
         """
         reading, writing = roomy_pipe()
-        sink = os.dup(sys.stdout.fileno() if output is None else output.fileno())
+        sink = os.dup(sys.stdout.fileno() if output is None else output)
         loop = asyncio.get_running_loop()
 
         def read() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 
-from hpctools.elastic import worker_log
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.printed import Printed
 from hpctools.elastic.processes import LastWords
 from hpctools.elastic.recovery.listening import Listener
 
@@ -37,18 +33,13 @@ class Output:
         listener = self.listener
         return LastWords(listener.reader(f"{self.agent}.{local}", 2) if listener is not None else None)
 
-    @contextlib.contextmanager
-    def opened(self, local: int, generation: int) -> Iterator[IO[bytes] | int | None]:
-        """A rank's standard output, for as long as it takes to start it; None: ours."""
+    def printed(self, local: int, generation: int) -> Printed:
+        """A rank's standard output.
+
+        Raises:
+            OSError: there is no pipe to be had.
+        """
+        name = f"{self.agent}.{local}"
         shown = self.is_shown and local == 0
-        log = self.folder.logs / f"{self.agent}.{local}.{generation}.out"
-        with worker_log.opened(Path(os.devnull) if shown else log, self.warn) as file:
-            output = None if shown else file
-            if self.listener is None:
-                yield output
-                return
-            pipe = self.listener.copying(f"{self.agent}.{local}", output)
-            try:
-                yield pipe
-            finally:
-                os.close(pipe)
+        log = None if shown else self.folder.logs / f"{name}.{generation}.out"
+        return Printed(name, log, self.warn, self.listener)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpctools.elastic.printed import Printed
 from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, signal_group
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
@@ -54,6 +55,7 @@ class LocalRank:
     """One process and its slot.
 
     Attributes:
+        words, printed: its standard error and output; the latter None until it is started.
         pid: also its process group; 0 when it could not be started.
         calls, told: as last read from the slot.
         told_to_end: whether it still ran when we were told to end it.
@@ -63,6 +65,7 @@ class LocalRank:
     local: int
     slot: Slot
     words: LastWords
+    printed: Printed | None = None
     pid: int = 0
     calls: int = 0
     told: int = 0
@@ -207,8 +210,8 @@ class Ranks:
 
     def _start(self, rank: LocalRank) -> tuple[int, Callable[[], int]]:
         files = (self._folder.path / str(rank.local), self._error_file(rank))
-        generation = self.begin.generation
-        with rank.words.writing() as stderr, self._output.opened(rank.local, generation) as stdout:
+        rank.printed = self._output.printed(rank.local, self.begin.generation)
+        with rank.words.writing() as stderr, rank.printed.writing() as stdout:
             process = run.start(
                 [sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *self._spec.command],
                 stdout=stdout,
@@ -228,6 +231,8 @@ class Ranks:
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
         rank.signal(signal.SIGKILL)
+        if rank.printed is not None and rank.pid:
+            await rank.printed.written(LAST_WORDS_SECONDS)
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
         rank.ended = Ended(rank.local, code, told, said, ended[0], rank.told_to_end)

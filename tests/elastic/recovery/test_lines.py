@@ -198,7 +198,7 @@ def test_output_is_copied_byte_for_byte(tmp_path: Path) -> None:
         listener = Listener([LOSS], lambda *_, **__: None)
         target = tmp_path / "out"
         with target.open("ab") as output:
-            writing = listener.copying("b0.0.0", output)
+            writing = listener.copying("b0.0.0", output.fileno())
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(data)
         await until(lambda: target.read_bytes() == data)
