@@ -272,7 +272,7 @@ class Connections:
 
     def _lose(self, worker: str) -> None:
         self._run.roster.missing.pop(worker, None)
-        self._run.note_lost(worker)
+        self._run.saves.note_lost(worker)
         self._run.membership.lost(worker, time.monotonic())
         self._run.carry_out()
 

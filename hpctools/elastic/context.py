@@ -15,10 +15,11 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.growth_history import Payback
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.membership import Membership
-from hpctools.elastic.peers import Agent, Outcome, Roster, write
+from hpctools.elastic.peers import Agent, Outcome, Roster, Worker
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 from hpctools.elastic.replicas import Replicas
+from hpctools.elastic.save_orders import SaveOrders
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import View
 
@@ -78,7 +79,7 @@ class RunContext:
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
         takes_over: whether another coordinator was in office before us.
-        answered: set when the last order to save was carried out, or could not be.
+        saves: the orders to save.
         has_checkpoint: whether something was saved from which all can begin again.
         may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one.
             Then storage is asked before it counts that there is none.
@@ -117,11 +118,7 @@ class RunContext:
         self.carry_out: Callable[[], None] = lambda: None
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
-        self.answered = asyncio.Event()
-        self._orders = 0
-        # The last order to save: its number, why, and how many steps were known to be done.
-        self._ordered = ("", "", 0)
-        self._saver = ""  # the worker that has it
+        self.saves = SaveOrders(fence.term, journal, self._members_present)
         self.at_stake: Outcome | None = None
         self.payback = payback
         self.baseline_lost = asyncio.Event()
@@ -210,37 +207,11 @@ class RunContext:
             seconds: how long there is for it; None: long.
             ends: whether the run ends with that state, so that nobody need train on.
         """
-        present = (self.roster.workers.get(member) for member in self.membership.members)
-        first = next((worker for worker in present if worker is not None), None)
-        self.answered.set() if first is None else self.answered.clear()
-        self._orders += 1
-        number = f"{self.fence.term}.{self._orders}"  # a coordinator before us has counted its own
-        self._ordered = (number, why, self.journal.status.step)
-        self._saver = "" if first is None else first.name
-        if first is not None:
-            self.journal.event("save_ordered", worker=first.name, why=why, urgent=urgent)
-            last = {"ends": True} if ends else {}
-            write(first.writer, "save", why=why, urgent=urgent, seconds=seconds, order=number, **last)
+        self.saves.give(why, urgent=urgent, seconds=seconds, ends=ends)
 
-    def note_answer(self, answer: Message) -> None:
-        """A worker has saved, or says that it has not: if that is what was ordered last, that is answered.
-
-        How many steps are done does not tell: who had done most may be gone, and those steps with it. Workers
-        of earlier releases name no order; of what they save, reason and step are all there is.
-        """
-        number, why, known = self._ordered
-        if answer.get("order") is not None:
-            answers = answer["order"] == number
-        else:
-            same = answer.get("why") == why and int(answer["step"]) >= known
-            answers = answer["kind"] == "unsaved" or same
-        if answers:
-            self.answered.set()
-
-    def note_lost(self, worker: str) -> None:
-        """A worker is lost: if it is the one that was told to save, nobody waits for that any more."""
-        if worker == self._saver:
-            self.answered.set()
+    def _members_present(self) -> list[Worker]:
+        known = (self.roster.workers.get(member) for member in self.membership.members)
+        return [worker for worker in known if worker is not None]
 
     def note_progress(self, now: float, step: int, samples: int) -> None:
         """The training has come so far: what the decision to grow has to know of its speed."""

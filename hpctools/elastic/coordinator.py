@@ -271,6 +271,7 @@ class Coordinator:
             run.payback.history.formed(
                 effect.world_before, len(effect.members), time.monotonic(), recovered=effect.recovered
             )
+            run.saves.note_formed()
         elif isinstance(effect, Adopted):
             nodes = tuple(dict.fromkeys(roster.node_of(worker) for worker in effect.members))
             world = len(effect.members)
@@ -283,6 +284,7 @@ class Coordinator:
             run.journal.waits(effect.have, effect.need)
             if run.restart is None and not run.is_over:
                 run.order_save("fewer workers are left than the least", urgent=False)
+            run.saves.note_waiting()
         elif isinstance(effect, Decided):
             run.journal.decided(effect)
         elif isinstance(effect, Completed):

@@ -101,7 +101,7 @@ class Hearing:
             why = f"crash: {worker} on {agent.node} ended with {code}"
             self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
         if roster.missing.pop(worker, None) is not None:
-            self._run.note_lost(worker)
+            self._run.saves.note_lost(worker)
             self._run.membership.lost(worker, now)
             self._run.carry_out()
         if not rules or worker in roster.judged:
@@ -189,7 +189,7 @@ class Hearing:
         limit = max(0.0, stays - LEAVE_RESERVE)
         run.order_save("fewer workers than the least will be left", urgent=True, seconds=limit)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(run.answered.wait(), limit)
+            await asyncio.wait_for(run.saves.answered.wait(), limit)
         self._saving.difference_update(workers)
         self._wave.add(workers)
 
@@ -277,16 +277,17 @@ class Hearing:
         self._run.has_checkpoint = True
         rounds = int(message.get("rounds", -1))  # workers park with these
         self._run.membership.saved(rounds if rounds >= 0 else int(message["step"]))
-        self._run.note_answer(message)
+        self._run.saves.note_answer(message)
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")
-        self._run.note_answer(message)
+        self._run.saves.note_answer(message)
 
     def _on_save_failed(self, worker: Worker, message: Message, now: float) -> None:
         why, reason = str(message["why"]), str(message["reason"])
         detail = {"step": int(message["step"]), "why": why, "reason": reason}
         self._run.journal.event("save_failed", worker=worker.name, **detail)
+        self._run.saves.note_failed(worker.name, why)
 
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))

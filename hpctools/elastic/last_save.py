@@ -66,7 +66,7 @@ class LastSave:
             saving = asyncio.ensure_future(run.restart.finish(outcome.message, seconds))
         else:
             run.order_save(outcome.message, urgent=True, seconds=seconds, ends=True)
-            saving = asyncio.ensure_future(_set(run.answered))
+            saving = asyncio.ensure_future(_set(run.saves.answered))
         enough = asyncio.ensure_future(_set(self._enough))
         await asyncio.wait([saving, enough], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for each in (saving, enough):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_acting import SPEC, Scene
+from test_acting import NAMES, SPEC, Scene
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.last_save import NEARLY_UP, LastSave
@@ -104,14 +105,19 @@ def test_a_second_cancel_counts_although_slurm_explains_it_before_the_first(tmp_
     asyncio.run(act())
 
 
-@pytest.mark.parametrize(("lost", "answered"), [("b0.0.0", True), ("r7.0.0", False)])
-def test_nobody_waits_for_what_a_lost_worker_was_to_save(lost: str, answered: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lost", "answered"), [(NAMES, True), (NAMES[:1], False), (NAMES[1:2], False)])
+def test_nobody_waits_for_what_nobody_is_left_to_save(
+    lost: Sequence[str], answered: bool, tmp_path: Path
+) -> None:
+    """While others are, one of them saves."""
+
     async def act() -> None:
         scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
         keeping = asyncio.ensure_future(LastSave(scene.run).keep(Outcome("cancelled", "why")))
         await asyncio.sleep(0)
-        scene.run.roster.expelled.add(lost)
-        scene.connections._on_disconnect(scene.run.roster.workers[lost])
+        for worker in lost:
+            scene.run.roster.expelled.add(worker)
+            scene.connections._on_disconnect(scene.run.roster.workers[worker])
         await asyncio.wait([keeping], timeout=5.0 if answered else 0.1)
         assert keeping.done() == answered
         keeping.cancel()

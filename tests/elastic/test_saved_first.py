@@ -81,7 +81,7 @@ def test_a_save_that_was_not_the_one_that_was_ordered_lets_nobody_go(
         first = scene.run.roster.workers[NAMES[0]]
         await until(lambda: bool(scene.workers[NAMES[0]].said("save")))
         scene.hearing.hear(first, {"kind": "saved", "step": step, "why": why})
-        assert not scene.run.answered.is_set()
+        assert not scene.run.saves.answered.is_set()
         ordered = "fewer workers than the least will be left"
         scene.hearing.hear(first, {"kind": "saved", "step": 7, "why": ordered})
         await until(lambda: leaves(scene))
@@ -104,7 +104,7 @@ def test_the_number_of_an_order_tells_whose_answer_it_is(tmp_path: Path, kind: s
         for given, answers in ((earlier, False), ({**order, "order": "0.2"}, False), (order, True)):
             answer = {"kind": kind, "step": 99, "why": given["why"], "order": given["order"]}
             scene.hearing.hear(first, answer)
-            assert scene.run.answered.is_set() == answers
+            assert scene.run.saves.answered.is_set() == answers
         await until(lambda: leaves(scene))
 
     asyncio.run(act())
@@ -116,7 +116,7 @@ def test_that_a_worker_of_an_earlier_release_could_not_save_is_an_answer(tmp_pat
         scene.run.order_save("why", urgent=True)
         first = scene.run.roster.workers[NAMES[0]]
         scene.hearing.hear(first, {"kind": "unsaved", "step": 7, "why": "why; its loss is not finite"})
-        assert scene.run.answered.is_set()
+        assert scene.run.saves.answered.is_set()
 
     asyncio.run(act())
 

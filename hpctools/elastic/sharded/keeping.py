@@ -239,9 +239,9 @@ class ShardKeeper:
         if self._is_busy:  # our part will be missing, so that rank 0 gives this one up, and tries again
             return
         begun, moment = time.monotonic(), self._moment(self._desk.origin)
-        order = None
-        if moment.rank == 0:
-            order, self._order = self._order, None
+        order, self._order = self._order, None
+        if moment.rank != 0:
+            order = None  # what it was told when it was to be rank 0 is done with this
         try:
             copied = copy_of(living)
         except Exception as error:  # noqa: BLE001 - whatever the copy lacks, the training is sound

@@ -327,3 +327,15 @@ def test_what_cannot_be_pickled_fails_the_save_and_not_its_thread(tmp_path: Path
     rank.go_to(1)
     (said,) = warnings_of(rank)
     assert said.startswith("the checkpoint of step 1 failed on rank 0: cannot pickle")
+
+
+def test_an_order_to_who_is_not_rank_0_is_done_with_the_next_save(tmp_path: Path) -> None:
+    """Rank 0 has it, too, by then; carried out by a later rank 0 it would be answered a second time."""
+    rank = RankOfOne(str(tmp_path), rank=1, world=2)
+    rank.desk.order = Order("node is drained", number="1.1")
+    rank.step, rank.keeper.agreed = 4, True
+    rank.keeper.boundary(4, sound=True)
+    rank.keeper.close()
+    rank.rank, rank.world = 0, 1
+    assert not rank.keeper.wishes(5)
+    assert rank.desk.of("unsaved") == []
