@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TypeVar
@@ -14,6 +14,7 @@ from hpctools.errors import ElasticError
 
 # Before each further try: a server that fails over, or a handle that is stale, takes seconds, not minutes.
 PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
+BRIEF = 3  # of them, where waiting for all costs more than it may save
 # What is wrong with a path stays wrong.
 LASTING = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 REMEDY = "see what became of the storage, on this node and on its server"
@@ -59,15 +60,28 @@ def persistently(look: Callable[[], Found]) -> Found:
     Raises:
         Unreadable: it was so for some seconds.
     """
-    for pause in PAUSES:
+    return _tried(look, PAUSES, f"; {NO_OLDER}")
+
+
+def briefly(look: Callable[[], Found]) -> Found:
+    """As `persistently`, for less than two seconds: for who has something older, while others stand still.
+
+    Raises:
+        Unreadable: it was so for as long.
+    """
+    return _tried(look, PAUSES[:BRIEF], "")
+
+
+def _tried(look: Callable[[], Found], pauses: Sequence[float], remedy: str) -> Found:
+    for pause in pauses:
         with contextlib.suppress(Unreadable):
             return look()
         time.sleep(pause)
     try:
         return look()
     except Unreadable as error:
-        tries = f"{len(PAUSES) + 1} times in {sum(PAUSES):.0f} s"
-        raise Unreadable(f"{error.message} ({tries})", f"{error.remedy}; {NO_OLDER}") from None
+        tries = f"{len(pauses) + 1} times in {sum(pauses):.0f} s"
+        raise Unreadable(f"{error.message} ({tries})", f"{error.remedy}{remedy}") from None
 
 
 @contextlib.contextmanager

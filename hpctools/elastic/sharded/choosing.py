@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from hpctools.elastic.checkpoint.manifest import damage
-from hpctools.elastic.checkpoint.reading import Unreadable, persistently, understood
+from hpctools.elastic.checkpoint.reading import Unreadable, briefly, persistently, understood
 from hpctools.elastic.checkpoint.selection import Found, candidates
 from hpctools.elastic.sharded import part_files
 from hpctools.errors import ElasticError
@@ -19,10 +19,10 @@ def newest_whole(
     Args:
         limit: only one of at most so many steps.
         warn: told of each that is torn, damaged or not of a sharded model, with the reason.
-        patiently: whether what cannot be read is tried again.
+        patiently: whether what cannot be read is tried again for longer than two seconds.
 
     Raises:
-        ElasticError: a place, or what may be a newer one, cannot be read; when patient, for some seconds.
+        ElasticError: a place, or what may be a newer one, cannot be read, for as long.
     """
     told: dict[str, None] = {}
 
@@ -30,7 +30,7 @@ def newest_whole(
         return next(_whole(places, limit, told), None)
 
     try:
-        return persistently(look) if patiently else look()
+        return persistently(look) if patiently else briefly(look)
     finally:
         for reason in told:
             warn(reason)

@@ -188,7 +188,7 @@ class ShardKeeper:
         """Step of the newest whole checkpoint; -1: there is none.
 
         Args:
-            patiently: whether what cannot be read is tried again, for some seconds.
+            patiently: whether what cannot be read is tried again for longer than two seconds.
 
         Raises:
             ElasticError: the place, or what may be newer there, cannot be read (to begin from the beginning

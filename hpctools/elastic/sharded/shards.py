@@ -71,7 +71,7 @@ class Saved(Protocol):
         """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known.
 
         Args:
-            patiently: whether what cannot be read is tried again, for some seconds.
+            patiently: whether what cannot be read is tried again for longer than two seconds.
         """
         ...
 
@@ -304,7 +304,7 @@ class Shards:
         return saved.known if over.number <= self._origin + 1 else FAR
 
     def _newest(self, surveys: Sequence[Survey]) -> tuple[int, ElasticError | None]:
-        """All stand still meanwhile: nothing is tried again where workers have what would do as well."""
+        """All stand still meanwhile: who have something older do so for two seconds, others for some."""
         saved, patiently = self._setting.saved, furthest_whole(surveys) is None
         try:
             return (moving.NOWHERE if saved is None else saved.newest(patiently=patiently)), None

@@ -11,6 +11,7 @@ import pytest
 from checkpoint_rig import Unwell
 from shard_parts import RankOfOne
 
+from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.checkpoint.store import name_of
 from hpctools.elastic.group import Group
 from hpctools.elastic.sharded import moving
@@ -19,8 +20,8 @@ from hpctools.elastic.sharded.moving import Source
 from hpctools.elastic.sharded.shards import Shards
 from hpctools.errors import ElasticError
 
-TRIES = 5
-"""Of one who is patient, with the rig's pauses."""
+TRIES, FEW = 5, 4
+"""Of one who is patient, with the rig's pauses, and of one who is not."""
 VERSION = Version(3, 1)
 
 
@@ -49,17 +50,32 @@ def chosen(rank: RankOfOne, *, holds: bool) -> Source | None:
 
 
 @pytest.mark.parametrize("file", ["manifest.json", "shards-00000.bin"])
-def test_where_workers_have_a_state_nobody_stands_still_for_storage(
+def test_where_workers_have_a_state_nobody_stands_still_for_storage_for_long(
     tmp_path: Path, unwell: Unwell, file: str
 ) -> None:
-    """It is asked once; that it could not be read is told."""
+    """That it could not be read is told."""
     rank = RankOfOne(str(tmp_path))
     unwell.refuse(f"{name_of(7)}/{file}")
     source = chosen(rank, holds=True)
     assert source is not None
-    assert (source.version, unwell.refused) == (VERSION, 1)
+    assert (source.version, unwell.refused) == (VERSION, FEW)
     (warning,) = rank.desk.of("warning")
+    assert "an older checkpoint is not used" not in warning["message"]
     assert warning["message"].endswith("; the training goes on with what its workers have")
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "shards-00000.bin"])
+def test_for_one_error_of_storage_no_steps_are_done_again(tmp_path: Path, unwell: Unwell, file: str) -> None:
+    rank = RankOfOne(str(tmp_path))
+    unwell.refuse(f"{name_of(7)}/{file}", times=1)
+    source = chosen(rank, holds=True)
+    assert source is not None
+    assert (source.version, source.checkpoint, unwell.refused) == (None, 7, 1)
+    assert rank.desk.of("warning") == []
+
+
+def test_the_pauses_of_who_has_something_older_are_less_than_two_seconds() -> None:
+    assert 1.0 < sum(reading.PAUSES[: reading.BRIEF]) < 2.0 < sum(reading.PAUSES)
 
 
 def test_where_they_have_a_state_a_later_one_that_can_be_read_counts(tmp_path: Path, unwell: Unwell) -> None:
