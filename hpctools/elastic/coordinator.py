@@ -79,11 +79,12 @@ class Coordinator:
         payback = Payback(spec.elastic_policy)
         baseline_job = _baseline_job(folder) or job_id
         replicas = Replicas(fenced, spec, journal, limit=_time_limit(folder, spec, baseline_job, term))
-        payback.history.time_left = lambda: seconds_until(replicas.end)
         run = RunContext(
             folder, spec, job_id, fence, journal, _membership_of(spec, payback), replicas, payback
         )
         self._run = run
+        # A run that ends grows no more, least of all while it is saved.
+        payback.history.time_left = lambda: 0.0 if run.ended.done() else seconds_until(replicas.end)
         self._term = term
         watching = Watching(run, _watchers(run, client), self.act)
         self._exits = exits = Exits(run)

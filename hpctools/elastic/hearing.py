@@ -17,6 +17,7 @@ from hpctools.elastic.watching import Watching, numbers_of
 from hpctools.elastic.wave import Wave
 
 NEVER = float("-inf")
+EXPLAIN_SECONDS = 5.0  # an agent asks Slurm for four
 LEAVE_RESERVE = 1.5  # seconds, of the time that a node has, for the way out
 
 Handler = Callable[[Worker, Message, float], None]
@@ -211,7 +212,7 @@ class Hearing:
     def _on_beat(self, worker: Worker, message: Message, now: float) -> None:
         journal = self._run.journal
         goes = message.get("leaving") and not self._run.ended.done()  # else it goes with all others
-        if goes and worker.name not in self._saving:
+        if goes and worker.name not in self._saving and not self._will_be_explained(worker, now):
             self._wave.add([worker.name])
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])
@@ -228,6 +229,16 @@ class Hearing:
             self._run.note_progress(now, worker.step, int(message["samples"]))
         if not self._run.is_hearing:  # what was wrong before us has been dealt with, or is seen again
             self._watching.beat(now, worker, message)
+
+    def _will_be_explained(self, worker: Worker, now: float) -> bool:
+        """Whether its agent will say why it got SIGTERM: of a baseline's that may be the end of the run.
+
+        The agent asks Slurm, and then leaves or has the run end; it may be gone, or have got no signal.
+        """
+        worker.told = now if worker.told is None else worker.told
+        agent = self._run.roster.agents.get(worker.agent)
+        asks = agent is not None and agent.is_baseline and not agent.leaving
+        return asks and now - worker.told < min(EXPLAIN_SECONDS, self._run.spec.kill_wait_s / 2)
 
     def _on_ready(self, worker: Worker, message: Message, now: float) -> None:
         agent = self._run.roster.agents.get(worker.agent)

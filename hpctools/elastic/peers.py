@@ -56,6 +56,7 @@ class Worker:
         waits: whether it has done its part of the step and waits for the others, as it last said.
         shards: whether it holds a part of the state only, which nobody can save once all have parked.
         busy: when its agent last saw that it computes, on the clock of `seen`.
+        told: when it first said that it got SIGTERM; None: it has not.
     """
 
     writer: asyncio.StreamWriter
@@ -66,6 +67,7 @@ class Worker:
     waits: bool = False
     shards: bool = False
     busy: float = float("-inf")
+    told: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,24 @@
 Who wants several nodes has Slurm send SIGTERM to all of them at once, and their agents tell of it within some
 hundredths of a second. Each that came alone would make the next generation begin anew: the links of the one
 before would be given up, or, when it is agreed on already, the training would stand still twice.
+
+Before they do it is looked whether somebody wants the run to end: Slurm's SIGTERM to all nodes is no reason
+for a smaller generation then, in the middle of which the state would be saved.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 from hpctools.elastic.context import RunContext
+from hpctools.elastic.folder import Ending
+from hpctools.elastic.peers import Outcome
+from hpctools.errors import ElasticError
 
 GATHER_SECONDS = 0.05
+WISH_SECONDS = 0.3  # storage may hang, and who has to go has little time
 
 
 class Wave:
@@ -36,5 +44,15 @@ class Wave:
 
     async def _gather(self) -> None:
         await asyncio.sleep(GATHER_SECONDS)
+        wish = await self._wish()
         names, self._names = list(self._names), {}
-        self._leave(names)
+        if wish is not None:
+            self._run.end(Outcome(wish.state, wish.message))
+        if not self._run.ended.done():  # else they go with all others
+            self._leave(names)
+
+    async def _wish(self) -> Ending | None:
+        """How the run is to end, as far as that can be read at once; the coordinator looks again later."""
+        with contextlib.suppress(ElasticError, asyncio.TimeoutError):
+            return await asyncio.wait_for(asyncio.to_thread(self._run.folder.ending), WISH_SECONDS)
+        return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 from test_acting import NAMES, SPEC, Scene
 
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic import hearing
+from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.last_save import NEARLY_UP, LastSave
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.spec import RunSpec
@@ -136,5 +138,72 @@ def test_who_has_to_go_stays_a_member_while_the_run_saves_to_end(ends: bool, tmp
         scene.hearing.hear(scene.run.roster.workers["r7.0.0"], {"kind": "beat", "leaving": True})
         await asyncio.sleep(2 * GATHER_SECONDS)
         assert (scene.workers["b0.0.0"].said("form") == []) == ends
+
+    asyncio.run(act())
+
+
+def by_itself(made: Scene) -> None:
+    made.hearing.hear(made.run.roster.workers["r7.0.0"], {"kind": "beat", "leaving": True})
+
+
+def by_its_agent(made: Scene) -> None:
+    made.hearing.hear(made.run.roster.agents["r7"], {"kind": "leaving", "reason": "preempted"})
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("tells", [by_itself, by_its_agent])
+def test_no_generation_begins_after_the_wish_that_the_run_may_end(
+    tells: Callable[[Scene], None], tmp_path: Path
+) -> None:
+    """hp-cancel notes it before it has Slurm signal all nodes; the coordinator has not looked since."""
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        scene.run.folder.ask_to_end(Ending("cancelled", "cancelled by nlp1"))
+        tells(scene)
+        outcome = await asyncio.wait_for(scene.run.ended, 20)
+        assert outcome == Outcome("cancelled", "cancelled by nlp1")
+        await asyncio.sleep(GATHER_SECONDS)
+        assert scene.workers["b0.0.0"].said("form") == []
+
+    asyncio.run(act())
+
+
+def test_who_has_to_go_does_not_wait_for_storage_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(RunFolder, "ending", lambda self: answers.wait(60) and None)
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        by_itself(scene)
+        await until(lambda: scene.workers["b0.0.0"].said("form"))
+        assert not answers.is_set()
+        answers.set()
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("patience", [hearing.EXPLAIN_SECONDS, 0.0])
+def test_a_baseline_s_worker_goes_when_its_agent_knows_why(
+    patience: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm signals both; of scancel, which ends the run, the agent hears a moment later, or never."""
+    monkeypatch.setattr(hearing, "EXPLAIN_SECONDS", patience)
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        scene.hearing.hear(scene.run.roster.workers["b0.0.0"], {"kind": "beat", "leaving": True})
+        if patience:
+            await asyncio.sleep(2 * GATHER_SECONDS)
+            assert scene.workers["r7.0.0"].said("form") == []
+            scene.hearing.hear(scene.run.roster.agents["b0"], {"kind": "leaving", "reason": "departed"})
+        await until(lambda: scene.workers["r7.0.0"].said("form"))
 
     asyncio.run(act())

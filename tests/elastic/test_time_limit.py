@@ -15,6 +15,7 @@ from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deciding import GrowthFacts, Verdict
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.journal import FolderJournal
+from hpctools.elastic.peers import Outcome
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.testing.slurm import FakeSlurm
@@ -107,6 +108,19 @@ def test_growing_knows_how_much_time_is_left(tmp_path: Path, mode: str) -> None:
         verdict = asyncio.run(judge())
         assert verdict.grow is grows
         assert verdict.numbers["time_left_s"] == pytest.approx(seconds, abs=5)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_run_that_ends_grows_no_more(tmp_path: Path, ends: bool) -> None:
+    """While it is saved it would be in the way; the newcomers end with all others."""
+
+    async def judge() -> Verdict:
+        run = Coordinator(RunFolder.create(tmp_path / "run", SPEC), FakeSlurm(), 5, 1)._run
+        if ends:
+            run.end(Outcome("cancelled", "why"))
+        return run.payback.judge(10.0, 1, 2, GrowthFacts(0.0, 0.0))
+
+    assert asyncio.run(judge()).grow is not ends
 
 
 def test_the_first_coordinator_goes_by_the_submission_until_slurm_answers(tmp_path: Path) -> None:
