@@ -11,13 +11,14 @@ import json
 import os
 import stat
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from hpctools.budget.answers import fault
 from hpctools.budget.connections import HUNG_UP, Kept, connect
 from hpctools.errors import BudgetError, ConflictError, UnreachableError, UsageError
 
@@ -66,7 +67,8 @@ class Service:
             if_match: the tag that `look` told: it is changed only if it is still so.
 
         Raises:
-            UnreachableError: it does not answer, or cannot; or something else answers in its place.
+            UnreachableError: it does not answer, or cannot; or something else answers in its place, which has
+                not the words that the service has, or other things in them (`hpctools.budget.answers`).
             BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold,
                 a ConflictError for a 409.
         """
@@ -80,15 +82,27 @@ class Service:
         """
         return self._asked("GET", path, None, "")
 
+    def foreign(self, path: str, wrong: str) -> UnreachableError:
+        """What is to be said of an answer that is not the service's.
+
+        Args:
+            path: that was asked.
+            wrong: to be said after `answers`.
+        """
+        where = f"{self.scheme}://{self.host}{self.path}{path.partition('?')[0]}"
+        return UnreachableError(f"{where} answers {wrong}: {_STRANGER}, or it is of another release", _AGAIN)
+
     def _asked(
         self, method: str, path: str, body: Mapping[str, Any] | None, if_match: str
     ) -> tuple[Any, str]:
         status, text, tag = self._exchange(method, path, body, {"If-Match": if_match} if if_match else {})
-        answer = _json(text, self.host)
+        answer = _json(text)
         if status < http.client.BAD_REQUEST:
             is_foreign = not isinstance(answer, (dict, list)) and status != http.client.NO_CONTENT
             if is_foreign or status >= http.client.MULTIPLE_CHOICES:
                 raise _not_the_service(self.host, status, text)
+            if wrong := fault(method, path, answer):
+                raise self.foreign(path, wrong)
             return answer, tag
         detail = answer.get("detail") if isinstance(answer, dict) else None
         told = f"{detail or text[:200]!s}".rstrip(".")
@@ -210,45 +224,9 @@ _OF_LOGIN = {
 }
 
 
-def listed(answer: Any) -> list[Any]:
-    """An answer that is a list.
-
-    Raises:
-        UnreachableError: it is none, so it is not the service's.
-    """
-    if isinstance(answer, list):
-        return answer
-    raise UnreachableError(f"what is answered is no list: {_STRANGER}", _AGAIN)
-
-
-class _Told(dict[str, Any]):
-    """An object that was answered; who asks it for a word that the service always says hears our error."""
-
-    def __init__(self, told: Mapping[str, Any], host: str) -> None:
-        super().__init__(told)
-        self._host = host
-
-    def __missing__(self, key: str) -> Any:
-        raise UnreachableError(f"{self._host} answers without `{key}`: {_STRANGER}", _AGAIN)
-
-
-class _Listed(list[Any]):
-    """A list that was answered; it has no words, as the service's objects have."""
-
-    def __init__(self, told: Iterable[Any], host: str) -> None:
-        super().__init__(told)
-        self._host = host
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, str):
-            raise UnreachableError(f"{self._host} answers a list without `{place}`: {_STRANGER}", _AGAIN)
-        return super().__getitem__(place)
-
-
-def _json(text: str, host: str) -> Any:
+def _json(text: str) -> Any:
     try:
-        found = json.loads(text, object_hook=lambda told: _Told(told, host)) if text else None
-        return _Listed(found, host) if isinstance(found, list) else found
+        return json.loads(text) if text else None
     except (ValueError, RecursionError):
         return None
 
@@ -257,7 +235,7 @@ def _not_the_service(host: str, status: int, text: str) -> UnreachableError:
     """A redirection (to `text`) or a page: something before the service has answered for it."""
     if status < http.client.MULTIPLE_CHOICES:
         told = f"{host} answers {status} with {'a page that is no JSON' if text else 'nothing'}"
-        if _json(text, host) is not None or text == "null":
+        if _json(text) is not None or text == "null":
             told = f"{host} answers {status} with JSON that is none of the service's"
         return UnreachableError(f"{told}: {_STRANGER}", _AGAIN)
     place = "".join(char for char in text[:200] if " " < char <= "~")

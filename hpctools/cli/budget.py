@@ -132,6 +132,8 @@ def split(account: str, parts: tuple[str, ...], why: str, as_json: bool) -> None
     here = service()
     _, tag = here.look(path(account, "split"))
     answer = here.ask("PUT", path(account, "split"), {"parts": amounts, "why": why}, if_match=tag)
+    if len(answer) != len(amounts):
+        raise here.foreign(path(account, "split"), f"with {len(answer)} budgets for {len(amounts)} parts")
     lines = [budget_text.version(name, each) for name, each in zip(amounts, answer, strict=True)]
     told(answer, as_json, "".join(lines))
 

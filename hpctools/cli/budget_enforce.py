@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from hpctools.budget.service import find_service, listed
+from hpctools.budget.service import find_service
 from hpctools.cli import budget_text
 from hpctools.cli.output import show
 
@@ -55,5 +55,5 @@ def undo(account: str, as_json: bool) -> None:
     Example:  hpctools budget enforce undo nlp
     """
     where = f"/v1/enforcement/accounts/{quote(account, safe='')}/undo"
-    answer = listed(find_service(os.environ).ask("POST", where, {}))
+    answer = find_service(os.environ).ask("POST", where, {})
     show({"steps": answer} if as_json else budget_text.steps(answer))

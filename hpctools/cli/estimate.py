@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hpctools.errors import SubmitError
-from hpctools.submit.estimate import Estimate, estimate, read_asked, read_rates
+from hpctools.submit.estimate import Estimate, Left, Rate, estimate, read_asked, read_left, read_rates
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.prices import Known, find_source, look
 
 _LATE = 3600
+T = TypeVar("T")
 
 
 def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
@@ -33,24 +33,28 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
     if policy == "off" or intent.effective("test-only") is not None:
         return True
     known = look(source, intent.effective("account")) if source else Known(None, None)
-    cost = _cost(intent, known)
+    rates, left = _read(read_rates, known.rates), _read(read_left, known.outlook)
+    cost = _cost(intent, rates)
+    said = _text(known, cost, left)
     if policy == "refuse":
-        _refuse(known, cost)
-    if cost is None and known.outlook is None:
+        _refuse(said, cost, left, is_known=rates is not None)
+    if not said:
         return True
     if intent.effective("quiet") is None:
-        print(f"hp-submit: {_text(known, cost)}", file=sys.stderr)
+        print(f"hp-submit: {said}", file=sys.stderr)
     return "yes" in flags or policy != "ask" or not _is_a_person() or _agrees()
 
 
-def _cost(intent: Intent, known: Known) -> Estimate | None:
-    if known.rates is None:
-        return None
+def _read(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any] | None) -> T | None:
+    """What is answered; what answers otherwise than the API is not the API, and has said nothing."""
     try:
-        rates, partitions = read_rates(known.rates)
-    except (KeyError, TypeError, ValueError, InvalidOperation):
+        return None if answer is None else read(answer)
+    except (KeyError, TypeError, ValueError):
         return None
-    return estimate(read_asked(intent, _sizes(intent)), rates, partitions)
+
+
+def _cost(intent: Intent, rates: tuple[list[Rate], dict[str, list[str]]] | None) -> Estimate | None:
+    return None if rates is None else estimate(read_asked(intent, _sizes(intent)), *rates)
 
 
 def _sizes(intent: Intent) -> NodeSizes | None:
@@ -64,28 +68,28 @@ def _sizes(intent: Intent) -> NodeSizes | None:
     return agreed_sizes(intent.nodes, read_policy(Path(path)))
 
 
-def _refuse(known: Known, cost: Estimate | None) -> None:
-    if known.rates is None:
+def _refuse(said: str, cost: Estimate | None, left: Left | None, *, is_known: bool) -> None:
+    if not is_known:
         raise SubmitError(
             "the budget service does not answer, and this site submits nothing without it",
             "try again, or ask your administrator",
         )
-    left = _left(known.outlook)
-    if left is not None and (left <= 0 or (cost is not None and not cost.per_hour and cost.low > left)):
+    if left is None:
+        return
+    if left.amount <= 0 or (cost is not None and not cost.per_hour and cost.low > left.amount):
         raise SubmitError(
-            f"{_text(known, cost)}: it is more than is left",
+            f"{said}: it is more than is left",
             "ask the head of your department to approve more, or charge another account (--account)",
         )
 
 
-def _text(known: Known, cost: Estimate | None) -> str:
+def _text(known: Known, cost: Estimate | None, left: Left | None) -> str:
+    """What is said; empty where nothing is known."""
     parts = [_of(cost)] if cost else []
-    outlook = known.outlook
-    left = _left(outlook)
-    if outlook is not None and left is not None:
-        budget = f"{outlook['account']}'s budget until {outlook['last']}"
-        parts.append(f"{left:.2f} {outlook['currency']} left of {budget}")
-    late = f" (as of {known.age // 3600} h ago)" if known.age > _LATE else ""
+    if left is not None:
+        budget = f"{left.account}'s budget until {left.last}"
+        parts.append(f"{left.amount:.2f} {left.currency} left of {budget}")
+    late = f" (as of {known.age // 3600} h ago)" if parts and known.age > _LATE else ""
     return "; ".join(parts) + late
 
 
@@ -95,14 +99,6 @@ def _of(cost: Estimate) -> str:
     if cost.high != cost.low:
         amount = f"{cost.low} to {cost.high} {cost.currency}"
     return f"{what} {amount}" + ("" if cost.per_hour else " if it runs to its time limit")
-
-
-def _left(outlook: Mapping[str, Any] | None) -> Decimal | None:
-    try:
-        left = Decimal(str(outlook["left"])) if outlook else None
-    except (KeyError, InvalidOperation):
-        return None
-    return left if left is not None and left.is_finite() else None
 
 
 def _is_a_person() -> bool:

@@ -92,14 +92,16 @@ def all_sessions(here: Service, **only: str | None) -> list[dict[str, Any]]:
     """
     words = [f"{key}={quote(value, safe='')}" for key, value in only.items() if value is not None]
     found: list[dict[str, Any]] = []
-    cursor: str | None = None
+    cursors: list[str] = []
     while True:
-        asked = [*words, *([f"cursor={quote(cursor, safe='')}"] if cursor else []), "limit=1000"]
-        page = here.ask("GET", f"/v1/login/sessions?{'&'.join(asked)}")
+        asked = [*words, *(f"cursor={quote(cursor, safe='')}" for cursor in cursors[-1:]), "limit=1000"]
+        page = here.ask("GET", path := f"/v1/login/sessions?{'&'.join(asked)}")
         found += page["sessions"]
-        cursor = page["next"]
-        if not cursor:
+        if not page["next"]:
             return found
+        if page["next"] in cursors:
+            raise here.foreign(path, "with a page that it has answered before")
+        cursors.append(page["next"])
 
 
 @login.command()

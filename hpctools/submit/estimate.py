@@ -15,6 +15,8 @@ from hpctools.submit.times import minutes_of
 
 _UNITS: dict[str, int | Fraction] = {"": 1, "M": 1, "K": Fraction(1, 1024), "G": 1024, "T": 1024**2}
 _MOST_TASKS = 1_000_000
+_AMOUNT = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
+_MOST = 10**15
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,20 @@ class Rate:
     cpus: int
     memory_mb: int
     gpus: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of an account's budget.
+
+    Attributes:
+        last: the day until which it is for, as the API tells it.
+    """
+
+    account: str
+    amount: Decimal
+    currency: str
+    last: str
 
 
 @dataclass(frozen=True)
@@ -113,17 +129,39 @@ def read_rates(answer: Mapping[str, Any]) -> tuple[list[Rate], dict[str, list[st
     rates = [
         Rate(
             str(each["node_group"]),
-            Decimal(str(each["per_node_hour"])),
+            _amount(each["per_node_hour"]),
             str(each["currency"]),
-            int(each["cpus"]),
-            int(each["memory_mb"]),
-            int(each["gpus"]),
+            _whole(each["cpus"]),
+            _whole(each["memory_mb"]),
+            _whole(each["gpus"]),
         )
         for each in answer["rates"]
     ]
     return rates, {
-        str(name): [str(group) for group in groups] for name, groups in answer["partitions"].items()
+        str(name): [str(group) for group in groups] for name, groups in dict(answer["partitions"]).items()
     }
+
+
+def read_left(answer: Mapping[str, Any]) -> Left:
+    """What is left, as the API's outlook of an account tells it.
+
+    Raises:
+        ValueError, KeyError: it is none of that.
+    """
+    account, currency, last = (str(answer[word]) for word in ("account", "currency", "last"))
+    return Left(account, _amount(answer["left"]), currency, last)
+
+
+def _amount(stated: object) -> Decimal:
+    if not isinstance(stated, str) or not _AMOUNT.fullmatch(stated):
+        raise ValueError(f"{stated!r} is no amount")  # 1e999999999 would take long to be written
+    return Decimal(stated)
+
+
+def _whole(stated: object) -> int:
+    if not isinstance(stated, int) or not 0 <= stated <= _MOST:
+        raise ValueError(f"{stated!r} is no number of them")
+    return stated
 
 
 def _share(asked: Asked, rate: Rate, nodes: int) -> Fraction | None:

@@ -10,14 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from copy import copy
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from hpctools.cli import estimate as module
 from hpctools.cli.estimate import _cost
-from hpctools.submit.estimate import Estimate
+from hpctools.errors import SubmitError
+from hpctools.submit.estimate import Estimate, read_rates
 from hpctools.submit.intent import read_intent, read_invocation
 from hpctools.submit.prices import Known
 from tests.cli.test_hp_submit import sbatch  # noqa: F401 - a fixture
@@ -218,10 +224,58 @@ def test_a_policy_file_costs_what_its_sizes_on_the_command_line_do(tmp_path: Pat
         job = ("-p", "nlp", "--gpus-per-node=8", "-t", "60", "--", "true")
         invocation = read_invocation([*words, *job])
         intent = read_intent(invocation, environment={}, cwd=tmp_path, standard_input=lambda: None)
-        return _cost(intent, Known(RATES, None))
+        return _cost(intent, read_rates(RATES))
 
     expected = Estimate(Decimal("64.00"), Decimal("256.00"), "USD")
     assert cost("--elastic-policy", str(path)) == cost("--nodes=2:8") == expected
     assert cost("--elastic-policy", str(path), "--nodes=2:4") == Estimate(
         Decimal("64.00"), Decimal("128.00"), "USD"
     )
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("1e999999999"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+WORDS = [(word,) for word in ("rates", "partitions", *OUTLOOK)] + [
+    ("rates", 0, word) for word in RATES["rates"][0]
+]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from([(), ("partitions", "nlp"), ("rates", 0), *WORDS]), value=VALUES)
+@pytest.mark.parametrize("policy", ["tell", "refuse"])
+def test_whatever_is_kept_of_an_answer_the_job_goes_or_is_refused(
+    policy: str, place: tuple[str | int, ...], value: Any, tmp_path: Path
+) -> None:
+    rates, outlook = (_changed(each, place, value) for each in (RATES, OUTLOOK))
+    known = Known(*(each if isinstance(each, dict) else None for each in (rates, outlook)))
+    invocation = read_invocation(["-p", "nlp", "-A", "nlp", "--gpus=8", "-t", "60", "--", "true"])
+    intent = read_intent(invocation, environment={}, cwd=tmp_path, standard_input=lambda: None)
+    with pytest.MonkeyPatch.context() as patched, suppress(SubmitError):
+        patched.setenv("HPCTOOLS_BUDGET", policy)
+        patched.setattr(module, "find_source", lambda environment: object())
+        patched.setattr(module, "look", lambda source, account: known)
+        assert module.may_submit(intent, frozenset())
+
+
+def _changed(answer: Any, place: tuple[str | int, ...], value: Any) -> Any:
+    if not place:
+        return value
+    if isinstance(answer, dict) and place[0] not in answer:
+        return answer
+    changed = copy(answer)
+    changed[place[0]] = _changed(answer[place[0]], place[1:], value)
+    return changed
+
+
+def test_who_answers_in_the_services_place_has_not_said_that_there_is_money(
+    environment: dict[str, str], api: Api
+) -> None:
+    """A proxy's page in JSON is kept as an answer is."""
+    api.answers = {"/v1/rates": {"status": "ok"}, "/v1/accounts/nlp/outlook": {"left": "100"}}
+    filled(environment, api)
+    assert "left of" not in submit(environment, *JOB).stderr
+    refused = submit({**environment, "HPCTOOLS_BUDGET": "refuse"}, *JOB)
+    assert (refused.returncode, "the budget service does not answer" in refused.stderr) == (1, True)

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpctools.errors import UsageError
+from hpctools.remote import placement
 from hpctools.remote.clusters import Cluster, load
+from hpctools.remote.names import is_host
 from hpctools.remote.placement import login_nodes
 
 NODES = ("login1.uni.edu", "login2.uni.edu")
@@ -152,3 +156,31 @@ def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
     assert found.find("other") == Cluster("other", ("c",), "me", "/opt/hp-submit")
     with pytest.raises(UsageError, match="nor a host"):
         found.find("-oProxyCommand=x")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["-F", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(word=st.sampled_from(["node", "address", "others", "addresses", "detail", ""]), value=VALUES)
+@pytest.mark.parametrize("status", [201, 409])
+def test_whatever_is_answered_only_hosts_come_of_it(status: int, word: str, value: Any) -> None:
+    known = {
+        "node": "login3",
+        "address": "login3.uni.edu",
+        "others": ["login2"],
+        "addresses": {"login2": "10.0.0.2"},
+    }
+    answer = {**known, word: value} if word else value
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(placement, "find_source", lambda environment: object())
+        patched.setattr(placement, "_answered", lambda source, user: (status, answer))
+        found = login_nodes(Cluster("uni", NODES, api="https://api"), lambda: "u", {}, told.append)
+    assert set(NODES) <= set(found)
+    assert all(is_host(each) for each in found)
+    assert all(line.isprintable() for text in told for line in text.split("\n"))
