@@ -15,6 +15,8 @@ def test_sshd_understands_it_where_debian_includes_it(tmp_path: Path) -> None:
     included = tmp_path / "20-hpctools-login.conf"
     included.write_text(configuration())
     file.write_text(f"Include {tmp_path}/*.conf\nHostKey {key}\nLoginGraceTime 120\nClientAliveInterval 0\n")
+    # No sshd goes without this folder, which systemd makes for the first one of a machine.
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     asked = ["/usr/sbin/sshd", "-T", "-f", str(file)]
     told = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout
     found = dict(line.partition(" ")[::2] for line in told.splitlines())
