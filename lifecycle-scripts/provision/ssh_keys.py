@@ -79,7 +79,7 @@ def _keep_or_bring_back(store: Path, *, is_login: bool) -> None:
     _refuse_others_folders(store)
     store.chmod(0o700)
     for kind in _KINDS:
-        _settle(store, _NAME.format(kind), kind)
+        _settle(store, _NAME.format(kind), kind, is_login=is_login)
     if is_login:
         for name in _beside(store):
             _bring(store, name)
@@ -103,16 +103,22 @@ def _refuse_others_folders(store: Path) -> None:
         raise Failure(f"{store} is a link: host keys do not go there", hopeless=True)
 
 
-def _before_change(store: Path) -> None:
+def _before_change(store: Path | None) -> None:
     """From now on sshd has to read its files again, and until then nobody says that it proves these keys.
 
-    A note of this node may be there: of an earlier machine of this name.
+    A note of this node may be there: of an earlier machine of this name. Without a note nobody would wait for
+    this node, and the old keys could go while it is at it, or when it was killed here, so it says that it
+    proves none.
+
+    Args:
+        store: where a login node notes its keys; None: a worker, for whose keys nobody waits.
     """
     write_whole(on_node(_RELOAD_DUE), "", 0o600)
-    _note(store).unlink(missing_ok=True)
+    if store is not None:
+        write_whole(_note(store), "", 0o600)
 
 
-def _settle(store: Path, name: str, kind: str) -> None:
+def _settle(store: Path, name: str, kind: str, *, is_login: bool) -> None:
     """Make one key the same here and there; what is kept wins."""
     own = on_node(HOST_KEYS) / name
     if not (store / name).exists():
@@ -121,7 +127,7 @@ def _settle(store: Path, name: str, kind: str) -> None:
         _keep(own, store / name)
     if _is_same(store, name):
         return
-    _before_change(store)
+    _before_change(store if is_login else None)
     write_whole(own, (store / name).read_text(), 0o600)
     write_whole(own.with_name(f"{name}.pub"), must(["ssh-keygen", "-y", "-f", str(own)], limit=60), 0o644)
 
@@ -200,7 +206,6 @@ def _read(store: Path) -> Read:
     found = read((text or _all_lines(store)).splitlines()[1:])
     if text and found.why:
         _before_change(store)
-        write_whole(_note(store), "", 0o600)
         if found.refused:
             take_away(on_node(_CONF), text)
         raise not_read(on_node(_CONF), found)

@@ -254,8 +254,16 @@ def test_a_node_that_is_replaced_while_keys_are_changed_has_the_next_ones_too(
     }, "install takes away the certificate of the old key, which sshd passes over"  # fmt: skip
 
 
-def test_a_reload_that_failed_is_repeated_and_until_then_nobody_says_that_sshd_has_the_keys(
-    make_node: Callable[[str], Node],
+@pytest.mark.parametrize(
+    ("program", "fails"),
+    [
+        ("systemctl", "exit 1"),
+        ("ssh-keygen", '[ "$1" = -y ] && kill -9 $PPID; exec /usr/bin/ssh-keygen "$@"'),
+    ],
+    ids=["the reload failed", "killed between two keys"],
+)
+def test_what_was_not_ended_is_repeated_and_until_then_nobody_says_that_sshd_has_the_keys(
+    make_node: Callable[[str], Node], program: str, fails: str
 ) -> None:
     """Else `--finish` would take away the old key although this sshd does not prove the next one."""
     first = login(make_node(LOGIN))
@@ -264,18 +272,22 @@ def test_a_reload_that_failed_is_repeated_and_until_then_nobody_says_that_sshd_h
     kept.begin_rotation()
     kept.install(first.path("/etc/ssh"))
     assert list(kept.installed()) == [os.uname().nodename], "as an earlier machine of this name left it"
+    kept.install(first.path("/etc/ssh"), "login-9")
 
     second = login(Node(first.root.parent / "replaced", LOGIN))
     second.path("/fsx").symlink_to(first.path("/fsx"))
-    second.stand_in("systemctl", "exit 1")
+    second.stand_in(program, fails)
     assert second.run().returncode != 0
-    assert kept.installed() == {}
+    assert kept.installed()[os.uname().nodename] == frozenset()
+    with pytest.raises(HpctoolsError, match=f"{os.uname().nodename} did not say so"):
+        kept.finish_rotation()
     assert second.run("--check").returncode == 1
+    second.stand_in("ssh-keygen", 'exec /usr/bin/ssh-keygen "$@"')
     second.stand_in("systemctl", 'echo "systemctl $*" >>"$STAND_IN/calls"; [ "$2" = ssh ]')
     assert second.run().returncode == 0
     assert second.calls("systemctl") == ["systemctl reload ssh"]
-    assert list(kept.installed()) == [os.uname().nodename]
     assert second.run("--check").returncode == 0
+    assert {key.role for key in kept.finish_rotation()} == {"now"}
 
 
 @pytest.mark.parametrize(
