@@ -147,8 +147,10 @@ def _private_postgres() -> Iterator[Postgres]:
         server.start()
         yield server
     finally:
-        server.stop()
-        shutil.rmtree(folder)
+        try:
+            server.stop()
+        finally:
+            shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -205,8 +204,10 @@ def test_a_host_that_is_not_known_gets_nothing_until_somebody_trusts_it(here: He
     assert here("--cluster", "uni", "job.sh")[0] == 0
 
 
-def test_a_host_with_another_key_gets_nothing_and_is_not_trusted(here: Here, cluster: Rig) -> None:
-    keygen(other := Path(tempfile.mkdtemp()) / "k")
+def test_a_host_with_another_key_gets_nothing_and_is_not_trusted(
+    here: Here, cluster: Rig, tmp_path: Path
+) -> None:
+    keygen(other := tmp_path / "k")
     known = cluster.home / ".ssh/known_hosts"
     known.write_text(f"[127.0.0.1]:{cluster.logins[0].port} {other.with_suffix('.pub').read_text()}")
     before = known.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -28,8 +29,9 @@ def running() -> Iterator[Server]:
 
 
 @pytest.fixture
-def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """An empty bucket `training`."""
+def server(running: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """An empty bucket `training`; $TMPDIR is the test's own, with what killed writers leave there."""
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(module, "ATTEMPTS", 3)
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
     with bucket_of(running, monkeypatch):
@@ -79,7 +81,9 @@ def test_requests_that_fail_are_tried_again(server: Server) -> None:
 @pytest.mark.parametrize(
     "lost", ["__0_0.distcp", ".metadata", "part-00000.json", "manifest.json", "COMMITTED"]
 )
-def test_a_store_that_breaks_in_the_middle_leaves_no_checkpoint(server: Server, lost: str) -> None:
+def test_a_store_that_breaks_in_the_middle_leaves_no_checkpoint(
+    server: Server, lost: str, tmp_path: Path
+) -> None:
     """Whichever object can never be written: the one before is used, the next writer cleans up."""
     write(ROOT, 1)
     server.fails = lambda method, path, number: method == "PUT" and path.endswith(lost)
@@ -91,6 +95,7 @@ def test_a_store_that_breaks_in_the_middle_leaves_no_checkpoint(server: Server, 
     assert f"the checkpoints in {ROOT}" in warning
     assert "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3)" in warning
     assert read(ROOT)[0] == 1
+    assert list(tmp_path.glob(f"{module.STAGING}*")) == [], "what was to be sent is not kept"
     server.fails = lambda method, path, number: False
     write(ROOT, 3)
     assert read(ROOT) == (3, [])
