@@ -149,10 +149,13 @@ class Service:
                 connection.close()
 
 
-def find_service(environment: Mapping[str, str]) -> Service:
+def find_service(environment: Mapping[str, str], where: str = _WHERE) -> Service:
     """The service that $HPCTOOLS_API names, with the token of $HPCTOOLS_API_TOKEN or of a file.
 
     The file is $HPCTOOLS_API_TOKEN_FILE, or ~/.hpctools/token.
+
+    Args:
+        where: what to do about an address that is none.
 
     Raises:
         UsageError: no service is named, its address is no https, there is no token, or others can read it.
@@ -164,9 +167,7 @@ def find_service(environment: Mapping[str, str]) -> Service:
     except ValueError:
         known = None
     if not known:
-        raise UsageError(
-            "no budget service is named" if not address else f"{address!r} is no address", _WHERE
-        )
+        raise UsageError("no budget service is named" if not address else f"{address!r} is no address", where)
     if url.scheme != "https" and not (url.scheme == "http" and known in _HERE):
         raise UsageError(f"a token is not sent to {address}", "use https://")
     return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), read_token(environment))

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpctools.errors import CommandError, HpctoolsError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says; ends the process where it only asks for help, or is none.
+
+    Args:
+        argv: those of the process when None.
+    """
+    open_what_is_closed()
+    try:
+        try:
+            return parser.parse_args(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(141)
+    except OSError as error:
+        _drop_output()
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
@@ -18,7 +43,7 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         action: returns the exit code.
         debug: let errors through, with their traceback.
     """
-    _open_what_is_closed()
+    open_what_is_closed()
     try:
         code = action()
         sys.stdout.flush()
@@ -45,7 +70,8 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         return 1
 
 
-def _open_what_is_closed() -> None:
+def open_what_is_closed() -> None:
+    """Have a standard output and error output, also where whoever started us has closed them."""
     # `>&-`: Python has no stream then, and the first file that anybody opens would take its place.
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.elsewhere import elsewhere
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.output import show
 from hpctools.elastic.folder import runs_root
 from hpctools.slurm.client import SlurmClient
@@ -37,7 +37,7 @@ def main(
     there = elsewhere("hp-cancel", argv)
     if there is not None:
         return there
-    given = _parser().parse_args(argv)
+    given = arguments(_parser(), argv)
     return run_command("hp-cancel", lambda: _cancel(given, client or connect, sleep), debug=given.debug)
 
 

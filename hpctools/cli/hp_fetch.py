@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hpctools
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.remote_cluster import find_cluster, session, tell
 from hpctools.remote import diary
 from hpctools.remote.meter import Meter
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    given = _parser().parse_args(argv)
+    given = arguments(_parser(), argv)
     return run_command("hp-fetch", lambda: _fetch(given), debug=given.debug)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import hpctools
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.remote_cluster import ssh_configuration, user_of
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 
@@ -66,7 +66,7 @@ class Way:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code, or become ssh."""
-    given = parser().parse_args(argv)
+    given = arguments(parser(), argv)
     return run_command("hp-login", lambda: _login(given), debug=given.debug)
 
 
@@ -148,7 +148,8 @@ def _service(api: str) -> Asked | None:
     environment = {**os.environ, **({"HPCTOOLS_API": api} if api else {})}
     if not environment.get("HPCTOOLS_API"):
         return None
-    return replace(find_service(environment), seconds=_ASK_SECONDS)
+    where = "write `api: https://HOST` into clusters.yaml" if api else "set HPCTOOLS_API=https://HOST"
+    return replace(find_service(environment, where), seconds=_ASK_SECONDS)
 
 
 def _service_if_any(api: str) -> tuple[Asked | None, str]:
@@ -191,6 +192,11 @@ def find_way(
 
     avoid = avoid or Avoided()
     nodes = [node for node in nodes if node not in avoid.entries]
+    if service is None and not nodes:
+        raise UnreachableError(
+            f"no {'other ' if avoid.entries else ''}login node is known here, and {without}",
+            "name them in clusters.yaml, or a service (docs/login.md)",
+        )
     if service is None:
         return _first(user, nodes, answers, without)
     tried: dict[str, str] = {}
@@ -254,8 +260,9 @@ def _first(user: str, nodes: Sequence[str], answers: Answers, why: str) -> Way:
     for node in own_order(user, nodes):
         if answers(node):
             return Way(node, node, f"the first that answers, in your own order of the list ({why}).")
+    asked = f" ({', '.join(nodes)})" if nodes else ""
     raise UnreachableError(
-        f"no login node answers, and {why}", "see `hp-login --help`, or ask your administrator"
+        f"no login node answers{asked}, and {why}", "see `hp-login --help`, or ask your administrator"
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hpctools
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 
 USUAL = Path("/etc/hpctools/login-agent.yaml")
 _SECONDS = 2.0
@@ -24,7 +24,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; return its exit code."""
-    given = parser().parse_args(argv)
+    given = arguments(parser(), argv)
     return run_command("hp-login-agent", lambda: _serve(given), debug=given.debug)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import hpctools
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.remote_cluster import find_cluster, session, tell
 from hpctools.remote import diary
 from hpctools.remote.names import shown
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    given = _parser().parse_args(argv)
+    given = arguments(_parser(), argv)
     return run_command("hp-logs", lambda: _logs(given), debug=given.debug)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.elsewhere import elsewhere
-from hpctools.cli.ending import run_command
+from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
 from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
@@ -44,7 +44,7 @@ def main(
     there = elsewhere("hp-status", argv)
     if there is not None:
         return there
-    given = _parser().parse_args(argv)
+    given = arguments(_parser(), argv)
     return run_command("hp-status", lambda: _status(given, client or connect, sleep), debug=given.debug)
 
 

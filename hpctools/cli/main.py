@@ -11,6 +11,7 @@ from keyword import iskeyword
 import click
 
 from hpctools import __version__
+from hpctools.cli.ending import open_what_is_closed
 from hpctools.errors import CommandError, HpctoolsError
 
 COMMANDS = {
@@ -63,6 +64,7 @@ def hpctools(debug: bool) -> None:
 
 def main() -> None:
     """Entry of the command; ends the process with the error tree's exit codes."""
+    open_what_is_closed()
     gc.set_threshold(100_000)  # commands are short, and what they build they keep: a tenth of a big plan
     try:
         code = hpctools.main(standalone_mode=False)

@@ -86,8 +86,10 @@ def load(path: Path) -> Clusters:
 
     try:
         content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # of a day that no month has
         raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/laptop.md") from None
+    except RecursionError:
+        raise _wrong(path, "lists lie too deep in one another") from None
     return _clusters(content, path)
 
 
@@ -99,7 +101,7 @@ def _clusters(content: Any, path: Path) -> Clusters:
         raise _wrong(path, "`clusters` holds names and what each is")
     known = {str(name): _cluster(str(name), value, path) for name, value in stated.items()}
     usual = content.get("default", "")
-    if usual and usual not in known:
+    if usual and (not isinstance(usual, str) or usual not in known):
         raise _wrong(path, f"`default: {usual}` is none of its clusters")
     return Clusters(known, str(usual))
 

@@ -84,7 +84,9 @@ def _asked(host: str, user: str, config: Path | None) -> Stated:
         done = run(["ssh", *words, "-G", "--", host], timeout=_SECONDS)
     except CommandError as error:
         said = error.stderr_tail or str(error)
-        raise RemoteError(f"ssh cannot read its configuration: {said}", "see ~/.ssh/config") from None
+        raise RemoteError(
+            f"ssh cannot read its configuration: {said}", f"see {config or '~/.ssh/config'}"
+        ) from None
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")

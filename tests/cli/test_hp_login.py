@@ -84,7 +84,7 @@ def test_where_no_node_of_the_services_answers_the_list_is_tried() -> None:
     way = find_way("nlp1", service, ("login.uni.example",), lambda node: node == "login.uni.example")
     assert (way.node, way.address) == ("login.uni.example", "login.uni.example")
     service = FakeService(FIRST, ConflictError("none of the login nodes answered you"))
-    with pytest.raises(UnreachableError, match="no login node answers, and none of the login nodes answered"):
+    with pytest.raises(UnreachableError, match=r"answers \(login.uni.example\), and none of the login nodes"):
         find_way("nlp1", service, ("login.uni.example",), none_answers)
 
 
@@ -129,8 +129,13 @@ def test_without_the_service_the_list_is_tried(trouble: HpctoolsError) -> None:
     why = f"the first that answers, in your own order of the list ({trouble})."
     assert way == Way("login-2", "login-2", why)
     assert find_way("nlp1", None, ("login-1",), all_answer).why.endswith("(no service is asked).")
-    with pytest.raises(UnreachableError, match="no login node answers"):
+    with pytest.raises(UnreachableError, match=r"no login node answers \(login-1\), and no service is asked"):
+        find_way("nlp1", None, ("login-1",), none_answers)
+    with pytest.raises(
+        UnreachableError, match="no login node is known here, and no service is asked"
+    ) as told:
         find_way("nlp1", None, (), all_answer)
+    assert "clusters.yaml" in told.value.remedy
 
 
 def test_without_the_service_not_everybody_goes_to_the_first_of_the_list() -> None:
@@ -236,6 +241,24 @@ def test_it_knocks_where_ssh_would_and_at_no_door_behind_a_proxy(
     (configured / "clusters.yaml").write_text("clusters: {uni: [outer]}\ndefault: uni\n")
     assert main(["--dry-run"]) == 3
     assert "no login node answers" in capsys.readouterr().err
+
+
+def test_what_is_wrong_is_said_of_the_place_where_it_is(
+    configured: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (configured / "clusters.yaml").write_text(
+        "clusters: {uni: {login_nodes: a, api: x.example}}\ndefault: uni\n"
+    )
+    assert main(["--sessions"]) == 2
+    wrong = "hp-login: 'x.example' is no address; "
+    assert capsys.readouterr().err == f"{wrong}write `api: https://HOST` into clusters.yaml\n"
+    (configured / "clusters.yaml").write_text("")
+    monkeypatch.setenv("HPCTOOLS_API", "x.example")
+    assert main(["--sessions"]) == 2
+    assert capsys.readouterr().err == f"{wrong}set HPCTOOLS_API=https://HOST\n"
+    monkeypatch.setenv("HPCTOOLS_SSH_CONFIG", "/nonexistent/config")
+    assert main(["--dry-run", "--cluster", "outer"]) == 1
+    assert capsys.readouterr().err.endswith("; see /nonexistent/config\n")
 
 
 def test_without_a_token_it_logs_in_all_the_same(

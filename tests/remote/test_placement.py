@@ -135,6 +135,10 @@ def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
         ("clusters: {uni: a}\ndefault: other", "is none of its clusters"),
         ("clusters: {uni: {login_nodes: a, user: -x}}", "clusters.uni.user is no plain text"),
         ("hosts: {}", "its keys are"),
+        ("clusters: {uni: a}\ndefault: [uni]", "is none of its clusters"),
+        ("clusters: {uni: a}\ndefault: {uni: a}", "is none of its clusters"),
+        ("clusters: {uni: a}\ndefault: 2026-02-31", "is no YAML: day is out of range"),
+        ("[" * 5000, "lie too deep"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, why: str) -> None:
