@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -205,6 +206,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
         os.waitpid(pid, 0)
         os.close(our_out)
         os.close(our_in)
+        with suppress(OSError):  # in $TMPDIR, as a socket's path must be short
+            shutil.rmtree((folder / "profile/SingletonSocket").readlink().parent)
 
 
 @pytest.fixture
