@@ -48,18 +48,25 @@ def _done_there(program: str, words: Sequence[str], noted: str) -> int:
         if remedy := _STAYS_THERE.get(word.partition("=")[0]):
             raise UsageError(f"{word.partition('=')[0]} does not work with --cluster", remedy)
     cluster = find_cluster(name or "")
-    # Its id is the same in each attempt: a second hp-cancel means more than the first.
-    request = {"op": program.removeprefix("hp-"), "words": rest, "request": secrets.token_hex(8)}
+    # Its id is the same in each attempt: a second hp-cancel means more than the first. `live`: whoever waits
+    # reads what for while they wait, and not when it is over.
+    request = {"op": program.removeprefix("hp-"), "words": rest, "live": True}
+    request["request"] = secrets.token_hex(8)
     with session(cluster, program) as open_session:
 
         def ask() -> Mapping[str, Any]:
             with open_session.exchange(request) as exchange:
-                return exchange.result()
+                return exchange.result(_hear)
 
         result = open_session.again(ask)
-    sys.stderr.write(_safe(result["stderr"]))
+    _hear(result["stderr"])
     show(_safe(result["stdout"]))
     return int(result["code"])
+
+
+def _hear(text: object) -> None:
+    sys.stderr.write(_safe(text))
+    sys.stderr.flush()
 
 
 def _safe(text: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hpctools.errors import HpctoolsError, UsageError
@@ -29,8 +29,11 @@ class _Named:
     failures: list[HpctoolsError] = field(default_factory=list)
 
 
-def cancel(words: Sequence[str], program: Program) -> Said:
+def cancel(words: Sequence[str], program: Program, pass_on: Callable[[str], None] | None = None) -> Said:
     """Cancel what is named; a name of which nothing is known does not keep the others' jobs running.
+
+    Args:
+        pass_on: is given what hp-cancel says to a person while it waits, as `listen`.
 
     Raises:
         UsageError: an option that is for elastic runs only, and a plain job; nothing was cancelled.
@@ -47,7 +50,7 @@ def cancel(words: Sequence[str], program: Program) -> Said:
     code = named.failures[0].exit_code if named.failures else 0
     if not named.others and (named.plain or named.failures):
         return Said(code, text, errors)
-    said = listen(program, [*options, *named.others])
+    said = listen(program, [*options, *named.others], pass_on)
     return Said(code or said.code, text + said.stdout, errors + said.stderr)
 
 

@@ -35,9 +35,15 @@ class Said:
     stderr: str
 
 
-def listen(program: Program, words: Sequence[str]) -> Said:
-    """Run a command in this process and keep what it prints."""
-    with _kept() as out, _kept() as err, redirect_stdout(out), redirect_stderr(err):
+def listen(program: Program, words: Sequence[str], pass_on: Callable[[str], None] | None = None) -> Said:
+    """Run a command in this process and keep what it prints.
+
+    Args:
+        pass_on: is given whole lines of standard error as they come, without the last line break; they are
+            not kept. None: all is kept.
+    """
+    errors = io.BytesIO() if pass_on is None else _PassedOn(pass_on)
+    with _kept() as out, _kept(errors) as err, redirect_stdout(out), redirect_stderr(err):
         try:
             code = program(words)
         except SystemExit as ending:  # argparse
@@ -45,9 +51,28 @@ def listen(program: Program, words: Sequence[str]) -> Said:
         return Said(code, _text(out), _text(err))
 
 
+class _PassedOn(io.BytesIO):
+    """Keeps what is no whole line yet; print() writes a line in pieces."""
+
+    def __init__(self, pass_on: Callable[[str], None]) -> None:
+        super().__init__()
+        self._pass_on = pass_on
+
+    def write(self, data: Any) -> int:
+        written = super().write(data)
+        lines, end, rest = self.getvalue().rpartition(b"\n")
+        if end:
+            self.seek(0)
+            self.truncate()
+            super().write(rest)
+            self._pass_on(lines.decode("utf-8", "replace"))
+        return written
+
+
 @contextmanager
-def _kept() -> Iterator[io.TextIOWrapper]:
-    yield io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
+def _kept(buffer: io.BytesIO | None = None) -> Iterator[io.TextIOWrapper]:
+    into = io.BytesIO() if buffer is None else buffer
+    yield io.TextIOWrapper(into, encoding="utf-8", errors="surrogateescape", write_through=True)
 
 
 def _text(stream: io.TextIOWrapper) -> str:

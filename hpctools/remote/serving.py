@@ -155,7 +155,7 @@ def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]
     operations: dict[str, Callable[[], Mapping[str, Any]]] = {
         "submit": lambda: _submit(request, wire, programs),
         "status": lambda: _status(request, programs.status),
-        "cancel": lambda: _cancel(request, programs.cancel),
+        "cancel": lambda: _cancel(request, wire, programs.cancel),
         "logs": lambda: _logs(request, wire, programs.submit),
         "files": lambda: _files(request, wire),
         "fetch": lambda: _fetch(request, wire),
@@ -237,13 +237,19 @@ def _known_as(word: str) -> str:
     return (record.run or str(record.job_id or word)) if record else word
 
 
-def _cancel(request: Message, program: Program) -> Mapping[str, Any]:
+def _cancel(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     from hpctools.remote import cancelling
     from hpctools.submit import asking
 
+    def pass_on(text: str) -> None:
+        with contextlib.suppress(WireError):  # who has begun to cancel goes on without the laptop
+            wire.put({"said": text})
+
     stated = asking.STATED.set(str(request.get("request") or ""))
     try:
-        return asdict(cancelling.cancel(_words(request, "words"), program))
+        # An older laptop shows what has been said with the result, and no earlier.
+        live = pass_on if request.get("live") else None
+        return asdict(cancelling.cancel(_words(request, "words"), program, live))
     finally:
         asking.STATED.reset(stated)
 

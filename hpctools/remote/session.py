@@ -103,10 +103,15 @@ class Exchange:
         _raise_what_it_says(message)
         return message
 
-    def result(self) -> Mapping[str, Any]:
-        """The last answer; what comes before it is passed over."""
+    def result(self, hear: Callable[[object], None] = lambda said: None) -> Mapping[str, Any]:
+        """The last answer; what else comes before it is passed over.
+
+        Args:
+            hear: is given what is said on the cluster meanwhile.
+        """
         while "result" not in (message := self.get()).fields:
-            pass
+            if "said" in message.fields:
+                hear(message["said"])
         found = message["result"]
         if not isinstance(found, Mapping):
             raise RemoteError(f"the answer of {self.node} is none", "install the same release on both sides")

@@ -12,6 +12,7 @@ import pytest
 from hpctools.cli import elsewhere
 from hpctools.remote import serving
 from hpctools.remote.transport import LostConnection
+from hpctools.remote.wire import Wire
 from hpctools.submit import asking
 
 
@@ -34,14 +35,14 @@ class Line:
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Line]:
-        self.answer = serving._cancel(cast("Any", request), self.main)
+        self.answer = serving._cancel(cast("Any", request), Wire(lambda _: b"", lambda _: None), self.main)
         yield self
 
     def main(self, words: Sequence[str]) -> int:
         self.asked.append(asking.request())
         return 0
 
-    def result(self) -> Mapping[str, Any]:
+    def result(self, hear: Callable[[object], None]) -> Mapping[str, Any]:
         if self.breaks:
             self.breaks = False
             raise LostConnection("the connection broke", "is the network there?")
