@@ -127,11 +127,7 @@ def _resumed_from(word: str | None, client: Callable[[], SlurmClient]) -> str:
         raise SubmitError(
             f"run {folder.path.name} is {status.state}", f"end it first: hp-cancel {folder.path.name}"
         )
-    if job := _still_saving(folder, status, client):
-        raise SubmitError(
-            f"run {folder.path.name} may still be saving: its job {job} has not ended",
-            f"wait until `squeue -j {job}` shows it no more, and submit again",
-        )
+    _check_that_it_ended(folder, status, client)
     try:
         resume_source(str(folder.path), folder.path.parent)
     except ElasticError as error:  # said now, not on the nodes
@@ -141,14 +137,26 @@ def _resumed_from(word: str | None, client: Callable[[], SlurmClient]) -> str:
     return str(folder.path)
 
 
-def _still_saving(
+def _check_that_it_ended(
     folder: RunFolder, status: RunStatus | None, client: Callable[[], SlurmClient]
-) -> int | None:
-    """A baseline job, being ended, of a run that has not said how it ended: it may save yet."""
+) -> None:
+    """Of a run that has not said how it ended the baseline jobs have to be gone: they may save yet.
+
+    Raises:
+        SubmitError: one is not, be it that the run has not begun.
+    """
     if status is not None and has_said(folder, status.state):
-        return None
+        return
     jobs = [job.job_id for job in folder.jobs() if job.role == "baseline"]
-    return max(still_there(jobs, client), default=None)
+    there, name = still_there(jobs, client), folder.path.name
+    if status is None and any(state != "COMPLETING" for state in there.values()):
+        raise SubmitError(f"run {name} has not begun", f"end it first: hp-cancel {name}")
+    if there:
+        job = max(there)
+        raise SubmitError(
+            f"run {name} may still be saving: its job {job} has not ended",
+            f"wait until `squeue -j {job}` shows it no more, and submit again",
+        )
 
 
 def _limits_if_known(user: str, ask: AskLimits) -> Limits | None:

@@ -108,18 +108,19 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
     finished = frozenset(job for job, state in known if state == "finished")
     failed = {job: run for (job, state), run in zip(known, folders, strict=True) if state in _BAD}
     restarted = frozenset(job for job, run in failed.items() if run.spec().mode == "restart")
-    return Baselines(jobs, finished, frozenset(failed), still_there(failed, client), restarted)
+    there = frozenset(still_there(failed, client))
+    return Baselines(jobs, finished, frozenset(failed), there, restarted)
 
 
-def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> frozenset[int]:
-    """Those jobs that wait, run or are being ended; none when Slurm does not say."""
+def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> dict[int, str]:
+    """Those jobs that wait, run or are being ended, with their states; none when Slurm does not say."""
     if not jobs:
-        return frozenset()
+        return {}
     try:
         found = client().jobs(ids=sorted(jobs))
     except (UnreachableError, CommandError):
-        return frozenset()
-    return frozenset(job.id for job in found if job.state in (*ALIVE, "COMPLETING")) & frozenset(jobs)
+        return {}
+    return {job.id: job.state for job in found if job.id in jobs and job.state in (*ALIVE, "COMPLETING")}
 
 
 def has_said(folder: RunFolder, state: str) -> bool:

@@ -562,6 +562,31 @@ def test_a_run_is_not_resumed_while_it_may_still_save(sbatch, capfd, job, known,
     assert (said in capfd.readouterr().err) == bool(code)
 
 
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("PENDING", "has not begun; end it first: hp-cancel {run}"),
+        ("RUNNING", "has not begun; end it first: hp-cancel {run}"),
+        (
+            "COMPLETING",
+            "may still be saving: its job 101 has not ended; "
+            "wait until `squeue -j 101` shows it no more, and submit again",
+        ),
+    ],
+)
+def test_who_resumes_a_run_that_nobody_has_heard_of_yet_is_not_told_to_wait_for_its_end(
+    sbatch, capfd, job, said
+):
+    """It would never come: the run has all before it. One that is being ended has not."""
+    slurm = FakeSlurm()
+    assert main(["-N1:2", "--", "train"], client=lambda: slurm) == 0
+    (first,) = (sbatch / "runs").iterdir()
+    slurm.change(101, state=job)
+    capfd.readouterr()
+    assert main(["-N1:4", "--resume", first.name, "--", "train"], client=lambda: slurm) == 1
+    assert capfd.readouterr().err == f"hp-submit: run {first.name} {said.format(run=first.name)}\n"
+
+
 def test_a_controller_that_is_down_is_exit_code_3(sbatch, capfd):
     failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
     assert main(["-N2:6", "--", "train"], client=lambda: FakeSlurm(failure=failure)) == 3
