@@ -245,7 +245,7 @@ def _cancel(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]
         with contextlib.suppress(WireError):  # who has begun to cancel goes on without the laptop
             wire.put({"said": text})
 
-    stated = asking.STATED.set(str(request.get("request") or ""))
+    stated = asking.STATED.set(str(request.get("request") or asking.UNSTATED))
     try:
         # An older laptop shows what has been said with the result, and no earlier.
         live = pass_on if request.get("live") else None

@@ -9,11 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from hpctools.cli import elsewhere
+from hpctools.cli import elsewhere, hp_cancel
+from hpctools.elastic.folder import RunStatus
 from hpctools.remote import serving
 from hpctools.remote.transport import LostConnection
-from hpctools.remote.wire import Wire
+from hpctools.remote.wire import Message, Wire
 from hpctools.submit import asking
+from hpctools.testing.clock import FakeClock
+from hpctools.testing.runs import make_run
+from tests.submit.test_cancel_saving import Slurm
 
 
 class Line:
@@ -47,6 +51,33 @@ class Line:
             self.breaks = False
             raise LostConnection("the connection broke", "is the network there?")
         return self.answer
+
+
+def test_of_an_older_laptop_which_states_no_request_nothing_is_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it tries again over a line that broke must not cost what the run saves."""
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path / "submissions"))
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    folder, slurm = make_run(tmp_path), Slurm()
+    job = slurm.submit([f"--comment=hp-run:{folder.path.name}"], folder.path / "run.json")
+    slurm.change(job, state="RUNNING", nodes=("n1",))
+    folder.write_status(RunStatus("running"))
+    wire = Wire(lambda _: b"", lambda _: None)
+
+    def main(words: Sequence[str]) -> int:
+        return hp_cancel.main(words, client=lambda: slurm, sleep=FakeClock().sleep)
+
+    def ask(**stated: str) -> str:
+        request = Message({"op": "cancel", "words": [folder.path.name], **stated})
+        return str(serving._cancel(request, wire, main)["stderr"])
+
+    for _ in range(2):
+        assert "may be saving, and is waited for" in ask()
+        folder.write_status(RunStatus("running"))
+    assert not folder.was_asked_again()
+    assert "cancelled again" in ask(request="b2")
+    assert folder.was_asked_again()
 
 
 def test_what_is_tried_again_is_the_same_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
