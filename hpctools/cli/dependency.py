@@ -8,8 +8,9 @@ from dataclasses import replace
 from hpctools.cli.connection import connect
 from hpctools.elastic.folder import runs_root
 from hpctools.errors import SubmitError
+from hpctools.slurm.dependencies import NeverSatisfied, left_of
 from hpctools.slurm.sbatch_options import Option
-from hpctools.submit.dependencies import NeverSatisfied, left_of, with_jobs
+from hpctools.submit.dependencies import with_jobs
 from hpctools.submit.intent import Intent
 from hpctools.submit.runs import Baselines, find_baselines
 

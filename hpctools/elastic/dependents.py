@@ -15,11 +15,10 @@ from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.context import RunContext
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import RunClient
+from hpctools.slurm.dependencies import NeverSatisfied, left_of
 
 LONGEST_BACKOFF = 60.0
 _JOB = re.compile(r"(?<=:)\d+(?=[:+,?]|$)")
-# What a run that has finished fulfils; `afternotok` is what it does not.
-_FULFILLED = re.compile(r"(after|afterany|afterok|afterburstbuffer|aftercorr):")
 
 
 def renamed(dependency: str, former: Collection[int], job_id: int) -> str:
@@ -31,25 +30,12 @@ def renamed(dependency: str, former: Collection[int], job_id: int) -> str:
     return _JOB.sub(lambda found: str(job_id) if int(found[0]) in former else found[0], dependency)
 
 
-def fulfilled(dependency: str, ended: Collection[int]) -> str:
-    """What is left of a dependency when some jobs have ended well; empty: nothing.
-
-    >>> fulfilled("afterok:7:8,afternotok:7,after:7+5", {7})
-    'afterok:8,afternotok:7'
-    """
-    parts = [(clause, _without(clause, ended)) for clause in re.split("[,?]", dependency)]
-    if "?" in dependency and any(left != clause for clause, left in parts):
-        return ""  # any of them is enough
-    return ("?" if "?" in dependency else ",").join(left for _, left in parts if left)
-
-
-def _without(clause: str, ended: Collection[int]) -> str:
-    if not _FULFILLED.match(clause):
-        return clause
-    kind, *jobs = clause.split(":")
-    gone = set(map(str, ended))
-    left = [job for job in jobs if job.partition("+")[0] not in gone]
-    return ":".join([kind, *left]) if left else ""
+def _left_of(dependency: str, finished: Collection[int]) -> str:
+    """What is still to be waited for; all of it, where it can never be: that is for its owner to end."""
+    try:
+        return left_of(dependency, finished, ())
+    except NeverSatisfied:
+        return dependency
 
 
 class Dependents:
@@ -95,7 +81,7 @@ class Dependents:
         """The run has finished without a baseline job of its: nobody need wait for that one."""
         try:
             ended = await asyncio.to_thread(self._jobs) | {unused}
-            await self._change(lambda told: fulfilled(told, ended))
+            await self._change(lambda told: _left_of(told, ended))
         except HpctoolsError as error:
             self._complaints.say("jobs that wait for this run do not learn that it has finished", error)
 
