@@ -99,7 +99,7 @@ def _text(done: Cancelled) -> str:
     text = f"run {done.run}: {'cancelled ' + ', '.join(jobs) if jobs else 'nothing left to cancel'}\n"
     if done.remaining:
         ids = ",".join(str(job_id) for job_id in done.remaining)
-        text += f"run {done.run}: still there after 10 s: see `squeue -j {ids}`\n"
+        text += f"run {done.run}: still there: see `squeue -j {ids}`\n"
     return text
 
 

@@ -106,8 +106,36 @@ def test_jobs_that_stay_are_named_with_exit_code_1(slurm, capfd, monkeypatch):
     monkeypatch.setattr(slurm, "change", lambda *arguments, **changes: None)
     assert cancel("101", slurm=slurm) == 1
     assert capfd.readouterr().out.splitlines()[1] == (
-        "run train-3fa9c1: still there after 10 s: see `squeue -j 101,102`"
+        "run train-3fa9c1: still there: see `squeue -j 101,102`"
     )
+
+
+class Stubborn(FakeSlurm):
+    """Job 102 takes its time to end; job 101 does not heed that it is cancelled."""
+
+    def cancel(self, job_ids):
+        self.cancelled += job_ids
+        if 102 in job_ids:
+            self.change(102, state="COMPLETING")
+
+
+def test_of_two_runs_the_one_that_stays_is_named_once_the_other_has_saved(tmp_path, monkeypatch, capfd):
+    """No number is given: it was 10 s only where nothing else was waited for."""
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    slurm, clock = Stubborn(), FakeClock()
+    for name in ("stays-000001", "saves-000002"):
+        folder = make_run(tmp_path, name)
+        job = slurm.submit([f"--comment=hp-run:{name}"], folder.path / "run.json")
+        folder.append_job("baseline", job)
+        slurm.change(job, state="RUNNING")
+    clock.events[24.5] = lambda: slurm.change(102, state="CANCELLED")
+    assert cancel("stays-000001", "saves-000002", slurm=slurm, clock=clock) == 1
+    assert clock.now == 24.5
+    assert capfd.readouterr().out.splitlines() == [
+        "run stays-000001: cancelled baseline job 101",
+        "run stays-000001: still there: see `squeue -j 101`",
+        "run saves-000002: cancelled baseline job 102",
+    ]
 
 
 def test_a_controller_that_is_down_is_exit_code_3(slurm, capfd):
