@@ -98,6 +98,9 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     from hpctools.cli.output import show
     from hpctools.slurm.run import replace
 
+    if given.avoid and (given.sessions or given.end is not None):
+        beside = "--sessions" if given.sessions else "--end"
+        raise UsageError(f"--not is for logging in, and not for {beside}", "leave it out")
     cluster = _cluster(given.cluster)
     stated = given.user or cluster.user
     if given.sessions or given.end is not None:

@@ -206,6 +206,15 @@ def test_whether_an_sshd_answers(first: bytes, answers: bool) -> None:
     assert not answers_as_sshd("nobody-knows-this.invalid", 22)
 
 
+@pytest.mark.parametrize("asked", [["--sessions"], ["--end", "812"]])
+def test_a_node_that_is_not_wanted_is_refused_where_nobody_logs_in(
+    asked: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--not", "login1"]) == 2
+    said = f"hp-login: --not is for logging in, and not for {asked[0]}; leave it out\n"
+    assert capfd.readouterr().err == said
+
+
 def test_without_a_service_sessions_cannot_be_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
