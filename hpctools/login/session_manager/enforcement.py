@@ -66,7 +66,8 @@ class Enforcement:
         administrators: accounts whose sessions are never ended.
         forwarding: the site's own documents that only forward a port.
         notice: seconds from a refusal to the session's end.
-        listed: targets of what the sweep before this one saw, by session; kept up by it.
+        listed: targets of what the sweep before this one saw, and of what events have told of since, by
+            session; kept up.
         wait: waits for so many seconds.
         clock: Unix seconds.
     """
@@ -92,7 +93,10 @@ class Enforcement:
         work = _Round(self)
         work.settle([session])
         _raise_for(work.wrong)
-        return work.found[session.id]
+        outcome = work.found[session.id]
+        if outcome in ("granted", "an administrator's"):  # it may be over before any sweep sees it
+            self.listed[session.id] = session.target
+        return outcome
 
     def sweep(self) -> Mapping[str, Outcome]:
         """Look at all sessions that are active, the oldest first; what became of each.

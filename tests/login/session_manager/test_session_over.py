@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,38 @@ def test_what_aws_does_not_end_counts_on(ssm: tuple[Service, Stubber]) -> None:
     with pytest.raises(HpctoolsError, match="not yours"):
         enforcement(ssm[0], service).admit(SESSION)
     assert [method for method, _, _ in service.asked] == ["POST", "POST"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "administrators", "outcome"),
+    [(GRANTED, frozenset(), "granted"), (REFUSED, frozenset({"nlp1"}), "an administrator's")],
+)
+def test_what_an_event_told_of_and_no_sweep_ever_saw_counts_until_the_next_one(
+    ssm: tuple[Service, Stubber], answer: Any, administrators: frozenset[str], outcome: str
+) -> None:
+    """It was over within a minute."""
+    seen: dict[str, str] = {}
+    begun = enforcement(ssm[0], FakeService(answer), listed=seen, administrators=administrators)
+    assert begun.admit(SESSION) == outcome
+    for over in ([f"{LEASE}uni-0a1b2c3d"], []):
+        listed(ssm[1], page())
+        service = FakeService({})
+        assert enforcement(ssm[0], service, listed=seen).sweep() == {}
+        assert [f"{LEASE}{each}" for each in deleted(service)] == over
+
+
+def test_an_event_of_what_has_no_lease_leaves_nothing_to_say(ssm: tuple[Service, Stubber]) -> None:
+    """What only forwards a port, what was ended, and what came while the service was away."""
+    seen: dict[str, str] = {}
+    ending(ssm[1], "uni-0a1b2c3d")
+    tunnel = replace(SESSION, document="AWS-StartSSHSession")
+    for session, answers, outcome in (
+        (tunnel, [GRANTED], "only forwards"),
+        (SESSION, [REFUSED, REFUSED, {}], "ended"),
+        (SESSION, [UnreachableError("gone")], "open without the service"),
+    ):
+        assert enforcement(ssm[0], FakeService(*answers), listed=seen).admit(session) == outcome
+    assert seen == {}
 
 
 @pytest.mark.usefixtures("account")
