@@ -106,10 +106,8 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         expires = moment.now + (rules.lease_seconds if teller != "sweep" else _swept_seconds(rules))
         same = [row for row in own if _is(row, asked.node, asked.claim)]
         same = [row for row in same if row.expires_at > moment.now or teller == "nobody"]
-        if same and not same[0].ending and teller == "sweep":
-            moment.later(_PROLONG, {"lease": same[0].id, "until": expires})
         if same:
-            return _over(same[0]) if same[0].ending else None
+            return _asked_again(moment, same[0], teller, expires)
         if not administrator and (refused := refusal(moment, asked.user, rules.limits(department), own)):
             administrator = is_remembered(moment, asked.user)
             if not administrator and not _is_lifted(moment, asked.node):
@@ -120,6 +118,16 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         moment.later(NEW, row)
         take_places(moment, asked.node, 1 - gone)
     return None
+
+
+def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Refused | None:
+    """What is said of a session that is known, and how long it is from now on."""
+    if row.expires_at <= moment.now:
+        # Its node is silent, and it counts no longer; but AWS lists it, and what is forgotten is asked anew.
+        moment.later(_PROLONG, {"lease": row.id, "until": moment.now})
+    elif teller == "sweep" and not row.ending:
+        moment.later(_PROLONG, {"lease": row.id, "until": expires})
+    return _over(row) if row.ending else None
 
 
 def _teller(moment: Moment, rules: Rules, asked: Asked) -> _Teller:

@@ -6,7 +6,9 @@ import pytest
 
 from api.auth.principal import Principal
 from api.services.login_leases import SWEPT_SECONDS, ask_to_end, close_lease, sessions
+from api.services.login_reports import FORGOTTEN_SECONDS
 from hpctools.login.limits import Refused
+from hpctools.login.placement import Placed
 from tests.api.services.test_login import HEARTBEAT, Desk, desk, there
 
 __all__ = ["desk"]
@@ -104,3 +106,42 @@ def test_what_is_to_end_on_a_node_that_is_silent_stays_to_end(heard: Desk) -> No
     ask_to_end(heard.store, heard.books, session, Principal("nlp1", ()), 5)
     pass_time(heard, 2 * HEARTBEAT)
     assert swept(heard, "uni-1", "login-2") is not None
+
+
+@pytest.mark.parametrize("to_end", [False, True])
+def test_what_aws_lists_for_hours_on_a_node_that_is_silent_stays_what_it_was(
+    heard: Desk, to_end: bool
+) -> None:
+    """The agent was stopped, and the node goes on: its owner has what they may have elsewhere meanwhile."""
+    heard.report("login-2", there("uni-1", kind="ssm"), agent="second")
+    elsewhere = [there("1-1"), there("2-1")]
+    if to_end:  # nothing but this keeps it from being granted again
+        (session,) = sessions(heard.store, {"nlp1"})
+        ask_to_end(heard.store, heard.books, session, Principal("nlp1", ()), 5)
+        elsewhere = []
+    for _ in range(2 * 3600 // SWEEP + 2):
+        for _ in range(3):
+            heard.clock.now += SWEEP // 3
+            heard.report("login-1", *elsewhere, agent="first")
+        assert (swept(heard, "uni-1", "login-2") is not None) == to_end
+    assert heard.claims() == [each.claim for each in elsewhere], "it does not count"
+    assert (heard.open("login-1", "3-1") is None) == to_end
+
+
+def test_what_aws_lists_no_longer_on_a_node_that_is_silent_is_forgotten_an_hour_later(heard: Desk) -> None:
+    """An hour after the last question; until then its owner is told of it."""
+    heard.report("login-2", there("uni-1", kind="ssm"), agent="second")
+    pass_time(heard, 2 * SWEEP)
+    assert swept(heard, "uni-1", "login-2") is None
+    heard.clock.now += FORGOTTEN_SECONDS
+    heard.report("login-1", agent="first")
+    assert "on login-2, which" in told(heard)
+    heard.clock.now += FORGOTTEN_SECONDS + 1
+    heard.report("login-1", agent="first")
+    assert "login-2" not in told(heard)
+
+
+def told(desk: Desk) -> str:
+    found = desk.place("nlp1").found
+    assert isinstance(found, Placed)
+    return found.why
