@@ -213,12 +213,14 @@ def find_way(
             # It is away, does not know us, or knows no node that answers here: sshd says whether we may in.
             rest = [node for node in nodes if node not in tried.values()]
             return _first(user, rest, answers, _plain(error))
-        for host in hosts if not avoid.has([found["node"], *hosts]) else ():
+        if avoid.has([found["node"], str(found["address"])]):
+            hosts = []  # an entry that stays may be called alike
+        for host in hosts:
             if answers(host):
                 return Way(found["node"], host, why)
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
-        tried[found["node"]] = hosts[0]
+        tried[found["node"]] = hosts[0] if hosts else ""
 
 
 def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Asked | None) -> Avoided:
@@ -227,17 +229,16 @@ def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Ask
     Raises:
         UsageError: one is no name, or nobody's.
     """
-    from hpctools.cli.login_avoid import avoided
+    from hpctools.cli.login_avoid import avoided, nodes_of
     from hpctools.remote.ssh_config import settings
 
     found = avoided(named, nodes, lambda node: settings(node, user, ssh_configuration()).host)
-    try:
-        found.check(nodes, service)
-    except UsageError:
-        raise
-    except HpctoolsError:  # what the service would have known, the list does not have
-        found.check(nodes, None)
-    return found
+    theirs = []
+    if named and service is not None:
+        with suppress(HpctoolsError):  # what the service would have known, the list does not have
+            theirs = nodes_of(service)
+    found.check(nodes, theirs)
+    return found.beside(theirs)
 
 
 def _hosts(found: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:

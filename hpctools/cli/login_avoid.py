@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpctools.errors import UsageError
@@ -17,6 +17,9 @@ from hpctools.remote.placement import is_address
 
 _SERVICES_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """What the service takes for a node's name."""
+
+Node = tuple[str, str]
+"""The name and the address of one of the service's nodes."""
 
 Resolve = Callable[[str], str]
 """The host that ssh's configuration has for an entry of the list."""
@@ -34,33 +37,41 @@ class Avoided:
     Attributes:
         entries: those of the person's list.
         told: their names for the service.
-        called: all that they may be called, in small letters.
+        called: all that they are called, in small letters.
+        short: short names that no other node has, in small letters.
         strange: what was named and is nowhere in the list.
     """
 
     entries: frozenset[str] = frozenset()
     told: tuple[str, ...] = ()
     called: frozenset[str] = frozenset()
+    short: frozenset[str] = frozenset()
     strange: tuple[str, ...] = ()
 
     def has(self, names: Collection[str]) -> bool:
         """Whether it is one of them that is called so."""
-        return any(_forms(name) & self.called for name in names)
+        return any(name.lower() in self.called or _short(name) in self.short for name in names)
 
-    def check(self, nodes: Sequence[str], service: _Asked | None) -> None:
+    def beside(self, theirs: Sequence[Node]) -> Avoided:
+        """The same where the service knows these nodes: a short name that others of them have is nobody's."""
+        shared = frozenset(short for short in self.short if self._is_shared(short, theirs))
+        told = tuple(name for name in self.told if name.lower() in self.called or _short(name) not in shared)
+        return replace(self, told=told, short=self.short - shared)
+
+    def _is_shared(self, short: str, theirs: Sequence[Node]) -> bool:
+        """Whether some nodes are called so that are meant by their whole names, and some that are not."""
+        alike = [names for names in theirs if short in {_short(name) for name in names}]
+        return len({any(name.lower() in self.called for name in names) for names in alike}) > 1
+
+    def check(self, nodes: Sequence[str], theirs: Sequence[Node]) -> None:
         """Refuse what neither the list nor the service has: whoever mistypes a name would be sent there.
 
         Args:
-            service: None where it is not, or does not answer.
+            theirs: the service's nodes; none where it is not, or does not answer.
 
         Raises:
             UsageError: there is one.
-            HpctoolsError: the service does not answer.
         """
-        if not self.strange:
-            return
-        found = service.ask("GET", "/v1/login/nodes")["nodes"] if service is not None else []
-        theirs = [(str(each["name"]), str(each["address"])) for each in found]
         having = {form for names in theirs for name in names for form in _forms(name)}
         wrong = next((name for name in self.strange if not _forms(name) & having), None)
         if wrong is not None:
@@ -70,7 +81,7 @@ class Avoided:
 
 
 def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avoided:
-    """Which nodes these are.
+    """Which nodes these are, by the list alone.
 
     Args:
         named: what was said with --not.
@@ -82,18 +93,32 @@ def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avo
     wrong = next((name for name in named if not is_host(name)), None)
     if wrong is not None:
         raise UsageError(f"{wrong!r} is no login node", "give the name of one: hp-login --not login1")
-    hosts = {node: resolve(node) for node in nodes} if named else {}
+    if not named:
+        return Avoided()
+    hosts = {node: resolve(node) for node in nodes}
     meant = {name: _meant(name, hosts) for name in named}
     entries = [node for node in nodes if any(node in each for each in meant.values())]
     # Two at one host are tunnels, say, and it is the name of neither.
     own = [hosts[each] for each in entries if _is_own(hosts, each, entries)]
-    names = [*named, *entries]
-    told = [*names, *(host for host in own if not is_address(host))]
-    told += [name.partition(".")[0] for name in told if not is_address(name)]
+    whole = [*named, *entries, *own]
+    names = [name for name in whole if name not in own or not is_address(name)]
+    stay = {_short(name) for node in nodes if node not in entries for name in (node, hosts[node])}
+    short = frozenset(_short(name) for name in whole if not is_address(name)) - stay
+    told = [*names, *(name.partition(".")[0] for name in names if _short(name) in short)]
     sent = [form for name in told for form in (name, name.lower()) if _SERVICES_NAME.fullmatch(name)]
-    called = frozenset(name.lower() for name in [*told, *own])
+    called = frozenset(name.lower() for name in whole)
     strange = tuple(name for name in named if not meant[name])
-    return Avoided(frozenset(entries), tuple(dict.fromkeys(sent)), called, strange)
+    return Avoided(frozenset(entries), tuple(dict.fromkeys(sent)), called, short, strange)
+
+
+def nodes_of(service: _Asked) -> list[Node]:
+    """The login nodes that the service knows.
+
+    Raises:
+        HpctoolsError: it does not answer.
+    """
+    found = service.ask("GET", "/v1/login/nodes")["nodes"]
+    return [(str(each["name"]), str(each["address"])) for each in found]
 
 
 def _meant(name: str, hosts: Mapping[str, str]) -> list[str]:
@@ -109,5 +134,10 @@ def _is_own(hosts: Mapping[str, str], entry: str, entries: Collection[str]) -> b
 
 def _forms(name: str) -> set[str]:
     """A name and its short one, in small letters."""
+    return {name.lower(), _short(name)}
+
+
+def _short(name: str) -> str:
+    """The short name in small letters; an IP address as it is."""
     known = name.lower()
-    return {known} if is_address(known) else {known, known.partition(".")[0]}
+    return known if is_address(known) else known.partition(".")[0]

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpctools.cli import hp_login
 from hpctools.cli.hp_login import main
 from hpctools.cli.login_avoid import avoided
-from hpctools.errors import UnreachableError, UsageError
+from hpctools.errors import ConflictError, UnreachableError, UsageError
 from tests.cli.test_hp_login import configured
 from tests.login.agent.made_agent import FakeService
 
 __all__ = ["configured"]
+Names = tuple[str, str]
 HOSTS = {"uni-a": "login1.uni.example", "uni-b": "login2.uni.example", "uni-c": "10.0.0.3"}
+
+
+class NamingService(FakeService):
+    """A service of these nodes, which places on the first that is not to be avoided by its own name."""
+
+    def __init__(self, *nodes: Names) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        self.asked.append((method, path, body))
+        if body is None:
+            return {"nodes": [{"name": name, "address": address} for name, address in self.nodes]}
+        left = [names for names in self.nodes if names[0] not in body["avoid"]]
+        if not left:
+            raise ConflictError("none of the login nodes is left")
+        return {"node": left[0][0], "address": left[0][1], "why": "it has room."}
+
+    def told(self) -> list[str]:
+        """What it was told first to avoid."""
+        return next(list(body["avoid"]) for _, _, body in self.asked if body)
 
 
 @pytest.fixture
@@ -53,7 +77,8 @@ def test_the_service_calls_it_otherwise(
 ) -> None:
     """It is told both names, and what it names all the same is passed over."""
     first = {"node": "login1", "address": "LOGIN1.uni.example", "why": "your tmux is there."}
-    service = FakeService(first, {"node": "login2", "address": "login2.uni.example", "why": "it has room."})
+    second = {"node": "login2", "address": "login2.uni.example", "why": "it has room."}
+    service = FakeService({"nodes": []}, first, second)
     monkeypatch.setattr(hp_login, "_service", lambda api: service)
     assert main(["--dry-run", "--not", named]) == 0
     assert capsys.readouterr().out == "login2: it has room.\n"
@@ -66,7 +91,8 @@ def test_the_service_names_an_address_that_is_the_aliass(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = {"node": "login3", "address": "10.0.0.3", "why": "your tmux is there."}
-    service = FakeService(first, {"node": "login2", "address": "login2.uni.example", "why": "it has room."})
+    second = {"node": "login2", "address": "login2.uni.example", "why": "it has room."}
+    service = FakeService({"nodes": []}, first, second)
     monkeypatch.setattr(hp_login, "_service", lambda api: service)
     assert main(["--dry-run", "--not", "uni-c"]) == 0
     assert capsys.readouterr().out == "login2: it has room.\n"
@@ -108,6 +134,46 @@ def test_of_two_that_are_called_alike_the_whole_name_means_one() -> None:
     nodes = ("login1.a.example", "login1.b.example")
     assert avoided([nodes[1]], nodes, str).entries == {nodes[1]}
     assert avoided(["login1"], nodes, str).entries == set(nodes)
+
+
+A, B = "login1.a.example", "login1.b.example"
+
+
+@pytest.mark.parametrize(
+    ("listed", "named", "theirs", "node", "told"),
+    [
+        # The list has both, or the service alone.
+        ((A, B), [A], [(A, A), (B, B)], B, {A}),
+        ((A, B), [A], [("login1", A), (B, B)], B, {A}),
+        ((A, "login2"), [A], [(A, A), (B, B)], B, {A}),
+        (("login2",), [A], [(A, A), (B, B)], B, {A}),
+        # One is called by the short name alone.
+        (("login1", B), ["login1"], [("login1", "login1"), (B, B)], B, {"login1"}),
+        # The only one that is called so goes by another domain there.
+        ((A, "login2"), [A], [("login1.inner", "10.0.0.1"), ("login2", "login2")], "login2", {A, "login1"}),
+        # All that are called so, in the list and out of it.
+        ((A, B), ["login1"], [(A, A), (B, B), ("login2", "login2")], "login2", {A, B, "login1"}),
+        (("login2",), ["login1"], [(A, A), (B, B), ("login2", "login2")], "login2", {"login1"}),
+    ],
+)
+def test_nodes_of_two_domains(
+    configured: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    listed: tuple[str, ...],
+    named: list[str],
+    theirs: list[Names],
+    node: str,
+    told: set[str],
+) -> None:
+    """Who does not want the one is offered the other, and goes there."""
+    (configured / "clusters.yaml").write_text(f"clusters: {{uni: [{', '.join(listed)}]}}\ndefault: uni\n")
+    (configured / "config").write_text("Host *\n  ProxyJump gate\n")
+    service = NamingService(*theirs)
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--dry-run", *(word for each in named for word in ("--not", each))]) == 0
+    assert capsys.readouterr().out == f"{node}: it has room.\n"
+    assert set(service.told()) == told
 
 
 def test_without_a_name_nothing_is_asked() -> None:
