@@ -54,7 +54,10 @@ class PlacementIn(Strict):
 
     user: User
     avoid: list[Node] = Field(
-        default=[], max_length=64, description="Nodes that were tried and did not answer.", examples=[[]]
+        default=[],
+        max_length=64,
+        description="Nodes that did not answer, or are not wanted.",
+        examples=[[]],
     )
 
 

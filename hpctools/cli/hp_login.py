@@ -187,6 +187,7 @@ def find_way(
         avoid: nodes that are out of the question.
 
     Raises:
+        UsageError: `avoid` leaves none.
         ConflictError: the service refuses (too many sessions, all nodes drained).
         UnreachableError: nobody answers anywhere.
     """
@@ -195,9 +196,11 @@ def find_way(
 
     avoid = avoid or Avoided()
     nodes = [node for node in nodes if node not in avoid.entries]
+    if service is None or avoid.spent:
+        avoid.check_left(nodes, without if service is None else "")
     if service is None and not nodes:
         raise UnreachableError(
-            f"no {'other ' if avoid.entries else ''}login node is known here, and {without}",
+            f"no login node is known here, and {without}",
             "name them in clusters.yaml, or a service (docs/login.md)",
         )
     if service is None:
@@ -208,10 +211,11 @@ def find_way(
             found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*avoid.told, *tried]})
             hosts, why = _hosts(found, nodes), str(found["why"])
         except HpctoolsError as error:
-            if isinstance(error, ConflictError) and not tried:
+            if isinstance(error, ConflictError) and not tried and not avoid.spent:
                 raise  # it is about the person, or all nodes
             # It is away, does not know us, or knows no node that answers here: sshd says whether we may in.
             rest = [node for node in nodes if node not in tried.values()]
+            avoid.check_left([*rest, *filter(None, tried.values())], _plain(error))
             return _first(user, rest, answers, _plain(error))
         if avoid.has([found["node"], str(found["address"])]):
             hosts = []  # an entry that stays may be called alike

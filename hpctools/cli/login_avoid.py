@@ -40,6 +40,8 @@ class Avoided:
         called: all that they are called, in small letters.
         short: short names that no other node has, in small letters.
         strange: what was named and is nowhere in the list.
+        named: what was named, as it was.
+        spent: the service knows no other nodes.
     """
 
     entries: frozenset[str] = frozenset()
@@ -47,6 +49,8 @@ class Avoided:
     called: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     strange: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    spent: bool = False
 
     def has(self, names: Collection[str]) -> bool:
         """Whether it is one of them that is called so."""
@@ -56,12 +60,28 @@ class Avoided:
         """The same where the service knows these nodes: a short name that others of them have is nobody's."""
         shared = frozenset(short for short in self.short if self._is_shared(short, theirs))
         told = tuple(name for name in self.told if name.lower() in self.called or _short(name) not in shared)
-        return replace(self, told=told, short=self.short - shared)
+        found = replace(self, told=told, short=self.short - shared)
+        return replace(found, spent=bool(theirs) and all(found.has(names) for names in theirs))
 
     def _is_shared(self, short: str, theirs: Sequence[Node]) -> bool:
         """Whether some nodes are called so that are meant by their whole names, and some that are not."""
         alike = [names for names in theirs if short in {_short(name) for name in names}]
         return len({any(name.lower() in self.called for name in names) for names in alike}) > 1
+
+    def check_left(self, nodes: Sequence[str], why: str) -> None:
+        """Refuse to look for a node where there is none besides these.
+
+        Args:
+            nodes: the others, as far as they are known.
+            why: the service knows no other; empty where it was asked.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if self.named and not nodes:
+            names = ", ".join(dict.fromkeys(self.named))
+            also = f" ({why})" if why else ""
+            raise UsageError(f"--not leaves no login node: {names}{also}", "name fewer nodes with --not")
 
     def check(self, nodes: Sequence[str], theirs: Sequence[Node]) -> None:
         """Refuse what neither the list nor the service has: whoever mistypes a name would be sent there.
@@ -108,7 +128,7 @@ def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avo
     sent = [form for name in told for form in (name, name.lower()) if _SERVICES_NAME.fullmatch(name)]
     called = frozenset(name.lower() for name in whole)
     strange = tuple(name for name in named if not meant[name])
-    return Avoided(frozenset(entries), tuple(dict.fromkeys(sent)), called, short, strange)
+    return Avoided(frozenset(entries), tuple(dict.fromkeys(sent)), called, short, strange, tuple(named))
 
 
 def nodes_of(service: _Asked) -> list[Node]:

@@ -131,7 +131,7 @@ class Wish:
 
     Attributes:
         homes: by node, where they are already.
-        avoid: nodes that did not answer them.
+        avoid: nodes that did not answer them, or are not wanted.
     """
 
     user: str
@@ -288,5 +288,5 @@ def _nowhere(nodes: Sequence[Node], tried: Sequence[Node]) -> str:
         return "no login node has told of itself yet"
     drained = ", ".join(node.name for node in tried)
     if not tried:
-        return "none of the login nodes answered you"
+        return "all login nodes are among those that did not answer you, or are not wanted"
     return f"{drained} {'is' if len(tried) == 1 else 'are'} being drained, and there is no other login node"

@@ -67,7 +67,7 @@ def test_the_list_calls_it_otherwise(named: str, left: set[str], capsys: pytest.
         assert main(["--dry-run", "--not", named, *other]) == 0
         (gone,) = left - {capsys.readouterr().out.partition(":")[0]}
         assert gone == other[1]
-    assert main(["--dry-run", "--not", named, *others[0], *others[1]]) == 3
+    assert main(["--dry-run", "--not", named, *others[0], *others[1]]) == 2
 
 
 @pytest.mark.usefixtures("aliases")
@@ -174,6 +174,50 @@ def test_nodes_of_two_domains(
     assert main(["--dry-run", *(word for each in named for word in ("--not", each))]) == 0
     assert capsys.readouterr().out == f"{node}: it has room.\n"
     assert set(service.told()) == told
+
+
+@pytest.mark.parametrize(
+    ("listed", "service", "said"),
+    [
+        ("login1", None, "login1 (no service is asked)"),
+        ("login1", NamingService(("login1", "login1.uni.example")), "login1"),
+        ("", NamingService(("login1.uni.example", "10.0.0.1")), "login1"),
+        ("login1", FakeService(UnreachableError("api is away")), "login1 (api is away)"),
+        # What is unwanted is offered all the same.
+        (
+            "login1",
+            FakeService({"nodes": []}, {"node": "login1", "address": "x", "why": ""}, ConflictError("all")),
+            "login1 (all)",
+        ),
+    ],
+)
+def test_where_nothing_is_left_that_is_said(
+    configured: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    listed: str,
+    service: FakeService | None,
+    said: str,
+) -> None:
+    """Nobody was tried: that no node answered would not be so."""
+    (configured / "clusters.yaml").write_text(
+        f"clusters: {{uni: [{listed}]}}\ndefault: uni\n" if listed else ""
+    )
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--dry-run", "--not", "login1"]) == 2
+    wrong = f"hp-login: --not leaves no login node: {said}; "
+    assert capsys.readouterr().err == f"{wrong}name fewer nodes with --not\n"
+
+
+def test_where_the_list_has_one_that_the_service_does_not_know_it_is_taken(
+    configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A balancer, say, that the service has no name for."""
+    (configured / "clusters.yaml").write_text("clusters: {uni: [login1, balancer]}\ndefault: uni\n")
+    (configured / "config").write_text("Host *\n  ProxyJump gate\n")
+    monkeypatch.setattr(hp_login, "_service", lambda api: NamingService(("login1", "login1")))
+    assert main(["--dry-run", "--not", "login1"]) == 0
+    assert capsys.readouterr().out.startswith("balancer: the first that answers")
 
 
 def test_without_a_name_nothing_is_asked() -> None:

@@ -190,7 +190,7 @@ def test_nowhere_says_why() -> None:
     )
     assert place(Wish("nlp1"), [], POLICY) == Nowhere("no login node has told of itself yet", anybody=False)
     assert place(Wish("nlp1", avoid=("login-1",)), FOUR[:1], POLICY) == Nowhere(
-        "none of the login nodes answered you"
+        "all login nodes are among those that did not answer you, or are not wanted"
     )
 
 
