@@ -121,7 +121,8 @@ async def open_lease(desk: At, principal: LoginNode, body: LeaseIn) -> Response:
 async def put_report(desk: At, principal: LoginNode, node: NodeName, body: ReportIn) -> Response:
     """What a login node's agent tells every few seconds: how it is, and who is really on it.
 
-    409: another agent, which began later, tells of a node of this name: there are two machines.
+    409: another agent, which is the one that is heard, tells of a node of this name: there are two
+        machines.
     """
     answer = login_reports.take(
         desk.store, desk.context.engine, desk.rules, body.report(node), principal.name

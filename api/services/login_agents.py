@@ -40,8 +40,8 @@ def two_of_one_name(node: str, other: str) -> str:
     """What the agent that is not heard is told, for its log."""
     where = f", at {other}," if other else ""
     return (
-        f"another machine{where} tells of a login node {node} too, and its agent began later: only that one "
-        "is heard, and sessions here do not count. Give this machine another name (`node` in "
-        "/etc/hpctools/login-agent.yaml, or its host name) or stop its hp-login-agent; when the other one is "
-        "silent, this one is heard until it comes back"
+        f"another machine{where} tells of a login node {node} too, and is the one that is heard (of two "
+        "the one whose agent began later, unless it was silent): sessions here do not count. Give this "
+        "machine another name (`node` in /etc/hpctools/login-agent.yaml, or its host name) or stop its "
+        "hp-login-agent; when the other one is silent, this one is heard until it comes back"
     )

@@ -237,10 +237,15 @@ def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Ask
     from hpctools.remote.ssh_config import settings
 
     found = avoided(named, nodes, lambda node: settings(node, user, ssh_configuration()).host)
-    theirs = []
-    if named and service is not None:
-        with suppress(HpctoolsError):  # what the service would have known, the list does not have
-            theirs = nodes_of(service)
+    try:
+        theirs = nodes_of(service) if named and service is not None else []
+    except HpctoolsError as error:
+        if not (found.strange and nodes):
+            return found
+        strange = ", ".join(found.strange)
+        why = f"{strange} is not in your list, and the service does not say what that is: {_plain(error)}"
+        print(f"hp-login: {why}", file=sys.stderr)
+        return found
     found.check(nodes, theirs)
     return found.beside(theirs)
 

@@ -114,9 +114,19 @@ def test_a_name_that_nobody_knows_is_refused(
         monkeypatch.setattr(hp_login, "_service", lambda api, asked=service: asked)
         assert main(["--dry-run", "--not", named]) == code
     assert "uni-a, uni-b, uni-c, login9" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("aliases")
+def test_a_name_of_the_services_is_believed_while_it_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A drained node names itself to whom it refuses, and their list may have a balancer alone."""
     monkeypatch.setattr(hp_login, "_service", lambda api: FakeService(UnreachableError("api is away")))
-    assert main(["--dry-run", "--not", "login9"]) == 2
+    assert main(["--dry-run", "--not", "login9"]) == 0
+    told = "login9 is not in your list, and the service does not say what that is: api is away"
+    assert f"hp-login: {told}\n" in capsys.readouterr().err
     assert main(["--dry-run", "--not", "login1"]) == 0
+    assert told not in capsys.readouterr().err
 
 
 def test_the_host_of_two_entries_is_the_name_of_neither() -> None:
