@@ -58,6 +58,11 @@ class Adoption:
         self._reported.add(agent)
         return True
 
+    def forget(self, agent: str) -> None:
+        """An agent is gone; what still ran there is lost unless it comes back in time and reports again."""
+        if not self.record.over(agent):
+            self._reported.discard(agent)
+
     def date_the_end(self) -> None:
         """The generation is over or ends: since when, as its agents know; what they do not is not told.
 

@@ -74,7 +74,9 @@ class Generations(Telling):
     def gone(self, agent: str, now: float) -> None:
         """An agent has vanished, and with it its ranks."""
         unforeseen, record = self._roster.remove(agent), self._record
-        if record is not None and agent in record.members and self.phase != "adopting":
+        if self._adoption is not None:
+            self._adoption.forget(agent)
+        elif record is not None and agent in record.members:
             self._lost_at = now if unforeseen else self._lost_at
             if self.phase == "offering":
                 self._abandon()

@@ -57,3 +57,25 @@ def test_what_nobody_knows_is_not_told() -> None:
     """A script that asks for no events, and that waits in vain."""
     assert resized({"stopped": None, "moved": None, "ends": {}}, calls=0) == []
     assert resized({}, calls=0) == [], "an agent of an earlier release"
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_who_has_reported_and_is_lost_before_the_last_one_has_is_awaited_again(*, comes_back: bool) -> None:
+    """Its ranks ended with its node, and nobody would ever tell: the generation could not end."""
+    machine = Generations(Limits(sizes=(2, 3), per_node=1), not_before=NOW + 5)
+    report = {**REPORT, "members": ["a0", "a1", "a2"], "ranks": {"0": [30, 0, None, "why"]}}
+    machine.joined("a0", (0,), NOW, report)
+    machine.joined("a1", (1,), NOW, report)
+    machine.gone("a1", NOW + 1)
+    machine.joined("a2", (2,), NOW + 2, report)
+    assert machine.phase == "adopting"
+    if comes_back:
+        machine.joined("a1", (1,), NOW + 3, report)
+        assert machine.phase == "running"
+        return
+    machine.tick(NOW + 6)
+    assert machine.phase == "ending"
+    for name in ("a0", "a2"):
+        machine.ended(name, 4, 0, -15, 0, [], NOW + 7, ours=True)
+    machine.tick(NOW + 60)
+    assert (machine.phase, machine.generation, machine.members) == ("offering", 5, ("a0", "a2"))
