@@ -27,6 +27,7 @@ OPTIMIZER = "optimizer"
 MOST_KEPT = 16
 """Over the ends of so many passes a training can go back."""
 MOST_BYTES = 64 << 20
+"""Of tensors, in all that is noted: each snapshot, checkpoint and worker that joins takes them along."""
 UNKNOWN = "not noted"
 """Among what was noted of a pass, when it is not all."""
 WHOLE = "the whole state"
@@ -109,13 +110,14 @@ class Passes:
 
     def _note(self, number: int, before: Mapping[str, Mapping[str, int] | None]) -> None:
         """What the code after a pass has changed, and nothing else: steps change more, and are done again."""
-        self._done[number] = {}
+        noted = self._done[number] = {}
         for name, values in self._values():
-            if (changed := _changed(values, before.get(name, {}))) is None:
-                self._done[number][UNKNOWN] = {}
+            room = MOST_BYTES - _size(noted)
+            if (changed := _changed(values, before.get(name, {}), room)) is None:
+                noted[UNKNOWN] = {}
             elif changed:
-                self._done[number][name] = changed
-        while len(self._done) > MOST_KEPT or (len(self._done) > 1 and _size(self._done) > MOST_BYTES):
+                noted[name] = changed
+        while len(self._done) > MOST_KEPT or _size(self._done) > MOST_BYTES:
             del self._done[min(self._done)]
 
     def _copied(self, number: int) -> Mapping[str, Values]:
@@ -168,13 +170,15 @@ def _of_group(settings: Values, number: int) -> dict[str, Any]:
     return {name[len(start) :]: value for name, value in settings.items() if name.startswith(start)}
 
 
-def _changed(values: Values, before: Mapping[str, int] | None) -> dict[str, Any] | None:
-    """None: it cannot be told, or not be kept."""
+def _changed(values: Values, before: Mapping[str, int] | None, room: int) -> dict[str, Any] | None:
+    """Copies; None: it cannot be told, or not be kept in so many bytes."""
     after = _digests(values)
     if before is None or after is None:
         return None
     with contextlib.suppress(Exception):  # what cannot be copied need not be: the training is sound
-        return {name: copy.deepcopy(values[name]) for name in values if after[name] != before.get(name)}
+        changed = {name: values[name] for name in values if after[name] != before.get(name)}
+        # Before it is copied, where it lies: a GPU may have no room for another average of the weights.
+        return copy.deepcopy(changed) if _size(changed) <= room else None
     return None
 
 

@@ -12,7 +12,7 @@ from lone_training import Noisy
 from torch import nn
 
 from hpctools import elastic
-from hpctools.elastic.passes import Passes
+from hpctools.elastic.passes import UNKNOWN, Passes
 
 BETWEEN = 5
 """What the code after a pass adds."""
@@ -90,6 +90,31 @@ def test_what_cannot_be_copied_is_not_noted_either() -> None:
     passes.restore({"passes": 0}, 0)
     with pytest.warns(UserWarning, match="over the end of pass 0"):
         passes.catch_up(1)
+
+
+class Uncopied(torch.Tensor):
+    """One that is not to be in memory twice."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        pytest.fail("it was copied")
+
+
+def test_what_is_larger_than_all_that_is_kept_is_not_even_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be in each snapshot, checkpoint and transfer. Two objects are too large together, too."""
+    monkeypatch.setattr("hpctools.elastic.passes.MOST_BYTES", 100)
+    small, large = torch.ones(20), torch.ones(26).as_subclass(Uncopied)
+    parts = {name: Holder({"w": torch.zeros(1)}) for name in ("mean", "first", "second")}
+    passes = Passes(lambda: parts)
+    passes.end(passes.begin())
+    for part, value in zip(parts.values(), (large, small, small.as_subclass(Uncopied)), strict=True):
+        part.state = {"w": value}
+    passes.begin()
+    assert passes.capture()["between"] == {0: {UNKNOWN: {}, "first": {"w": pytest.approx(small)}}}
+    parts["first"].state = {"w": torch.zeros(1)}
+    passes.restore({"passes": 0}, 0)
+    with pytest.warns(UserWarning, match="over the end of pass 0"):
+        passes.catch_up(1)
+    assert torch.equal(parts["first"].state["w"], small)
 
 
 def test_in_passes_that_are_run_through_again_all_is_undone_but_what_cannot_be_copied() -> None:

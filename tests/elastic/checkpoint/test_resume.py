@@ -200,12 +200,16 @@ def test_going_back_further_than_is_known_is_said(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_pass_has_changed_is_kept_within_a_bound_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest in any case; who goes back over an older one is told that it was not done again."""
+    """Who goes back over an older one, or one that is too large, is told that it was not done again."""
     settings = elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0)
-    monkeypatch.setattr(passes, "MOST_BYTES", 1)
+    mean = sum(each.nbytes for each in Averaged(None).mean.state_dict().values())
+    monkeypatch.setattr(passes, "MOST_BYTES", mean)
     rolled_back(Averaged(settings), {15: 11})
     with pytest.warns(UserWarning, match="over the end of pass 0: what stands after it"):
         rolled_back(Averaged(settings), {14: 5})
+    monkeypatch.setattr(passes, "MOST_BYTES", mean - 1)
+    with pytest.warns(UserWarning, match="over the end of pass 1: what stands after it"):
+        rolled_back(Averaged(settings), {15: 11})
 
 
 @pytest.fixture(scope="module")
