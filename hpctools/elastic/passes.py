@@ -6,7 +6,9 @@ in the training, so there are two cases to mend:
 - A process that came later runs through earlier passes with nothing to feed. What the code does there is in
   the state already, and is undone.
 - After a roll back over an epoch's end the loop does not come round again: the rest of the earlier epoch is
-  fed in the pass that is on. What the code did the first time was noted, and is put in its place again.
+  fed in the pass that is on. What the code did the first time was noted, and is put in its place again. A
+  process that came in between comes to the end of the earlier pass itself: what its code does there, where a
+  batch that was left out may make it something else, is undone, and the same put in its place.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class Passes:
         if self._before_replay is not None and number >= self.counted:
             self._put(self._before_replay, whole=True)
             self._before_replay = None
+            self.catch_up(number)
         if self._at_end is not None:
             self._note(number - 1, self._at_end)
             self._at_end = None
@@ -70,13 +73,13 @@ class Passes:
         return number
 
     def end(self, number: int, *, goes_back: bool = True) -> None:
-        """The code after the pass comes next: does it count, or is it in the state already?
+        """The code after the pass comes next: does it count, or is it in the state, or noted, already?
 
         Args:
             goes_back: whether the training may ever go back over this; else nothing need be noted.
         """
         self._goes_back = goes_back
-        if number < self.counted:
+        if number < self.counted or number in self._done:
             if self._before_replay is None:
                 self._before_replay = self._copied(number)
         elif goes_back:

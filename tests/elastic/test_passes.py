@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from typing import Any
@@ -90,6 +91,37 @@ def test_what_cannot_be_copied_is_not_noted_either() -> None:
     passes.restore({"passes": 0}, 0)
     with pytest.warns(UserWarning, match="over the end of pass 0"):
         passes.catch_up(1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_who_comes_between_a_roll_back_and_the_passs_end_has_afterwards_what_the_others_have(
+    *, known: bool
+) -> None:
+    """A batch was left out: what its own code makes of the pass is something else. So it goes on."""
+    first = {"mean": Holder({"sum": 0, "of": 0})}
+    stayed = Passes(lambda: first)
+    stayed.end(stayed.begin())
+    first["mean"].state = {"sum": BETWEEN, "of": 0} if known else {"sum": sparse(), "of": 0}
+    stayed.begin()
+    first["mean"].state = {"sum": 0, "of": 0}
+    stayed.restore({"passes": 0}, 0)
+    second = {"mean": Holder({"sum": 0, "of": 0})}
+    came = Passes(lambda: second)
+    number = came.begin()
+    came.restore(stayed.capture(), 0)
+    with contextlib.nullcontext() if known else pytest.warns(UserWarning, match="over the end of pass 0"):
+        stayed.catch_up(1)
+    came.end(number)
+    second["mean"].state = {"sum": BETWEEN + 1, "of": 1}
+    with contextlib.nullcontext() if known else pytest.warns(UserWarning, match="over the end of pass 0"):
+        came.begin()
+    assert second["mean"].state == first["mean"].state == {"sum": BETWEEN if known else 0, "of": 0}
+    assert came.counted == stayed.counted == 1
+    for passes, parts in ((stayed, first), (came, second)):
+        passes.end(1)
+        parts["mean"].state = {"sum": 2 * BETWEEN, "of": 0}
+        passes.begin()
+    assert came.capture() == stayed.capture()
 
 
 class Uncopied(torch.Tensor):
