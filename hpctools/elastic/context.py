@@ -78,7 +78,7 @@ class RunContext:
         act: carries out what somebody asks for.
         finishing: whether some worker's program has ended well, so that all others are to end.
         completed: whether the last step is done.
-        takes_over: whether another coordinator was in office before us.
+        takes_over: whether another coordinator was in office before us, and none has trained under us yet.
         saves: the orders to save.
         has_checkpoint: whether something was saved from which all can begin again.
         may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one.

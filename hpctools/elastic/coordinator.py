@@ -267,6 +267,8 @@ class Coordinator:
 
     def _record(self, effect: Effect) -> None:
         run, roster = self._run, self._run.roster
+        if isinstance(effect, Formed | Adopted):
+            run.takes_over = False  # else we should hear no numbers in any later recovery
         if isinstance(effect, Formed):
             run.journal.formed(effect, [roster.node_of(worker) for worker in effect.members])
             run.payback.history.formed(

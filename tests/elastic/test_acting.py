@@ -31,7 +31,7 @@ from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.deadlines import Deadlines
-from hpctools.elastic.effects import Send
+from hpctools.elastic.effects import Adopted, Effect, Formed, Send
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.fence import Fence
 from hpctools.elastic.folder import RunFolder
@@ -142,6 +142,27 @@ def test_who_has_just_taken_over_judges_no_numbers_of_before(tmp_path: Path, *, 
         beat = {"kind": "beat", "generation": 1, "step": 3, "rank": 1, "loss": float("nan")}
         made.hearing.hear(made.run.roster.workers["r7.0.0"], beat)
         assert seen == ([] if hears else ["metric"])
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("hears", [Formed(1, NAMES, NAMES, 5, recovered=True), Adopted(1, NAMES), None])
+def test_who_has_taken_over_long_ago_judges_the_numbers_of_later_recoveries(
+    tmp_path: Path, hears: Effect | None
+) -> None:
+    """The last steps before a worker was lost: who did them tells their numbers only once."""
+
+    async def scene() -> None:
+        made, coordinator = coordinated(RunFolder.create(tmp_path / "run", SPEC))
+        run, seen = coordinator._run, []
+        run.takes_over, made.hearing._run = True, run
+        made.hearing._watching.heard = lambda now, report: seen.append(report.kind)  # type: ignore[method-assign]
+        if hears is not None:
+            coordinator._record(hears)
+        assert run.membership.phase == "recovering"
+        beat = {"kind": "beat", "generation": 1, "step": 3, "rank": 1, "loss": 1.0}
+        made.hearing.hear(run.roster.workers["b0.0.0"], beat)
+        assert seen == ([] if hears is None else ["metric"])
 
     asyncio.run(scene())
 
