@@ -41,7 +41,7 @@ from hpctools.slurm.client import RunClient
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 4.0
 COMPUTED_SECONDS = 10.0  # a step's data may take some, in which nothing is computed
-ENDING_SECONDS = 0.5
+ENDING_SECONDS = 2.0  # of a grace time that storage may take; who has none needs the answer most
 STOP_SECONDS = 3.0
 OFFICE_SECONDS = 30.0  # for which a node without workers is kept for the run's end
 

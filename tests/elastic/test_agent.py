@@ -32,6 +32,7 @@ from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 2, 1, ("true",), "/", (), "/r.sh", "now")
 LIMIT, HOUR = 60.0, 3600.0
+SLOW = 0.7  # seconds that storage takes to answer
 ASKED, ECHO = 4.0, 0.3  # seconds after SIGTERM that Slurm is asked no longer, that it comes again
 STEP = {"SLURM_JOB_ID": "12", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n4"}
 
@@ -371,6 +372,24 @@ def test_a_replica_does_not_hurry_when_the_run_is_cancelled(
         return made._leaving
 
     assert asyncio.run(told()) == leaves
+
+
+def test_a_replica_whose_storage_is_slow_does_not_take_a_cancelled_run_for_a_preemption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no grace time its ranks would be killed at once, and what they save with all others is lost."""
+    read, found = threading.Event(), Ending("cancelled", "cancelled by somebody")
+
+    async def told() -> str:
+        made = Agent(RunFolder.create(tmp_path / "run", SPEC), Place("replica", 12, 0, "n4"), FakeSlurm())
+        monkeypatch.setattr(made._folder, "ending", lambda: found if read.wait(LIMIT) else None)
+        made.on_terminate()
+        asyncio.get_running_loop().call_later(SLOW, read.set)
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        await asyncio.to_thread(read.wait, LIMIT)
+        return made._leaving
+
+    assert asyncio.run(told()) == ""
 
 
 def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:
