@@ -148,7 +148,8 @@ class Passes:
     def _put(self, given: Mapping[str, Values], *, whole: bool) -> None:
         parts = self._changeable()
         for name, values in given.items():
-            part = parts[name]
+            if (part := parts.get(name)) is None:
+                continue  # what was saved is of a script that had more in `state`
             if name == OPTIMIZER:
                 for number, group in enumerate(cast("Any", part).param_groups):
                     group.update(_of_group(values, number))

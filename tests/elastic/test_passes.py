@@ -124,6 +124,17 @@ def test_who_comes_between_a_roll_back_and_the_passs_end_has_afterwards_what_the
     assert came.capture() == stayed.capture()
 
 
+def test_what_was_noted_of_an_object_that_the_script_has_no_more_is_passed_over() -> None:
+    parts = {"counter": Holder({"done": 0})}
+    passes = Passes(lambda: parts)
+    passes.begin()
+    passes.begin()
+    noted = {"average": {"done": BETWEEN}, "counter": {"done": BETWEEN}}
+    passes.restore({"passes": 0, "between": {0: noted}}, 0)
+    passes.catch_up(1)
+    assert parts["counter"].state == {"done": BETWEEN}
+
+
 class Uncopied(torch.Tensor):
     """One that is not to be in memory twice."""
 
