@@ -175,7 +175,8 @@ class Ranks:
         self.ending = True
         self._note_stop(time.monotonic())
         for rank in self.alive:
-            rank.told_to_end = not _has_ended(rank.pid)  # we may not have been told of its end yet
+            # We may not have been told of its end yet: neither of its own, nor of that which we made before.
+            rank.told_to_end = rank.told_to_end or not _has_ended(rank.pid)
             rank.slot.forget_term()
             rank.signal(signal.SIGTERM)
             if not _handles_term(rank.pid):

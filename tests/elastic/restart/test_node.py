@@ -242,3 +242,30 @@ def test_a_rank_that_was_killed_is_not_taken_for_one_that_we_have_ended(tmp_path
     asyncio.run(run())
     ended = {each["local"]: each for each in said if each["of"] == "ended"}
     assert (ended[0]["code"], ended[0]["ours"], ended[1]["ours"]) == (-signal.SIGKILL, False, True)
+
+
+def test_a_rank_that_we_have_ended_is_ours_also_when_the_order_comes_again_before_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    spec = replace(SPEC, command=sleeps, workdir=str(tmp_path), workers_per_node=1)
+    (tmp_path / "logs").mkdir()
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        assert node._ranks is not None
+        (rank,), spoken = node._ranks.ranks, asyncio.Event()
+        monkeypatch.setattr(rank.words, "spoken", lambda seconds: spoken.wait())
+        first = asyncio.ensure_future(node._ranks.end(0.0))
+        await until(lambda: rank.told_to_end and ranks._has_ended(rank.pid))
+        second = asyncio.ensure_future(node._ranks.end(0.0))
+        await asyncio.sleep(0)
+        spoken.set()
+        await asyncio.wait_for(asyncio.gather(first, second), 20)
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    (ended,) = [each for each in said if each["of"] == "ended"]
+    assert ended["ours"]
