@@ -147,7 +147,7 @@ class Hearing:
         """A node is given up: its workers go at a step boundary, or at once if they do not train.
 
         Args:
-            seconds: until it is gone; None: as long as Slurm's grace time.
+            seconds: until it is gone; None: that is not known (see `RunSpec.notice_seconds`).
             is_open: whether Slurm ends its baseline job and has not said why.
         """
         if agent.leaving:
@@ -168,7 +168,9 @@ class Hearing:
         if any(run.membership.trains(name) for name in names):
             if self._must_save_first():
                 self._saving.update(names)
-                run.in_background(self._leave_saved(names, seconds))
+                of = {"baseline": agent.is_baseline, "preempted": reason == "preempted"}
+                left = run.spec.notice_seconds(**of) if seconds is None else seconds
+                run.in_background(self._leave_saved(names, left))
             else:
                 self._wave.add(names)
             return
@@ -183,11 +185,10 @@ class Hearing:
         shards = any(workers[each].shards for each in run.membership.members if each in workers)
         return shards and 0 < len(staying) < run.spec.min_nodes * run.spec.workers_per_node
 
-    async def _leave_saved(self, workers: Sequence[str], seconds: float | None) -> None:
+    async def _leave_saved(self, workers: Sequence[str], seconds: float) -> None:
         """Leave when the state is saved, or there is no time left for it."""
         run = self._run
-        stays = run.spec.departure_seconds(run.spec.grace_seconds if seconds is None else seconds)
-        limit = max(0.0, stays - LEAVE_RESERVE)
+        limit = max(0.0, run.spec.departure_seconds(seconds) - LEAVE_RESERVE)
         run.order_save("fewer workers than the least will be left", urgent=True, seconds=limit)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(run.saves.answered.wait(), limit)

@@ -61,6 +61,25 @@ def test_who_leaves_too_few_behind_goes_when_the_state_is_saved(tmp_path: Path) 
     asyncio.run(act())
 
 
+@pytest.mark.parametrize(("reason", "seconds"), [("departed", 26.5), ("preempted", 0.0)])
+def test_who_is_not_preempted_has_kill_wait_to_save_where_nobody_says_when_its_node_is_gone(
+    tmp_path: Path, reason: str, seconds: float
+) -> None:
+    """GraceTime, which is a preempted replica's, may be none: then nothing of the model would be saved."""
+
+    async def act() -> None:
+        spec = replace(SPEC, min_nodes=3, grace_seconds=0.0, kill_wait_s=30.0)
+        scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        for worker in scene.run.roster.workers.values():
+            worker.shards = True
+        scene.hearing.leaves(scene.run.roster.agents["r8"], reason, time.monotonic())
+        await until(lambda: bool(scene.workers[NAMES[0]].said("save")))
+        (order,) = scene.workers[NAMES[0]].said("save")
+        assert order["seconds"] == seconds
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize(
     ("why", "step"),
     [
