@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,14 +25,28 @@ class HostCopy:
 
     def take(self, state: Mapping[str, Any]) -> None:
         """Copy a state; tensors of a GPU through pinned memory, so that the copies overlap."""
+        self.prepared(state)()
+
+    def prepared(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """What `take` does in two parts: until the second one is called we hold what we held before.
+
+        Raises:
+            Exception: there is no memory for it, or something in it cannot be copied.
+        """
         living, skeleton = split(state)
-        self.tensors = {name: self._room_for(name, tensor) for name, tensor in living.items()}
+        skeleton = copy.deepcopy(skeleton)
+        tensors = {name: self._room_for(name, tensor) for name, tensor in living.items()}
+        return lambda: self._write(living, tensors, skeleton)
+
+    def _write(
+        self, living: Mapping[str, torch.Tensor], tensors: dict[str, torch.Tensor], skeleton: Any
+    ) -> None:
+        self.tensors, self.skeleton = tensors, skeleton
         for name, tensor in living.items():
             self.tensors[name].copy_(tensor, non_blocking=True)
         for device in {each.device for each in living.values() if each.is_cuda}:
             # Not for all that the GPU does: a collective may be waiting there for a worker that is lost.
             torch.cuda.current_stream(device).synchronize()
-        self.skeleton = copy.deepcopy(skeleton)
 
     def state(self) -> Any:
         """What was copied, copied once more: torch's optimizers keep what they load, and train it on."""

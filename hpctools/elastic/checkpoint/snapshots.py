@@ -23,12 +23,19 @@ class Snapshots:
         self._ring: deque[tuple[int, HostCopy]] = deque()
 
     def consider(self, step: int, capture: Callable[[], Mapping[str, Any]]) -> None:
-        """Between two steps: copy the state when it is time; the oldest copy's memory is used again."""
+        """Between two steps: copy the state when it is time; the oldest copy's memory is used again.
+
+        Raises:
+            Exception: there is no memory for it, or something in it cannot be copied; those before are kept.
+        """
         if not self._count or step % self._steps or (self._ring and self._ring[-1][0] == step):
             return
         full = len(self._ring) >= self._count
-        copy = self._ring.popleft()[1] if full else HostCopy()
-        copy.take(capture())
+        copy = self._ring[0][1] if full else HostCopy()
+        write = copy.prepared(capture())
+        if full:
+            self._ring.popleft()  # it is overwritten now
+        write()
         self._ring.append((step, copy))
 
     def go_back(self, step: int) -> Any | None:
