@@ -72,6 +72,7 @@ class Agent:
         self._is_open = False
         self._told: float | None = None  # when our job got SIGTERM first
         self._asking: asyncio.Task[None] | None = None  # why it did
+        self._cancelled: float | None = None  # when our job got SIGTERM to end the run
         self._until = 0.0  # when we have to be gone, once we leave
         self._departs: float | None = None  # when our node is gone, as the coordinator has told
         self._tasks: set[asyncio.Task[None]] = set()
@@ -204,9 +205,16 @@ class Agent:
             return
         message = f"baseline job {job_id} {fate.words}"
         with contextlib.suppress(ElasticError):
-            self._folder.ask_to_end(Ending("cancelled", message))
+            self._note_wish(Ending("cancelled", message), at)
         if self._succession.coordinator is not None:
             self._succession.coordinator.cancel(message, at)
+
+    def _note_wish(self, ending: Ending, at: float) -> None:
+        """For who coordinates, who may be elsewhere; who cancels again does not want to wait any longer."""
+        first = self._cancelled = at if self._cancelled is None else self._cancelled
+        self._folder.ask_to_end(ending)
+        if abs(at - first) > AGAIN_SECONDS:  # what was asked later may be answered first
+            self._folder.ask_again()
 
     async def _leave_unless_over(self) -> None:
         """Our replica is preempted, or the run is cancelled: it then ends with all others, in KillWait.

@@ -23,6 +23,7 @@ from hpctools.elastic import agent, agent_line, job_fate
 from hpctools.elastic.agent import Agent
 from hpctools.elastic.agent_place import Place
 from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder, RunStatus
+from hpctools.elastic.last_save import AGAIN_SECONDS
 from hpctools.elastic.notices import SPOT_PATH
 from hpctools.elastic.protocol import connect, encode
 from hpctools.elastic.spec import RunSpec
@@ -390,6 +391,28 @@ def test_a_replica_whose_storage_is_slow_does_not_take_a_cancelled_run_for_a_pre
         return made._leaving
 
     assert asyncio.run(told()) == ""
+
+
+@pytest.mark.parametrize(("apart", "insists"), [(AGAIN_SECONDS - 0.5, False), (AGAIN_SECONDS + 0.5, True)])
+def test_a_second_scancel_is_noted_for_who_coordinates_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, apart: float, insists: bool
+) -> None:
+    """An hp-cancel that has come before, or the echo of a scancel, is no second one."""
+    folder, slurm = RunFolder.create(tmp_path / "run", SPEC), FakeSlurm()
+    slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
+    slurm.accounted[12] = "CANCELLED"
+    monkeypatch.setattr(agent, "_now", itertools.count(1000.0, apart).__next__)
+    folder.ask_to_end(Ending("cancelled", "cancelled by hp-cancel"))
+
+    async def told() -> list[bool]:
+        made, asked = Agent(folder, Place("baseline", 12, 0, "n4"), slurm), []
+        for _ in range(2):
+            made.on_terminate()
+            await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+            asked.append(folder.was_asked_again())
+        return asked
+
+    assert asyncio.run(told()) == [False, insists]
 
 
 def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:
