@@ -113,7 +113,8 @@ class Passes:
 
     def _note(self, number: int, before: Mapping[str, Mapping[str, int] | None]) -> None:
         """What the code after a pass has changed, and nothing else: steps change more, and are done again."""
-        noted = self._done[number] = {}
+        noted: dict[str, dict[str, Any]] = {}
+        self._done[number] = noted
         for name, values in self._values():
             room = MOST_BYTES - _size(noted)
             if (changed := _changed(values, before.get(name, {}), room)) is None:

@@ -93,6 +93,11 @@ def test_what_cannot_be_copied_is_not_noted_either() -> None:
         passes.catch_up(1)
 
 
+def said(*, known: bool) -> contextlib.AbstractContextManager[Any]:
+    """What is not known is said."""
+    return contextlib.nullcontext() if known else pytest.warns(UserWarning, match="over the end of pass 0")
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_who_comes_between_a_roll_back_and_the_passs_end_has_afterwards_what_the_others_have(
     *, known: bool
@@ -109,11 +114,11 @@ def test_who_comes_between_a_roll_back_and_the_passs_end_has_afterwards_what_the
     came = Passes(lambda: second)
     number = came.begin()
     came.restore(stayed.capture(), 0)
-    with contextlib.nullcontext() if known else pytest.warns(UserWarning, match="over the end of pass 0"):
+    with said(known=known):
         stayed.catch_up(1)
     came.end(number)
     second["mean"].state = {"sum": BETWEEN + 1, "of": 1}
-    with contextlib.nullcontext() if known else pytest.warns(UserWarning, match="over the end of pass 0"):
+    with said(known=known):
         came.begin()
     assert second["mean"].state == first["mean"].state == {"sum": BETWEEN if known else 0, "of": 0}
     assert came.counted == stayed.counted == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def state(step: int, **more: Any) -> dict[str, Any]:
 def full(count: int) -> Snapshots:
     snapshots = Snapshots(count, 1)
     for step in range(1, count + 1):
-        snapshots.consider(step, lambda step=step: state(step))  # type: ignore[misc]
+        snapshots.consider(step, partial(state, step))
     return snapshots
 
 
@@ -36,7 +37,7 @@ def test_a_state_that_cannot_be_copied_costs_none_of_those_that_were(count: int)
     snapshots = full(count)
     for step in range(count + 1, count + 4):
         with pytest.raises(TypeError, match="lock"):
-            snapshots.consider(step, lambda step=step: state(step, lock=threading.Lock()))  # type: ignore[misc]
+            snapshots.consider(step, partial(state, step, lock=threading.Lock()))
     assert_kept(snapshots, range(1, count + 1))
 
 
@@ -49,11 +50,11 @@ def test_without_memory_for_a_copy_those_before_are_kept(monkeypatch: pytest.Mon
         without.setattr(HostCopy, "_room_for", none)
         for step in (3, 4):
             with pytest.raises(RuntimeError, match="out of memory"):
-                snapshots.consider(step, lambda step=step: state(step))  # type: ignore[misc]
+                snapshots.consider(step, partial(state, step))
     assert_kept(snapshots, range(1, 3))
 
 
 def test_the_oldest_copy_gives_way_to_the_newest() -> None:
     snapshots = full(2)
-    snapshots.consider(3, lambda: state(3))
+    snapshots.consider(3, partial(state, 3))
     assert_kept(snapshots, range(2, 4))
