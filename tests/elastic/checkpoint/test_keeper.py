@@ -341,7 +341,7 @@ def test_a_state_that_cannot_be_copied_is_not_saved_and_the_training_goes_on(
 
     training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1, snapshots=1, snapshot_steps=1))
     with monkeypatch.context() as full:
-        full.setattr(HostCopy, "take", no_memory)
+        full.setattr(HostCopy, "prepared", no_memory)
         training.desk.order = Order("all nodes go", urgent=True, seconds=60) if urgent else None
         training.go_to(1, 2)
     why = "all nodes go" if urgent else "interval"
