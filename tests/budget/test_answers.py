@@ -197,10 +197,12 @@ def own(*words: str) -> Callable[[Service], None]:
 
 
 def avoided(service: Service) -> None:
-    from hpctools.cli.login_avoid import Avoided
+    from hpctools.cli.login_avoid import Avoided, nodes_of
 
     with asked(service), suppress(UsageError):  # it is none of those that were answered
-        Avoided(strange=("login-1",)).check(["login-9"], service)
+        theirs = nodes_of(service)
+        Avoided(strange=("login-1",)).check(["login-9"], theirs)
+        Avoided(strange=("login-1",)).beside(theirs)
 
 
 OTHERS: dict[str, tuple[Callable[[Service], None], ...]] = {
