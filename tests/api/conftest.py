@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +15,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from moto.server import ThreadedMotoServer
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
 from api.app import create_app
 from api.auth.principal import Scope
 from api.db.engine import connect
-from api.db.migrate import upgrade
 from api.routers.enforcement import get_slurm
 from api.services import tokens
 from api.services.reconcile import reconcile
@@ -37,10 +34,25 @@ from hpctools.budget.tree import BudgetSite
 from hpctools.sandbox.bill import METRIC, cost_and_usage
 from hpctools.site import load
 from hpctools.slurm.accounting import JobRecord
-from hpctools.slurm.run import run
 from tests.api.campus import campus
+from tests.api.databases import (
+    database_url,
+    engine,
+    own_postgres,
+    postgres,
+    postgresql_tables,
+    sqlite_tables,
+)
 
-__all__ = ["campus"]
+__all__ = [
+    "campus",
+    "database_url",
+    "engine",
+    "own_postgres",
+    "postgres",
+    "postgresql_tables",
+    "sqlite_tables",
+]
 
 UNIVERSITY = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
 NOVEMBER = Month(2026, 11)
@@ -66,113 +78,6 @@ def site_path() -> Path:
 @pytest.fixture(scope="session")
 def site() -> BudgetSite:
     return SiteFile(UNIVERSITY, METRIC).current()
-
-
-# --- databases: the same tests run on both ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Postgres:
-    """A private PostgreSQL server that listens on a Unix socket only."""
-
-    socket: Path
-    control: tuple[str, ...]
-
-    def start(self) -> None:
-        log, options = self.socket.parent / "log", f"-k {self.socket} -c listen_addresses='' {_FAST}"
-        run([*self.control, "-l", str(log), "-o", options, "-w", "start"], timeout=60, cwd=self.socket.parent)
-
-    def stop(self) -> None:
-        """At once, as if it had crashed; whatever it was at."""
-        run([*self.control, "-m", "immediate", "stop"], timeout=60, check=False, cwd=self.socket.parent)
-
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres@/{database}?host={self.socket}"
-
-    def execute(self, statement: str) -> None:
-        engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql(statement)
-        engine.dispose()
-
-
-_FAST = "-c fsync=off -c autovacuum=off"
-
-
-def _binaries() -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        pytest.fail("PostgreSQL is missing: apt-get install --no-install-recommends postgresql")
-    return found[-1].parent
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with _private_postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[Postgres]:
-    """For a test that stops it."""
-    with _private_postgres() as server:
-        yield server
-
-
-@contextmanager
-def _private_postgres() -> Iterator[Postgres]:
-    """PostgreSQL refuses to run as root: it runs as `postgres` then."""
-    binaries = _binaries()
-    folder = Path(tempfile.mkdtemp(prefix="hpctools-pg-"))
-    as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    if as_postgres:
-        shutil.chown(folder, "postgres", "postgres")
-    data, socket = folder / "data", folder / "run"
-    server = Postgres(socket, (*as_postgres, str(binaries / "pg_ctl"), "-D", str(data)))
-    try:
-        initdb = [
-            str(binaries / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-        ]
-        run([*as_postgres, *initdb, "--no-locale"], timeout=60, cwd=folder)
-        run([*as_postgres, "mkdir", str(socket)], timeout=10, cwd=folder)
-        server.start()
-        yield server
-    finally:
-        try:
-            server.stop()
-        finally:
-            shutil.rmtree(folder)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/store.sqlite"
-        return
-    server: Postgres = request.getfixturevalue("postgres")
-    name = f"t{uuid4().hex}"
-    server.execute(f"CREATE DATABASE {name}")
-    yield server.url(name)
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """A database with its tables."""
-    engine = connect(database_url)
-    upgrade(engine)
-    yield engine
-    engine.dispose()
 
 
 # --- a month of a university -----------------------------------------------------------------------------
@@ -201,6 +106,10 @@ class Jobs:
 
 @pytest.fixture
 def bills() -> Bills:
+    return _university_bills()
+
+
+def _university_bills() -> Bills:
     answer = cost_and_usage(load(UNIVERSITY), NOVEMBER, NOW, {})
     return Bills({NOVEMBER: cost_explorer.parse([answer], METRIC, "hpctools:node-group")})
 
@@ -370,18 +279,35 @@ def service(database_url: str, engine: Engine, site_path: Path) -> Iterator[Serv
 
 
 @pytest.fixture
-def sqlite_service(tmp_path: Path, site_path: Path) -> Iterator[Service]:
+def sqlite_service(tmp_path: Path, site_path: Path, sqlite_tables: Path) -> Iterator[Service]:
     """For what does not depend on the database."""
-    url = f"sqlite:///{tmp_path}/service.sqlite"
-    engine = connect(url)
-    upgrade(engine)
-    with _service(url, engine, site_path) as service:
+    with _sqlite_service(tmp_path, site_path, sqlite_tables) as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def november_store(site: BudgetSite, sqlite_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the university's November reconciled, to copy."""
+    path = tmp_path_factory.mktemp("november") / "store.sqlite"
+    shutil.copyfile(sqlite_tables, path)
+    engine = connect(f"sqlite:///{path}")
+    reconcile(engine, site, NOVEMBER, _university_bills(), Jobs(list(_university_jobs())), NOW)
     engine.dispose()
+    return path
 
 
 @pytest.fixture
-def november_service(sqlite_service: Service, site: BudgetSite, bills: Bills, jobs: Jobs) -> Service:
+def november_service(tmp_path: Path, site_path: Path, november_store: Path) -> Iterator[Service]:
     """The service with the university's November reconciled."""
-    reconcile(sqlite_service.engine, site, NOVEMBER, bills, jobs, NOW)
-    return sqlite_service
+    with _sqlite_service(tmp_path, site_path, november_store) as service:
+        yield service
+
+
+@contextmanager
+def _sqlite_service(folder: Path, site_path: Path, store: Path) -> Iterator[Service]:
+    shutil.copyfile(store, folder / "service.sqlite")
+    url = f"sqlite:///{folder}/service.sqlite"
+    engine = connect(url)
+    with _service(url, engine, site_path) as service:
+        yield service
+    engine.dispose()

@@ -33,7 +33,8 @@ from hpctools.budget.charges_table import MonthSums
 from hpctools.budget.month import Month
 from hpctools.budget.tree import BudgetSite
 from hpctools.site import load
-from tests.api.conftest import NOW, UNIVERSITY, Bills, Jobs, Postgres, Service
+from tests.api.conftest import NOW, UNIVERSITY, Bills, Jobs, Service
+from tests.api.databases import Postgres
 
 NODES = ("login-1", "login-2", "login-3")
 Serve = Callable[[str, Engine], AbstractContextManager[Service]]
