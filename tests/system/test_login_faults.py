@@ -245,8 +245,9 @@ def test_an_sshd_that_is_full_is_left_out_until_it_is_not(rig: FaultRig) -> None
     """By its agent, which reads that off its title: HAProxy's own check may find a place at its moment."""
     with rig.told("front-2", MaxStartups="8:100:8", LoginGraceTime="600"):
         until(lambda: rig.title("front-2") == "0 of 8-8 startups" or None, 60)
-        silent = fill(rig, "front-2", 8)
+        silent: list[socket.socket] = []
         try:
+            fill(rig, "front-2", 8, silent)
             until(lambda: rig.states()["front-2"] == "DOWN (agent)" or None, 60)
             assert rig.reached(4) == {"front-1"}
             rig.until_service_says("front-2", "closed")
@@ -258,9 +259,12 @@ def test_an_sshd_that_is_full_is_left_out_until_it_is_not(rig: FaultRig) -> None
         rig.until_service_says("front-2", "up")
 
 
-def fill(rig: FaultRig, node: str, places: int) -> list[socket.socket]:
-    """Take all places of a node's sshd, the agent's and HAProxy's questions among those who want one."""
-    silent: list[socket.socket] = []
+def fill(rig: FaultRig, node: str, places: int, silent: list[socket.socket]) -> None:
+    """Take all places of a node's sshd, the agent's and HAProxy's questions among those who want one.
+
+    Args:
+        silent: gets the connections; the caller closes them.
+    """
 
     def full() -> bool | None:
         with suppress(OSError):
@@ -270,7 +274,6 @@ def fill(rig: FaultRig, node: str, places: int) -> list[socket.socket]:
         return rig.title(node) == f"{places} of {places}-{places} startups" or None
 
     until(full, 60)
-    return silent
 
 
 @pytest.mark.slow
