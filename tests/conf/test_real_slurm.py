@@ -61,6 +61,7 @@ def complaints(log: list[str]) -> list[str]:
     return [line for line in told if not any(word in line for word in HARMLESS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SITES, ids=lambda path: path.parent.name)
 def test_slurmctld_starts_and_sees_what_the_site_declares(path: Path, seen: Any) -> None:
     site, saw = load(path), seen["boots"][str(path)]

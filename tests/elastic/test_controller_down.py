@@ -38,6 +38,7 @@ def complaints(run: LedgerRun) -> Counter[str]:
     return Counter(message for message in messages if "slurmctld does not answer" in message)
 
 
+@pytest.mark.slow
 def test_it_grows_shrinks_and_loses_its_baseline_while_slurmctld_is_down(
     tmp_path: Path, lone: list[dict[str, Any]]
 ) -> None:

@@ -430,6 +430,7 @@ def said(run: LedgerRun, words: str) -> list[str]:
     return [str(each.detail) for each in run.events("warning") if words in str(each.detail)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", ["start", pytest.param("step", marks=pytest.mark.long)])
 def test_a_worker_that_holds_pythons_lock_is_not_killed(
@@ -447,6 +448,7 @@ def test_a_worker_that_holds_pythons_lock_is_not_killed(
     assert {line["generation"] for line in run.committed()} == {1}, run.story()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_frozen_agents_worker_that_prints_a_lot_is_not_waited_for(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path

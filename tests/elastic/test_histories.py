@@ -32,6 +32,7 @@ def lone(command: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFac
     return all_lone(command, tmp_path_factory.mktemp("lone"), {kind_of(seed) for seed in SEEDS})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_random_histories_change_nothing(
     command: Callable[..., list[str]], lone: dict[Any, Any], tmp_path: Path

@@ -139,6 +139,7 @@ def test_the_job_s_own_session_is_no_worker_s(start: Start) -> None:
     os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_worker_behind_a_wrapper_ends_with_its_agent(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
     """Nobody starts the agent again: the worker is refused, and ends itself."""
@@ -158,6 +159,7 @@ def test_a_worker_behind_a_wrapper_ends_with_its_agent(tmp_path: Path, lone: lis
     assert_same_result(run, lone)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_agent_that_is_started_again_ends_the_worker_of_the_one_before(
     tmp_path: Path, lone: list[dict[str, Any]]

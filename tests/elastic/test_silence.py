@@ -190,6 +190,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_frozen_agents_worker_trains_on(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
     """No step is done again, nobody leaves, and the agent goes on when it wakes up."""
@@ -372,6 +373,7 @@ def test_a_run_of_one_node_bears_that_its_agent_sleeps(tmp_path: Path, lone: lis
     assert {line["worker"] for line in run.ledger()} == {"b0.0.0"}, "in the same process"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nobody_is_blamed_when_everything_stands_still(tmp_path: Path, lone: list[dict[str, Any]]) -> None:
     """A machine is suspended, or a job: afterwards all go on, and nothing is done again."""

@@ -77,6 +77,7 @@ def test_the_baseline_is_lost_and_another_one_takes_its_place(
     assert status.state == "finished"
 
 
+@pytest.mark.slow
 def test_the_next_coordinator_cannot_write_where_it_listens_for_a_while(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_next_coordinator_cannot_write_where_it_listens_for_a_while(
     assert [event.detail["term"] for event in run.events("takeover")] == [2]
 
 
+@pytest.mark.slow
 def test_the_baseline_is_lost_after_the_last_step(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def final(ledger: list[dict[str, Any]]) -> tuple[Any, Any]:
     return last["final"], last["lr"]
 
 
+@pytest.mark.slow
 def test_a_minute_before_its_time_is_up_a_run_is_saved_and_another_goes_on_from_there(tmp_path: Path) -> None:
     """An hour's job with a little more than a minute left, that is then gone at once, as its node.
 

@@ -337,6 +337,7 @@ def test_ctrl_c_before_anything_has_changed_just_ends(cluster: StandIn) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begin", "needs"), [("by hand", Need.RECONFIGURE), ("managed", Need.DRAIN)])
 def test_killed_at_every_act_all_is_old_or_new_and_the_next_apply_completes(
     begin: str, needs: Need, in_memory: Path

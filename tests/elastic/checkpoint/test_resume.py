@@ -88,6 +88,7 @@ class EachEpoch(Training):
     each_epoch = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [3, 6, 7, 8, 12, 13, 14, STEPS])
 def test_what_stands_after_a_pass_is_done_once_for_each(tmp_path: Path, until: int) -> None:
     """Who begins in a later epoch goes through the earlier passes again, with nothing to feed."""

@@ -139,6 +139,7 @@ def test_nan_is_rolled_back_in_memory(tmp_path: Path, without: list[dict[str, An
     assert_same_but_for_one(run, without)
 
 
+@pytest.mark.slow
 def test_what_waits_and_what_is_cancelled_is_saved_and_goes_on_elsewhere(
     tmp_path: Path, lone: list[dict[str, Any]]
 ) -> None:

@@ -78,6 +78,7 @@ def test_requests_that_fail_are_tried_again(server: Server) -> None:
     assert read(ROOT) == (2, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lost", ["__0_0.distcp", ".metadata", "part-00000.json", "manifest.json", "COMMITTED"]
 )

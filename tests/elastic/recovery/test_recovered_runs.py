@@ -63,6 +63,7 @@ def enforced(metrics: dict[str, Any], **run_policy: Any) -> dict[str, Any]:
     return {"runPolicy": {"mode": "enforce", **run_policy}, "metrics": metrics}
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_the_numbers_is_rolled_back_and_its_batch_is_skipped(make_run: MakeRun) -> None:
     """A loss that is no number, one far above its course, a number of the loop's own beyond its threshold.
 
@@ -139,6 +140,7 @@ def test_in_mode_log_it_is_only_written_down(make_run: MakeRun) -> None:
     assert [line["finite"] for line in run.ledger() if "final" in line] == [False, False]
 
 
+@pytest.mark.slow
 def test_a_hang_and_a_crash_restart_who_is_to_blame_and_a_crash_loop_ends_the_run(make_run: MakeRun) -> None:
     """Nobody else is restarted; without the rules the hang would never end."""
     stall, crash = {"ratio": 5, "seconds": 2.5}, {"do": ["restartProcess", "fail"]}

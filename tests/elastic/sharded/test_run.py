@@ -99,6 +99,7 @@ def test_a_slow_worker_is_told_from_those_that_wait_for_it(make_run: MakeRun, hu
     }, run.story()
 
 
+@pytest.mark.slow
 def test_below_the_least_size_it_waits_and_goes_on(
     make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_below_the_least_size_it_waits_and_goes_on(
     assert {line["world"] for line in run.committed()} == {2}
 
 
+@pytest.mark.slow
 def test_a_lost_coordinators_successor_rolls_back(make_run: MakeRun, hurry: Path, tmp_path: Path) -> None:
     """The node of the coordinator and of rank 0 dies: the replica takes over, with copies of both's shards,
     and a new baseline joins it. Then a loss is nan, three steps before the end: both go back, and pass over
