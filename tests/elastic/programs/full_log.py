@@ -21,6 +21,7 @@ from typing import Any
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import Post, Workers
 from hpctools.elastic.spec import RunSpec
+from hpctools.testing.full_disk import fill
 
 WORKER = """
 import pathlib, subprocess, time
@@ -74,15 +75,6 @@ async def scene(folder: RunFolder, how: str, words: Path) -> dict[str, Any]:
     (words / "free").touch()
     await asyncio.wait_for(workers.all_ended(), 60)
     return {"exited": said["exited"], "log": log.read_text(), "warnings": warnings}
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-        except OSError:
-            return
 
 
 def main(root: Path, how: str) -> None:

@@ -119,12 +119,17 @@ def test_a_script_that_asks_is_ended_as_its_own_handler_wants_or_at_once(
     assert [each["code"] for each in ask("ended")] == [code, code]
 
 
+def sleeping(folder: Path) -> RunSpec:
+    """A run of one rank a node that does nothing for a minute, with what its folder needs."""
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    (folder / "logs").mkdir()
+    return replace(SPEC, command=sleeps, workdir=str(folder), workers_per_node=1)
+
+
 def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_path: Path) -> None:
     """A job that is cancelled has not crashed; until Slurm has said so, it might have."""
     said: list[dict[str, Any]] = []
-    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
-    spec = replace(SPEC, command=sleeps, workdir=str(tmp_path), workers_per_node=1)
-    (tmp_path / "logs").mkdir()
+    spec = sleeping(tmp_path)
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
@@ -248,9 +253,7 @@ def test_a_rank_that_we_have_ended_is_ours_also_when_the_order_comes_again_befor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[dict[str, Any]] = []
-    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
-    spec = replace(SPEC, command=sleeps, workdir=str(tmp_path), workers_per_node=1)
-    (tmp_path / "logs").mkdir()
+    spec = sleeping(tmp_path)
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))

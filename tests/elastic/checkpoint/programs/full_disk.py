@@ -22,6 +22,7 @@ from checkpoint_rig import FakeDesk, read, state_after
 from hpctools.elastic.checkpoint import saver
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.testing.full_disk import fill
 
 
 def main(root: Path, how: str) -> None:
@@ -56,15 +57,6 @@ def main(root: Path, how: str) -> None:
     names = sorted(path.name for path in (root / "checkpoints").iterdir())
     warnings = [each["message"] for each in desk.of("warning")]
     print(json.dumps({"during": during, "left": left, "warnings": warnings, "names": names}))
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-        except OSError:
-            return
 
 
 if __name__ == "__main__":
