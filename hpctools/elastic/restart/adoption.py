@@ -29,7 +29,7 @@ class Adoption:
 
     def __init__(self, running: Mapping[str, Any], per_node: int, now: float, *, counted: bool) -> None:
         self.record = Record(int(running["generation"]), tuple(running["members"]), per_node)
-        self.record.times = {"formed": now, "began": now, "measured": now}
+        self.record.times = {"formed": now, "began": now}
         self.record.began = set(self.record.members)
         self.restarts = int(running["restarts"])
         self.committed = 0

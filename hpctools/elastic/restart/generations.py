@@ -303,6 +303,8 @@ class Generations(Telling):
         record.times.setdefault("ended", now)
         self._steps += record.calls
         self._last, self._record, self._agreement = record, None, None
+        self._stopped = self._stopped or record  # one that ended before its first step prolongs the pause
+        self._stopped.recovered |= record.recovered
         self.phase = "waiting"
         if self._closes_at is not None:
             self.phase = "over"

@@ -33,6 +33,7 @@ class Present:
         self._growing = Growing(limits, history)
         self._record: Record | None = None  # the generation that is on
         self._last: Record | None = None  # the one before it
+        self._stopped: Record | None = None  # the last whose pause, from its end to the next step, is open
         self._steps = 0  # calls in generations before this one
         self._waits: Waiting | None = None
 
@@ -62,12 +63,12 @@ class Present:
 
     def _measure(self, now: float) -> None:
         """When the first step after a change is done, or cannot be seen, the pause is known."""
-        record, last = self._record, self._last
-        if record is None or last is None or "began" not in record.times or "measured" in record.times:
+        record, last = self._record, self._stopped
+        if record is None or last is None or "began" not in record.times:
             return
         if last.calls and "first" not in record.times:
             return
-        record.times["measured"] = now
+        self._stopped = None
         if not last.is_dated:
             return
         resized = record.resized(last, self._steps)

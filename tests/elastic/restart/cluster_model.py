@@ -86,6 +86,7 @@ class Cluster:
 
     Attributes:
         saved: the step that the script's checkpoint is of.
+        loading: ranks that run make no step yet.
         stubborn: ranks that neither end when they are told nor when they get SIGTERM.
         charges: what the run's folder tells of restarts that were counted.
     """
@@ -99,6 +100,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.connected: set[str] = set()
         self.saved = 0
+        self.loading = False
         self.stubborn = False
         self.effects: list[Any] = []
         self.charges: list[Charge] = []
@@ -189,7 +191,7 @@ class Cluster:
                 if not self.stubborn or self.now >= node.ending:
                     rank.code = -9 if self.stubborn else -15
                     self.tell_end(node, rank, ours=True)
-            elif self.random.random() < 0.3:
+            elif not self.loading and self.random.random() < 0.3:
                 self.one_step(node, rank)
         if node.running() and not node.outbox:
             counts = {str(key): (rank.calls, rank.told) for key, rank in node.ranks.items()}

@@ -74,6 +74,27 @@ def test_a_preempted_node_is_released_in_time_and_the_others_go_on(seed: int) ->
     assert model.machine.restarts == 0
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_ranks_that_end_before_their_first_step_only_prolong_the_pause(seed: int) -> None:
+    """From the last step to the next one, whatever was begun and ended in between."""
+    model = cluster(seed, 3)
+    model.until(lambda: begun(model) and model.machine.step > 3)
+    model.preempt(model.nodes["a2"], 4.0)
+    model.until(lambda: model.machine.phase == "telling")
+    asked = model.now
+    model.until(lambda: model.world() == 0)
+    stood, model.loading = model.now, True
+    model.until(lambda: len(model.of(Formed)) == 2)
+    model.kill(model.nodes["a1"])
+    model.until(lambda: len(model.of(Formed)) == 3)
+    model.loading = False
+    model.until(lambda: bool(model.of(Resized)))
+    (resized,) = model.of(Resized)
+    assert (resized.before, resized.after, resized.recovered) == (6, 2, True)
+    assert model.now - stood < resized.pause < model.now - asked + 1e-6
+    assert resized.pause == pytest.approx(sum(resized.phases.values()))
+
+
 @pytest.mark.parametrize("asks", [True, False])
 def test_stubborn_ranks_are_killed_before_slurm_would(asks: bool) -> None:
     """They neither end when they are told nor at SIGTERM; the model fails if they outlive the deadline."""
