@@ -20,11 +20,13 @@ from hpctools.slurm.run import Completed
 from tests.system.harness import Cluster
 
 PATIENCE = 10
+# Not the sandbox's own: its service reconciles that by itself, and would be told that a newer run was there.
+STORE = "late"
 NEW = re.compile(r"\d{4}-\d\d: new or changed: \d+ bill days, (\d+) jobs, (\d+) ledger entries\n")
 
 
-def service(cluster: Cluster, *words: str, check: bool = True, store: str = "budget") -> Completed:
-    """A command of the budget service, or of another one that has a store of its own."""
+def service(cluster: Cluster, *words: str, check: bool = True, store: str = STORE) -> Completed:
+    """A command of the budget service, with a store of the tests' own."""
     argv = api_command(cluster.sandbox.running().ports["moto"], *words)
     argv = tuple(word.replace("/budget.db", f"/{store}.db") for word in argv)
     # sacct itself asks a slurmdbd that is away for more than a minute.
@@ -32,7 +34,7 @@ def service(cluster: Cluster, *words: str, check: bool = True, store: str = "bud
     return cluster.inside(*argv, user=API_ACCOUNT, timeout=120, check=check)
 
 
-def reconcile(cluster: Cluster, months: list[Month], store: str = "budget") -> tuple[int, int]:
+def reconcile(cluster: Cluster, months: list[Month], store: str = STORE) -> tuple[int, int]:
     """How many jobs and ledger entries are new or changed."""
     told = [service(cluster, "reconcile", "--month", str(month), store=store).stdout for month in months]
     found = [NEW.fullmatch(text) for text in told]
@@ -58,7 +60,8 @@ def test_what_slurmdbd_hears_of_late_is_charged_once(small: Cluster, site_file: 
     now = int(time.time())
     present = Month.of(day_of(now))
     months = [present.previous, present]
-    assert reconcile(small, months)[0] == 0
+    reconcile(small, months)
+    assert reconcile(small, months) == (0, 0)
     before = statements(small, months)
 
     small.kill("slurmdbd")
@@ -78,7 +81,7 @@ def test_what_slurmdbd_hears_of_late_is_charged_once(small: Cluster, site_file: 
     assert "as they were stored" in service(small, "verify").stdout
 
 
-def known_of_lab(cluster: Cluster, month: Month, store: str = "budget") -> dict[str, Any]:
+def known_of_lab(cluster: Cluster, month: Month, store: str = STORE) -> dict[str, Any]:
     """What a statement says that does not depend on when it was worked out."""
     words = ("statement", "--account", "nlp-lab-a", "--month", str(month), "--json")
     told: dict[str, Any] = json.loads(service(cluster, *words, store=store).stdout)
