@@ -17,7 +17,7 @@ class Printed:
     Args:
         worker: its name for the log rules.
         log: the file that it goes to; None: our own standard output, which is the job's.
-        warn: told when that file cannot be written.
+        warn: told when that cannot be written.
         listener: for the policy's log rules; None without any.
 
     Raises:
@@ -28,7 +28,8 @@ class Printed:
         self, worker: str, log: Path | None, warn: Callable[[str], None], listener: Listener | None
     ) -> None:
         self._worker = worker
-        self._log = None if log is None else WorkerLog(log, warn)
+        # Without rules the worker prints to our own output itself; with them we do, and never from our loop.
+        self._log = None if log is None and listener is None else WorkerLog(log, warn)
         self._listener = listener
 
     @contextlib.contextmanager
@@ -36,7 +37,7 @@ class Printed:
         """What the worker gets, for as long as it takes to start it; None: what we have ourselves."""
         with contextlib.ExitStack() as ends:
             output = None if self._log is None else ends.enter_context(self._log.writing())
-            if self._listener is not None:
+            if self._listener is not None and output is not None:
                 output = self._listener.copying(self._worker, output)
                 ends.callback(os.close, output)
             yield output

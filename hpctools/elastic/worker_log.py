@@ -26,6 +26,7 @@ class WorkerLog:
     the worker may print as much as a pipe holds; then it waits, as it would for the file itself.
 
     Args:
+        path: the file; None: our own standard output.
         warn: told, in our loop, when it is another file than `path`, and which; once, that something is
             dropped.
 
@@ -33,7 +34,7 @@ class WorkerLog:
         OSError: there is no pipe to be had.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         self._path = path
         self._warn = warn
         self._dropped = 0
@@ -69,9 +70,11 @@ class WorkerLog:
 
     def _opened(self) -> int:
         try:
+            if self._path is None:
+                return os.dup(sys.stdout.fileno())
             return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            file, where = _elsewhere(self._path)
+            file, where = _elsewhere(self._path or Path("worker.out"))
             self._say(error, f"what it was for goes {where}", "for the next one")
             return file
 
@@ -97,9 +100,10 @@ class WorkerLog:
         self._dropped, self._why = count, str(error.strerror or error)
 
     def _say(self, error: OSError, then: str, when: str) -> None:
+        what = self._path or "the job's output"
         self._tell(
             self._warn,
-            f"cannot write {self._path}: {error.strerror or error}; {then}, and the worker trains all the "
+            f"cannot write {what}: {error.strerror or error}; {then}, and the worker trains all the "
             f"same; free space or quota there {when}",
         )
 

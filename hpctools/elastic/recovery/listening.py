@@ -79,26 +79,15 @@ class Listener:
         """`heard` for one stream of a worker."""
         return lambda chunk: self.heard(worker, stream, chunk)
 
-    def copying(self, worker: str, output: int | None) -> int:
-        """A descriptor to print to: what comes is copied to `output` (our standard output when None).
+    def copying(self, worker: str, output: int) -> int:
+        """A descriptor to print to: what comes is copied to `output`, the writing end of a pipe.
 
-        Both are descriptors. The caller closes ours once the worker has it; the other end is closed when the
-        worker has ended.
+        As long as that one is full the worker is not heard, and waits when its own pipe is full, too; we
+        never do. Both are descriptors. The caller closes ours once the worker has it; the other end is closed
+        when the worker has ended.
         """
         reading, writing = roomy_pipe()
-        sink = os.dup(sys.stdout.fileno() if output is None else output)
-        loop = asyncio.get_running_loop()
-
-        def read() -> None:
-            chunk = os.read(reading, 1 << 16)
-            self.heard(worker, 1, chunk)
-            _write_all(sink, chunk)
-            if not chunk:
-                loop.remove_reader(reading)
-                os.close(reading)
-                os.close(sink)
-
-        loop.add_reader(reading, read)
+        _Copy(reading, os.dup(output), self.reader(worker, 1))
         return writing
 
     def _pass_on(self, worker: str, line: bytes) -> None:
@@ -147,10 +136,38 @@ class Listener:
         process.wait()
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Print a copy; a full disk must not end the run (the line is lost, as it would be without us)."""
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError:
-        return
+class _Copy:
+    """One worker's output on its way, in our loop, which must not stand still for whoever takes it."""
+
+    def __init__(self, reading: int, sink: int, heard: Callable[[bytes], None]) -> None:
+        self._reading = reading
+        self._sink = sink
+        self._heard = heard
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(sink, False)
+        self._loop.add_reader(reading, self._read)
+
+    def _read(self) -> None:
+        chunk = os.read(self._reading, 1 << 16)
+        self._heard(chunk)
+        if chunk:
+            self._write(chunk)
+            return
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+        os.close(self._sink)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(self._sink, data) :]
+        except BlockingIOError:
+            self._loop.remove_reader(self._reading)
+            self._loop.add_writer(self._sink, self._go_on, data)
+        except OSError:
+            return  # nobody takes it any more: the line is lost, as it would be without us
+
+    def _go_on(self, data: bytes) -> None:
+        self._loop.remove_writer(self._sink)
+        self._loop.add_reader(self._reading, self._read)
+        self._write(data)

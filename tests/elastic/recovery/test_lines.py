@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,23 +186,6 @@ def test_lines_come_in_pieces_with_carriage_returns_and_without_an_end() -> None
     assert of["b0.0.0"]["matched"] == 3.0
     assert math.isnan(of["b0.0.0"]["value"])
     assert of["b0.0.1"]["matched"] == 1.0, "only the first 4096 characters of a line are looked at"
-
-
-def test_output_is_copied_byte_for_byte(tmp_path: Path) -> None:
-    """What the job's log would have had without us."""
-    data = b"\x00\xff progress 10%\rprogress 20%\nno end"
-
-    async def scene() -> bytes:
-        listener = Listener([LOSS], lambda *_, **__: None)
-        target = tmp_path / "out"
-        with target.open("ab") as output:
-            writing = listener.copying("b0.0.0", output.fileno())
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(data)
-        await until(lambda: target.read_bytes() == data)
-        return target.read_bytes()
-
-    assert asyncio.run(scene()) == data
 
 
 def test_what_is_said_before_the_matcher_is_there_waits_for_it() -> None:
