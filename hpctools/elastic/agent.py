@@ -204,16 +204,18 @@ class Agent:
             self._leave("departed", is_open=fate.open)
             return
         message = f"baseline job {job_id} {fate.words}"
-        with contextlib.suppress(ElasticError):
-            self._note_wish(Ending("cancelled", message), at)
         if self._succession.coordinator is not None:
             self._succession.coordinator.cancel(message, at)
-
-    def _note_wish(self, ending: Ending, at: float) -> None:
-        """For who coordinates, who may be elsewhere; who cancels again does not want to wait any longer."""
         first = self._cancelled = at if self._cancelled is None else self._cancelled
+        again = abs(at - first) > AGAIN_SECONDS  # what was asked later may be answered first
+        noting = asyncio.to_thread(self._note_wish, Ending("cancelled", message), again=again)
+        with contextlib.suppress(ElasticError, asyncio.TimeoutError):
+            await asyncio.wait_for(noting, ENDING_SECONDS)
+
+    def _note_wish(self, ending: Ending, *, again: bool) -> None:
+        """For who coordinates, who may be elsewhere; who cancels again does not want to wait any longer."""
         self._folder.ask_to_end(ending)
-        if abs(at - first) > AGAIN_SECONDS:  # what was asked later may be answered first
+        if again:
             self._folder.ask_again()
 
     async def _leave_unless_over(self) -> None:

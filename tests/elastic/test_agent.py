@@ -415,6 +415,30 @@ def test_a_second_scancel_is_noted_for_who_coordinates_elsewhere(
     assert asyncio.run(told()) == [False, insists]
 
 
+def test_a_run_is_cancelled_though_storage_hangs(tmp_path: Path) -> None:
+    """Its coordinator may be in this agent's loop: nothing would be saved before Slurm kills all."""
+    slurm, office, noted = FakeSlurm(), Office(), threading.Event()
+    slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
+    slurm.accounted[12] = "CANCELLED"
+    in_time: list[bool] = []
+
+    class Hanging(RunFolder):
+        def ask_to_end(self, ending: Ending) -> None:
+            in_time.append(noted.wait(LIMIT / 3))
+
+    async def told() -> None:
+        folder = Hanging(RunFolder.create(tmp_path / "run", SPEC).path)
+        made, known = Agent(folder, Place("baseline", 12, 0, "n4"), slurm), office
+        made._succession.coordinator = known  # type: ignore[assignment]
+        made.on_terminate()
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        noted.set()
+
+    asyncio.run(told())
+    assert len(office.cancelled) == 1
+    assert in_time == [True]
+
+
 def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:
     folder, slurm = RunFolder.create(tmp_path / "run", SPEC), FakeSlurm()
     slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
