@@ -34,6 +34,7 @@ class Wave:
         self._run = run
         self._leave = leave
         self._names: dict[str, None] = {}
+        self._looking: asyncio.Future[Ending | None] | None = None
 
     def add(self, workers: Iterable[str]) -> None:
         """These have to go, too."""
@@ -53,6 +54,12 @@ class Wave:
 
     async def _wish(self) -> Ending | None:
         """How the run is to end, as far as that can be read at once; the coordinator looks again later."""
-        with contextlib.suppress(ElasticError, asyncio.TimeoutError):
-            return await asyncio.wait_for(asyncio.to_thread(self._run.folder.ending), WISH_SECONDS)
+        if self._looking is None or self._looking.done():  # else it would be one more thread that hangs
+            self._looking = asyncio.ensure_future(self._look())
+        await asyncio.wait([self._looking], timeout=WISH_SECONDS)
+        return self._looking.result() if self._looking.done() else None
+
+    async def _look(self) -> Ending | None:
+        with contextlib.suppress(ElasticError):
+            return await asyncio.to_thread(self._run.folder.ending)
         return None

@@ -19,7 +19,7 @@ from hpctools.elastic.last_save import NEARLY_UP, LastSave
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
-from hpctools.elastic.wave import GATHER_SECONDS
+from hpctools.elastic.wave import GATHER_SECONDS, Wave
 
 POLICY_5 = {"graceful_shutdown_s": 5.0}
 
@@ -188,6 +188,27 @@ def test_who_has_to_go_does_not_wait_for_storage_that_hangs(
         answers.set()
 
     asyncio.run(act())
+
+
+def test_storage_that_hangs_holds_one_thread_however_many_have_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are for Slurm, which answers."""
+    answers, asked = threading.Event(), list[RunFolder]()
+    monkeypatch.setattr(RunFolder, "ending", lambda self: asked.append(self) or (answers.wait(60) and None))
+    left = list[str]()
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        wave = Wave(scene.run, left.extend)
+        for name in NAMES:
+            wave.add([name])
+            await until(lambda name=name: name in left)
+        answers.set()
+
+    asyncio.run(act())
+    assert left == list(NAMES)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("patience", [hearing.EXPLAIN_SECONDS, 0.0])
