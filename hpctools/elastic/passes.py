@@ -79,7 +79,8 @@ class Passes:
             goes_back: whether the training may ever go back over this; else nothing need be noted.
         """
         self._goes_back = goes_back
-        if number < self.counted or number in self._done:
+        # Of the oldest passes nothing is kept, but a later one tells that the training has been further.
+        if number < self.counted or number <= max(self._done, default=-1):
             if self._before_replay is None:
                 self._before_replay = self._copied(number)
         elif goes_back:

@@ -13,6 +13,7 @@ from lone_training import Noisy
 from torch import nn
 
 from hpctools import elastic
+from hpctools.elastic import passes as passes_module
 from hpctools.elastic.passes import UNKNOWN, Passes
 
 BETWEEN = 5
@@ -127,6 +128,30 @@ def test_who_comes_between_a_roll_back_and_the_passs_end_has_afterwards_what_the
         parts["mean"].state = {"sum": 2 * BETWEEN, "of": 0}
         passes.begin()
     assert came.capture() == stayed.capture()
+
+
+def test_who_comes_before_the_end_of_a_pass_of_which_nothing_is_kept_has_what_the_others_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own code would do again what was not done again for them: two learning rates in one step."""
+    monkeypatch.setattr(passes_module, "MOST_KEPT", 1)
+    first, second = {"rate": Holder({"epochs": 0})}, {"rate": Holder({"epochs": 0})}
+    stayed, came = Passes(lambda: first), Passes(lambda: second)
+    for number in range(2):
+        stayed.end(stayed.begin())
+        first["rate"].state = {"epochs": number + 1}
+    stayed.begin()
+    first["rate"].state = {"epochs": 0}
+    stayed.restore({"passes": 0}, 0)
+    number = came.begin()
+    came.restore(stayed.capture(), 0)
+    with said(known=False):
+        stayed.catch_up(1)
+    came.end(number)
+    second["rate"].state = {"epochs": 1}
+    with said(known=False):
+        came.begin()
+    assert second["rate"].state == first["rate"].state == {"epochs": 0}
 
 
 def test_what_was_noted_of_an_object_that_the_script_has_no_more_is_passed_over() -> None:
