@@ -36,6 +36,7 @@ class Generations(Telling):
         not_before: no generation begins earlier; a new coordinator gives those that run the time to report.
         history: how long replicas stayed, on the clock of the methods' `now`; None: not known.
         charges: restarts after crashes that earlier coordinators counted, on the same clock.
+        steps: how many there were, as they last knew.
 
     Attributes:
         restarts: after crashes.
@@ -47,12 +48,14 @@ class Generations(Telling):
         not_before: float = NEVER,
         history: GrowthHistory | None = None,
         charges: Iterable[Charge] = (),
+        steps: int = 0,
     ) -> None:
         super().__init__(limits, history)
         self._budget = Budget(limits.period, charges)
         self.restarts = self._budget.ever
         self._adoption: Adoption | None = None
         self._not_before = not_before
+        self._steps_known = steps  # until it is known which of them are those of the generation that is on
         self._lost_at = NEVER
         self._closes_at: float | None = None  # when all ranks must have ended, because the run ends
 
@@ -222,6 +225,7 @@ class Generations(Telling):
         if not wanted or now < max(self._not_before, self._roster.ready_at(before, self._lost_at)):
             return
         self._waits = None
+        self._steps, self._steps_known = self._steps + self._steps_known, 0
         self.generation += 1
         self._record = Record(self.generation, wanted, self._limits.per_node, times={"formed": now})
         self.phase = "offering"
@@ -378,6 +382,7 @@ class Generations(Telling):
         self._adoption, self.phase = None, "running"
         for member in adoption.missing:
             record.drop(member)
+        self._steps, self._steps_known = max(0, self._steps_known - record.calls), 0
         if adoption.ending or adoption.committed or record.broken or record.over():
             adoption.date_the_end()
         if adoption.ending or record.broken:

@@ -10,7 +10,7 @@ from typing import Any
 from hpctools.elastic.actions import Action, Depart, Fail, Prepare, ReplaceNode
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.effects import Decided, Waiting
-from hpctools.elastic.folder import utc_now
+from hpctools.elastic.folder import RunFolder, utc_now
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
@@ -29,6 +29,7 @@ from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import TERM_SECONDS, Limits
 from hpctools.elastic.spec import GRACE_RESERVE
 from hpctools.elastic.watchers import MemberView, View
+from hpctools.errors import ElasticError
 
 TAKEOVER_SECONDS = 5.0
 SAVE_RESERVE = GRACE_RESERVE + TERM_SECONDS  # of the time until a node is gone
@@ -54,9 +55,10 @@ class RestartRun:
         self._run = run
         self._spec = run.spec
         now = time.monotonic()
-        wait, charges = (now + TAKEOVER_SECONDS, read_charges(run.folder, now)) if takes_over else (0.0, [])
+        wait = now + TAKEOVER_SECONDS if takes_over else 0.0
+        charges, steps = (read_charges(run.folder, now), _steps_known(run.folder)) if takes_over else ([], 0)
         self._limits = Limits.of(run.spec)
-        self._generations = Generations(self._limits, wait, run.payback.history, charges)
+        self._generations = Generations(self._limits, wait, run.payback.history, charges, steps)
         self._expected: dict[str, tuple[float, Prepare]] = {}
         self._over = asyncio.Event()
 
@@ -265,6 +267,15 @@ class RestartRun:
     def _node_of(self, name: str) -> str:
         agent = self._run.roster.agents.get(name)
         return agent.node if agent is not None else "?"
+
+
+def _steps_known(folder: RunFolder) -> int:
+    """The steps that an earlier coordinator told of last; none where that cannot be read."""
+    try:
+        status = folder.status()
+    except (ElasticError, OSError):
+        return 0
+    return 0 if status is None else status.step
 
 
 def _member(agent: Agent, local: int, step: int | None) -> MemberView:

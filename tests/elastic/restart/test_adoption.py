@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.restart.effects import Resized
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.spec import RunSpec
+from hpctools.testing.slurm import FakeSlurm
 
 NOW = 1000.0
 REPORT = {"generation": 4, "members": ["a0", "a1"], "restarts": 0, "committed": 0, "ending": False}
@@ -79,3 +86,38 @@ def test_who_has_reported_and_is_lost_before_the_last_one_has_is_awaited_again(*
         machine.ended(name, 4, 0, -15, 0, [], NOW + 7, ours=True)
     machine.tick(NOW + 60)
     assert (machine.phase, machine.generation, machine.members) == ("offering", 5, ("a0", "a2"))
+
+
+def taken_over(tmp_path: Path, steps: int) -> Generations:
+    """What a new coordinator begins with."""
+    spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now", mode="restart")
+    folder = RunFolder.create(tmp_path / "run", spec)
+    folder.write_status(RunStatus("running", generation=4, step=steps))
+
+    async def machine() -> Generations:
+        restart: Any = Coordinator(folder, FakeSlurm(), 5, term=2)._run.restart
+        return restart._generations
+
+    return asyncio.run(machine())
+
+
+def test_steps_that_earlier_coordinators_knew_of_count_on(tmp_path: Path) -> None:
+    """Else the step and its rate would stand still until the new one has seen as many."""
+    machine, now = taken_over(tmp_path, 10_050), time.monotonic()
+    report = {**REPORT, "ranks": {"0": [50, 0, None, ""]}}
+    machine.joined("a0", (0,), now, report)
+    assert machine.step == 50, "it is not known yet how many of all are of this generation"
+    machine.joined("a1", (1,), now, report)
+    assert (machine.phase, machine.step) == ("running", 10_050)
+    machine.counted("a0", 4, {"0": (60, 0)}, now + 1)
+    assert machine.step == 10_060
+
+
+def test_steps_of_generations_that_are_over_count_too(tmp_path: Path) -> None:
+    machine, now = taken_over(tmp_path, 10_050), time.monotonic()
+    for place in range(2):
+        machine.joined(f"a{place}", (place,), now, {"generation": 4, "ranks": {}})
+    machine.tick(now + 100)
+    machine.offered("a0", 5, "host", 1, now + 100)
+    machine.counted("a0", 5, {"0": (3, 0)}, now + 101)
+    assert machine.step == 10_053
