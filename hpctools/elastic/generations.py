@@ -74,6 +74,13 @@ class Generations:
         """Number of the last generation that was formed, whether or not it came in force."""
         return self._last_number
 
+    def give_up_growth(self) -> None:
+        """The run ends: one that is not agreed on yet would be in the way of what is saved."""
+        forming = self._forming
+        is_open = forming is not None and forming.planned and not forming.committed
+        if forming is not None and is_open and set(forming.members) > set(self.members):
+            self._forming = None
+
     # How generations come about
 
     def _must_await_forming(self) -> bool:

@@ -65,6 +65,7 @@ class LastSave:
         if run.restart is not None:
             saving = asyncio.ensure_future(run.restart.finish(outcome.message, seconds))
         else:
+            run.membership.give_up_growth()  # it may have begun before we heard of the wish
             run.order_save(outcome.message, urgent=True, seconds=seconds, ends=True)
             saving = asyncio.ensure_future(_set(run.saves.answered))
         enough = asyncio.ensure_future(_set(self._enough))

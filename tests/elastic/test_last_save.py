@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from test_acting import NAMES, SPEC, Scene
+from test_membership import sent, started
 
 from hpctools.elastic import hearing
 from hpctools.elastic.folder import Ending, RunFolder
@@ -138,6 +139,28 @@ def test_who_has_to_go_stays_a_member_while_the_run_saves_to_end(ends: bool, tmp
         scene.hearing.hear(scene.run.roster.workers["r7.0.0"], {"kind": "beat", "leaving": True})
         await asyncio.sleep(2 * GATHER_SECONDS)
         assert (scene.workers["b0.0.0"].said("form") == []) == ends
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_growth_that_is_not_agreed_on_yet_is_given_up_when_the_run_ends(ends: bool, tmp_path: Path) -> None:
+    """It may have begun before the coordinator heard of the wish."""
+
+    async def act() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC)
+        membership = scene.run.membership = started(NAMES[:1], (1, 2, 3))
+        for place, name in enumerate(NAMES[1:], 1):
+            membership.ready(name, (1, place), now=2.0)
+        (number,) = {message["generation"] for _, message in sent(membership) if message["kind"] == "form"}
+        if ends:
+            scene.run.end(Outcome("cancelled", "why"))
+            keeping = asyncio.ensure_future(LastSave(scene.run).keep(Outcome("cancelled", "why")))
+            await asyncio.sleep(0)
+            keeping.cancel()
+        for name in NAMES:
+            membership.linked(name, number, now=101.0)
+        assert any(message["kind"] == "commit" for _, message in sent(membership)) != ends
 
     asyncio.run(act())
 
