@@ -113,6 +113,7 @@ class Facts:
         growths: when the run grew and when that was undone by a loss; None: not yet. Oldest first.
         remaining: seconds that the training has left at the present speed; None: unknown.
         time_left: seconds until the run's time limit, which ends all its jobs; None: never, or unknown.
+        unsaved: seconds of training that growing itself would lose, as far as that is expected.
     """
 
     first_ready: float = NEVER
@@ -126,6 +127,7 @@ class Facts:
     growths: tuple[tuple[float, float | None], ...] = ()
     remaining: float | None = None
     time_left: float | None = None
+    unsaved: float = 0.0
 
     @property
     def at_most(self) -> float:
@@ -149,7 +151,7 @@ class Rule:
         """
         if possible <= world:
             return Verdict(False, world, None, {"world": world, "possible": possible}, "nobody to grow with")
-        cost, gain = self.cost(facts), self.gain(world, possible, facts)
+        cost, gain = self.cost(facts) + facts.unsaved, self.gain(world, possible, facts)
         tenure = self.expected_tenure(now, facts)
         back_off, strikes = self.back_off(facts, now)
         numbers = {
@@ -163,6 +165,8 @@ class Rule:
         }
         if facts.time_left is not None:
             numbers["time_left_s"] = round(facts.time_left, 3)
+        if facts.unsaved:
+            numbers["unsaved_s"] = round(facts.unsaved, 3)
         wait, why = max(self._waits(facts, back_off, whole=possible == facts.largest))
         if now < wait:
             return Verdict(False, world, wait, {**numbers, "wait_s": round(wait - now, 3)}, why)
@@ -171,7 +175,7 @@ class Rule:
         return Verdict(True, possible, None, numbers, PAYS)
 
     def cost(self, facts: Facts) -> float:
-        """Seconds that growing and, later, losing what was gained will take from the training."""
+        """Seconds of pauses: of growing and, later, of losing what was gained."""
         pause = statistics.median(facts.pauses) if facts.pauses else self._patience.pause
         return 2 * pause
 

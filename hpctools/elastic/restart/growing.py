@@ -1,7 +1,10 @@
 """Whether a run of restarts shall grow: the rule of `hpctools.elastic.growth` with what is known here.
 
 That is how long replicas stay and what restarts take. A script tells neither its speed nor how far it is nor
-when it saved last: a larger size is taken to be faster in proportion, the end to be far, and nothing lost.
+when it saved last: a larger size is taken to be faster in proportion and the end to be far. (How often it
+asks for events in a second is no speed: many a script makes its batch larger instead.) A script that asks for
+events loses nothing; of another one half of what it has done since its start is taken to be lost, or half of
+what lies between two checkpoints, if that is less.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from hpctools.elastic.growth import Rule
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.restart.record import Record
+
+SAVES_EACH_SECONDS = 1800.0  # what a script that says nothing is taken to do
 
 
 class Growing:
@@ -61,6 +66,8 @@ class Growing:
     ) -> Verdict:
         """The rule's answer; a script that never asks for events is left alone for a while after a start.
 
+        After that newcomers must be expected to stay for long enough to make up for what it would lose.
+
         Args:
             world: nodes of the present generation, and `possible` those of the next.
             began: when the present generation's ranks were started.
@@ -77,4 +84,5 @@ class Growing:
         first, last = min(came, default=began), max(came, default=began)
         largest = self._limits.sizes[-1]
         facts = self._history.facts(now, first_ready=first, last_ready=last, largest=largest)
-        return self._rule.judge(now, world, possible, replace(facts, restarted=began))
+        unsaved = 0.0 if calls else min(now - began, SAVES_EACH_SECONDS) / 2
+        return self._rule.judge(now, world, possible, replace(facts, restarted=began, unsaved=unsaved))

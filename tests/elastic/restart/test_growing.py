@@ -40,3 +40,33 @@ def test_a_growth_that_was_undone_is_known_to_who_takes_over_the_history() -> No
     Growing(LIMITS, history).shrank(995.0)
     verdict = Growing(LIMITS, history).judge(996.0, 1, 2, began=900.0, came=[900.0], calls=5)
     assert (verdict.why, verdict.not_before) == ("earlier growths were undone at once", 997.0)
+
+
+def test_what_a_script_that_asks_for_no_events_would_lose_has_to_pay_back() -> None:
+    """After an hour that is a quarter of an hour: more than is expected of newcomers that just came."""
+    history = GrowthHistory()
+    growing = Growing(LIMITS, history)
+    history.arrived("r1", 3600.0)
+    now, came = 3605.0, [3600.0]
+    assert growing.judge(now, 1, 2, began=0.0, came=came, calls=5).why == PAYS
+    verdict = growing.judge(now, 1, 2, began=0.0, came=came, calls=0)
+    assert (verdict.why, verdict.numbers["unsaved_s"], verdict.numbers["cost_s"]) == (PAYS_NOT, 900.0, 910.0)
+    assert verdict.not_before is not None
+    later = verdict.not_before + 0.1
+    assert 300 < later - now < 320
+    assert growing.judge(later, 1, 2, began=0.0, came=came, calls=0).why == PAYS, "it has stayed for long"
+
+
+def test_soon_after_its_start_it_has_little_to_lose() -> None:
+    verdict = Growing(LIMITS).judge(70.0, 1, 2, began=0.0, came=[60.0], calls=0)
+    assert (verdict.why, verdict.numbers["unsaved_s"]) == (PAYS, 35.0)
+
+
+def test_a_growth_counts_as_undone_by_its_pauses_alone() -> None:
+    """Else each one within hours would, and the next wait for them."""
+    history = GrowthHistory()
+    growing = Growing(LIMITS, history)
+    history.grew(1000.0)
+    growing.shrank(1000.0 + 20 * 2 * 5.0 + 1)
+    verdict = growing.judge(7000.0, 2, 3, began=0.0, came=[6000.0], calls=0)
+    assert verdict.numbers["strikes"] == 0
