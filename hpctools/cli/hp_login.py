@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import shlex
 import socket
 import sys
 import time
@@ -98,9 +99,7 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     from hpctools.cli.output import show
     from hpctools.slurm.run import replace
 
-    if given.avoid and (given.sessions or given.end is not None):
-        beside = "--sessions" if given.sessions else "--end"
-        raise UsageError(f"--not is for logging in, and not for {beside}", "leave it out")
+    _check_words(given)
     cluster = _cluster(given.cluster)
     stated = given.user or cluster.user
     if given.sessions or given.end is not None:
@@ -113,6 +112,25 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
         return 0
     print(f"hp-login: {way.node}: {way.why}", file=sys.stderr)
     replace(ssh_command(stated, way, given.ssh, ssh_configuration(), cluster.login_nodes))
+
+
+def _check_words(given: argparse.Namespace) -> None:
+    """Refuse what is for logging in where nobody logs in: it would be passed over, or done in earnest.
+
+    Raises:
+        UsageError: there is such a word.
+    """
+    if not given.sessions and given.end is None:
+        return
+    asked = "--sessions" if given.sessions else "--end"
+    if given.sessions and given.end is not None:
+        raise UsageError("--sessions and --end are two things", "give one of them")
+    for option, value in (("--not", given.avoid), ("--dry-run", given.dry_run)):
+        if value:
+            raise UsageError(f"{option} is for logging in, and not for {asked}", "leave it out")
+    if given.ssh:
+        remedy = "run hp-login once for each session" if asked == "--end" else "leave them out"
+        raise UsageError(f"{asked} takes no more words: {shlex.join(given.ssh)}", remedy)
 
 
 def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) -> int:

@@ -207,12 +207,34 @@ def test_whether_an_sshd_answers(first: bytes, answers: bool) -> None:
 
 
 @pytest.mark.parametrize("asked", [["--sessions"], ["--end", "812"]])
-def test_a_node_that_is_not_wanted_is_refused_where_nobody_logs_in(
-    asked: list[str], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [
+        (["--not", "login1"], "--not is for logging in, and not for {}; leave it out"),
+        (["--dry-run"], "--dry-run is for logging in, and not for {}; leave it out"),
+        (["813", "a b"], "{} takes no more words: 813 'a b'; "),
+        (["--", "-v"], "{} takes no more words: -v; "),
+    ],
+)
+def test_what_is_for_logging_in_is_refused_where_nobody_logs_in(
+    asked: list[str],
+    beside: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert main([*asked, "--not", "login1"]) == 2
-    said = f"hp-login: --not is for logging in, and not for {asked[0]}; leave it out\n"
-    assert capfd.readouterr().err == said
+    """Whoever gives two sessions to end, or wants to see what would end, is not to find one ended."""
+    service = FakeService({})
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main([*asked, *beside]) == 2
+    assert capfd.readouterr().err.startswith(f"hp-login: {said.format(asked[0])}")
+    assert not service.asked
+
+
+def test_of_listing_and_ending_sessions_one_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--sessions", "--end", "812"]) == 2
+    said = "hp-login: --sessions and --end are two things; give one of them\n"
+    assert capsys.readouterr().err == said
 
 
 def test_without_a_service_sessions_cannot_be_told(
