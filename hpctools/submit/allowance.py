@@ -67,16 +67,18 @@ def check_allowance(request: Request, limits: Limits) -> None:
         raise SubmitError(
             f"account {account.name} may not use the QoS {request.qos}", f"it has: {', '.join(account.qos)}"
         )
-    if len(request.sizes.totals) > 1:
+    has_replicas = len(request.sizes.totals) > 1
+    if has_replicas:
         _check_elastic_qos(limits, account)
         _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
     if "limits" not in limits.enforced:
         return
     name = limits.qos_of(request.account, request.qos) if account else request.qos or ""
-    baseline, replicas = (qos_bounds(limits, each, request.partitions) for each in (name, ELASTIC_QOS))
+    baseline = qos_bounds(limits, name, request.partitions)
+    replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, baseline, replicas)
-    _check_jobs(request, bounds, replicas)
+    _check_jobs(request, bounds, replicas if has_replicas else QosBounds(partition=baseline.partition))
     _check_time(request, limits, account, name)
     _check_cost(request, limits, bounds)
 

@@ -222,6 +222,21 @@ def test_which_qos_goes_first_is_said_by_overpartqos(over: frozenset[str], allow
     assert replica_minutes(request, known) == 120, "elastic has none of its own"
 
 
+@pytest.mark.parametrize(("over", "allowed"), [(frozenset({"high"}), True), (frozenset[str](), False)])
+@pytest.mark.parametrize("part", [Bounds("QoS part", user={"node": 2}), Bounds("QoS part", submitted=2)])
+def test_what_goes_before_the_partition_s_goes_before_all_of_it_in_a_run_without_replicas(
+    part: Bounds, over: frozenset[str], allowed: bool
+) -> None:
+    """Nothing of the run is `elastic`, for which the partition's would hold."""
+    known = with_part(part, high=replace(HIGH, user={"node": 16}, submitted=50), over_partitions=over)
+    request = Request(NodeSizes.between(8, 8), partitions=("dl",), runs=3)
+    if allowed:
+        check_allowance(request, known)
+    else:
+        assert "QoS part may have 2" in refusal(request, known)
+    assert "QoS part may have 2" in refusal(replace(request, sizes=SIZES), known)
+
+
 def test_a_lower_limit_of_the_job_s_qos_is_none_where_the_partition_s_goes_first() -> None:
     known = with_part(Bounds("QoS part", minutes=240), high=replace(HIGH, minutes=60))
     check_allowance(Request(NodeSizes.between(2, 2), minutes=180, partitions=("dl",)), known)
