@@ -210,24 +210,34 @@ def find_way(
         UnreachableError: nobody answers anywhere.
     """
     from hpctools.cli.login_avoid import Avoided
-    from hpctools.errors import ConflictError
 
     avoid = avoid or Avoided()
     nodes = [node for node in nodes if node not in avoid.entries]
-    if service is None or avoid.spent:
-        avoid.check_left(nodes, without if service is None else "")
-    if service is None and not nodes:
+    if service is None:
+        return _by_list(user, nodes, answers, without, avoid)
+    if avoid.spent:
+        avoid.check_left(nodes, "")
+    return _by_service(user, service, nodes, answers, avoid)
+
+
+def _by_list(user: str, nodes: Sequence[str], answers: Answers, why: str, avoid: Avoided) -> Way:
+    avoid.check_left(nodes, why)
+    if not nodes:
         raise UnreachableError(
-            f"no login node is known here, and {without}",
+            f"no login node is known here, and {why}",
             "name them in clusters.yaml, or a service (docs/login.md)",
         )
-    if service is None:
-        return _first(user, nodes, answers, without)
+    return _first(user, nodes, answers, why)
+
+
+def _by_service(user: str, service: Asked, nodes: Sequence[str], answers: Answers, avoid: Avoided) -> Way:
+    """Ask again without those that do not answer; by the list where the service names none that does."""
+    from hpctools.errors import ConflictError
+
     tried: dict[str, str] = {}
     while True:
         try:
             found = service.ask("POST", "/v1/login/sessions", {"user": user, "avoid": [*avoid.told, *tried]})
-            hosts, why = _hosts(found, nodes), str(found["why"])
         except HpctoolsError as error:
             if isinstance(error, ConflictError) and not tried and not avoid.spent:
                 raise  # it is about the person, or all nodes
@@ -235,11 +245,12 @@ def find_way(
             rest = [node for node in nodes if node not in tried.values()]
             avoid.check_left([*rest, *filter(None, tried.values())], _plain(error))
             return _first(user, rest, answers, _plain(error))
+        hosts = _hosts(found, nodes)
         if avoid.has([found["node"], str(found["address"])]):
             hosts = []  # an entry that stays may be called alike
         for host in hosts:
             if answers(host):
-                return Way(found["node"], host, why)
+                return Way(found["node"], host, str(found["why"]))
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
         tried[found["node"]] = hosts[0] if hosts else ""
