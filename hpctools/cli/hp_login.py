@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -105,7 +106,9 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     if given.sessions or given.end is not None:
         return _tell_sessions(given, stated or _user(cluster), _service(cluster.api))
     service, why = _service_if_any(cluster.api)
-    avoid = _avoided(given.avoid, cluster.login_nodes, stated, service)
+    avoid, silence = _avoided(given.avoid, cluster.login_nodes, stated, service)
+    if silence is not None:  # who has waited for it once does not wait again
+        service, why = None, _plain(silence)
     way = find_way(stated or _user(cluster), service, cluster.login_nodes, _answers(stated), why, avoid)
     if given.dry_run:
         show(vars(way) if given.json else f"{way.node}: {way.why}\n")
@@ -256,8 +259,10 @@ def _by_service(user: str, service: Asked, nodes: Sequence[str], answers: Answer
         tried[found["node"]] = hosts[0] if hosts else ""
 
 
-def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Asked | None) -> Avoided:
-    """The nodes that are not wanted.
+def _avoided(
+    named: Sequence[str], nodes: Sequence[str], user: str, service: Asked | None
+) -> tuple[Avoided, UnreachableError | None]:
+    """The nodes that are not wanted, and whether the service was asked in vain.
 
     Raises:
         UsageError: one is no name, or nobody's.
@@ -265,18 +270,19 @@ def _avoided(named: Sequence[str], nodes: Sequence[str], user: str, service: Ask
     from hpctools.cli.login_avoid import avoided, nodes_of
     from hpctools.remote.ssh_config import settings
 
-    found = avoided(named, nodes, lambda node: settings(node, user, ssh_configuration()).host)
+    resolve = lru_cache(None)(lambda node: settings(node, user, ssh_configuration()).host)
+    found = avoided(named, nodes, resolve)
     try:
         theirs = nodes_of(service) if named and service is not None else []
     except HpctoolsError as error:
-        if not (found.strange and nodes):
-            return found
-        strange = ", ".join(found.strange)
-        why = f"{strange} is not in your list, and the service does not say what that is: {_plain(error)}"
-        print(f"hp-login: {why}", file=sys.stderr)
-        return found
+        if found.strange and nodes:
+            strange = ", ".join(found.strange)
+            why = f"{strange} is not in your list, and the service does not say what that is: {_plain(error)}"
+            print(f"hp-login: {why}", file=sys.stderr)
+        return found, error if isinstance(error, UnreachableError) else None
+    found = avoided(named, nodes, resolve, theirs)
     found.check(nodes, theirs)
-    return found.beside(theirs)
+    return found.beside(theirs), None
 
 
 def _hosts(found: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:

@@ -100,12 +100,15 @@ class Avoided:
             raise UsageError(f"nobody knows a login node {wrong}", remedy)
 
 
-def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avoided:
-    """Which nodes these are, by the list alone.
+def avoided(
+    named: Sequence[str], nodes: Sequence[str], resolve: Resolve, theirs: Sequence[Node] = ()
+) -> Avoided:
+    """Which nodes these are.
 
     Args:
         named: what was said with --not.
         nodes: the person's list.
+        theirs: the service's nodes, as far as they are known.
 
     Raises:
         UsageError: one is no name.
@@ -116,7 +119,7 @@ def avoided(named: Sequence[str], nodes: Sequence[str], resolve: Resolve) -> Avo
     if not named:
         return Avoided()
     hosts = {node: resolve(node) for node in nodes}
-    meant = {name: _meant(name, hosts) for name in named}
+    meant = {name: _meant(name, hosts, theirs) for name in named}
     entries = [node for node in nodes if any(node in each for each in meant.values())]
     # Two at one host are tunnels, say, and it is the name of neither.
     own = [hosts[each] for each in entries if _is_own(hosts, each, entries)]
@@ -141,11 +144,19 @@ def nodes_of(service: _Asked) -> list[Node]:
     return [(str(each["name"]), str(each["address"])) for each in found]
 
 
-def _meant(name: str, hosts: Mapping[str, str]) -> list[str]:
+def _meant(name: str, hosts: Mapping[str, str], theirs: Sequence[Node]) -> list[str]:
     """The entries that are called so, there or here; by the short name only where none is by the whole."""
     wanted = name.lower()
     whole = [node for node, host in hosts.items() if wanted in (node.lower(), host.lower())]
-    return whole or [node for node, host in hosts.items() if _forms(name) & {*_forms(node), *_forms(host)}]
+    alike = [node for node, host in hosts.items() if _forms(name) & {*_forms(node), *_forms(host)}]
+    return whole or [node for node in alike if not _is_another(wanted, {node, hosts[node]}, theirs)]
+
+
+def _is_another(wanted: str, names: Collection[str], theirs: Sequence[Node]) -> bool:
+    """Whether the service has a node that is called as is wanted, and another one by one of these names."""
+    called = [{each.lower() for each in node} for node in theirs]
+    others = {each for node in called if wanted not in node for each in node}
+    return any(wanted in node for node in called) and any(name.lower() in others for name in names)
 
 
 def _is_own(hosts: Mapping[str, str], entry: str, entries: Collection[str]) -> bool:

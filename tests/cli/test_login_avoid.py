@@ -11,7 +11,7 @@ import pytest
 from hpctools.cli import hp_login
 from hpctools.cli.hp_login import main
 from hpctools.cli.login_avoid import avoided
-from hpctools.errors import ConflictError, UnreachableError, UsageError
+from hpctools.errors import BudgetError, ConflictError, UnreachableError, UsageError
 from tests.cli.test_hp_login import configured
 from tests.login.agent.made_agent import FakeService
 
@@ -129,6 +129,22 @@ def test_a_name_of_the_services_is_believed_while_it_does_not_answer(
     assert told not in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("aliases")
+def test_a_service_that_is_silent_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that refuses has answered, and is asked on."""
+    silent = FakeService(UnreachableError("api is away"))
+    monkeypatch.setattr(hp_login, "_service", lambda api: silent)
+    assert main(["--dry-run", "--not", "uni-a"]) == 0
+    assert "(api is away)" in capsys.readouterr().out
+    assert [method for method, _, _ in silent.asked] == ["GET"]
+    refusing = FakeService(BudgetError("not for you"))
+    monkeypatch.setattr(hp_login, "_service", lambda api: refusing)
+    assert main(["--dry-run", "--not", "uni-a"]) == 0
+    assert [method for method, _, _ in refusing.asked] == ["GET", "POST"]
+
+
 def test_the_host_of_two_entries_is_the_name_of_neither() -> None:
     """Two tunnels of this machine, say: one that is not wanted does not take the other away."""
     found = avoided(["first"], ("first", "second"), lambda node: "localhost")
@@ -157,6 +173,9 @@ A, B = "login1.a.example", "login1.b.example"
         ((A, B), [A], [("login1", A), (B, B)], B, {A}),
         ((A, "login2"), [A], [(A, A), (B, B)], B, {A}),
         (("login2",), [A], [(A, A), (B, B)], B, {A}),
+        # The list has the other one alone.
+        ((B,), [A], [(A, A), (B, B)], B, {A}),
+        ((B, "login2"), ["login1"], [("login1", "10.0.0.1"), (B, B)], B, {"login1"}),
         # One is called by the short name alone.
         (("login1", B), ["login1"], [("login1", "login1"), (B, B)], B, {"login1"}),
         # The only one that is called so goes by another domain there.
