@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 import hpctools
 from hpctools.cli.ending import arguments, run_command
@@ -23,6 +22,7 @@ from hpctools.cli.remote_cluster import ssh_configuration, user_of
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from hpctools.budget.service import Service
     from hpctools.cli.login_avoid import Avoided
     from hpctools.remote.clusters import Cluster
 
@@ -136,7 +136,8 @@ def _check_words(given: argparse.Namespace) -> None:
         raise UsageError(f"{asked} takes no more words: {shlex.join(given.ssh)}", remedy)
 
 
-def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) -> int:
+def _tell_sessions(given: argparse.Namespace, user: str, service: Service | None) -> int:
+    from hpctools.cli.login_sessions import all_sessions
     from hpctools.cli.login_text import ending, sessions
     from hpctools.cli.output import show
 
@@ -145,7 +146,7 @@ def _tell_sessions(given: argparse.Namespace, user: str, service: Asked | None) 
         found = [asked.ask("DELETE", f"/v1/login/sessions/{given.end}")]
         show({"sessions": found} if given.json else ending(found))
     else:
-        found = asked.ask("GET", f"/v1/login/sessions?user={quote(user, safe='')}")["sessions"]
+        found = all_sessions(asked, user=user)
         show({"sessions": found} if given.json else sessions(found, time.time()))
     return 0
 
@@ -164,7 +165,7 @@ def _user(cluster: Cluster) -> str:
     return user_of(cluster, ssh_configuration()) if cluster.login_nodes else getpass.getuser()
 
 
-def _service(api: str) -> Asked | None:
+def _service(api: str) -> Service | None:
     from dataclasses import replace
 
     from hpctools.budget.service import find_service
@@ -184,7 +185,7 @@ def _service_if_any(api: str) -> tuple[Asked | None, str]:
         return None, str(error)
 
 
-def _needed(service: Asked | None) -> Asked:
+def _needed(service: Service | None) -> Service:
     if service is None:
         raise UsageError(
             "no service is named", "set HPCTOOLS_API=https://HOST, or `api` in clusters.yaml (docs/login.md)"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -17,6 +15,7 @@ from hpctools.cli.login_forget import forget
 from hpctools.cli.login_function import function
 from hpctools.cli.login_host_keys import host_keys
 from hpctools.cli.login_nlb import nlb
+from hpctools.cli.login_sessions import all_sessions
 from hpctools.cli.output import save, show
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -79,29 +78,6 @@ def sessions(user: str | None, node: str | None, as_json: bool) -> None:
     """
     found = all_sessions(service(), user=user, node=node)
     show({"sessions": found} if as_json else login_text.sessions(found, time.time()))
-
-
-def all_sessions(here: Service, **only: str | None) -> list[dict[str, Any]]:
-    """The sessions of all pages.
-
-    Args:
-        only: `user` and `node`, where not None.
-
-    Raises:
-        HpctoolsError: the service refuses or does not answer.
-    """
-    words = [f"{key}={quote(value, safe='')}" for key, value in only.items() if value is not None]
-    found: list[dict[str, Any]] = []
-    cursors: list[str] = []
-    while True:
-        asked = [*words, *(f"cursor={quote(cursor, safe='')}" for cursor in cursors[-1:]), "limit=1000"]
-        page = here.ask("GET", path := f"/v1/login/sessions?{'&'.join(asked)}")
-        found += page["sessions"]
-        if not page["next"]:
-            return found
-        if page["next"] in cursors:
-            raise here.foreign(path, "with a page that it has answered before")
-        cursors.append(page["next"])
 
 
 @login.command()

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import click
 
 from hpctools.budget.service import Service, find_service
+from hpctools.cli.login_sessions import all_sessions
 from hpctools.cli.output import show
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.login.draining import Course, Shown, follow
@@ -201,8 +202,6 @@ class _Words:
         return {} if heard is not None and heard + 1 <= now - self._empty_since else None
 
     def _listed(self) -> Mapping[int, str]:
-        from hpctools.cli.login import all_sessions
-
         found = all_sessions(self._service, node=self._node)
         return {each["id"]: each["user"] for each in found if each["kind"] != "tmux"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections import Counter
 from pathlib import Path
@@ -235,6 +236,20 @@ def test_of_listing_and_ending_sessions_one_is_asked_for(capsys: pytest.CaptureF
     assert main(["--sessions", "--end", "812"]) == 2
     said = "hp-login: --sessions and --end are two things; give one of them\n"
     assert capsys.readouterr().err == said
+
+
+def test_all_pages_of_ones_sessions_are_listed(
+    configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = [{"sessions": [{"id": number}], "next": after} for number, after in ((1, "a/b"), (2, None))]
+    service = FakeService(*pages)
+    monkeypatch.setattr(hp_login, "_service", lambda api: service)
+    assert main(["--sessions", "--json"]) == 0
+    assert [each["id"] for each in json.loads(capsys.readouterr().out)["sessions"]] == [1, 2]
+    first, second = (path for _, path, _ in service.asked)
+    assert "user=me-there" in first
+    assert "user=me-there" in second
+    assert "cursor=a%2Fb" in second
 
 
 def test_without_a_service_sessions_cannot_be_told(
