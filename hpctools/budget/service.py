@@ -105,7 +105,7 @@ class Service:
                 raise self.foreign(path, wrong)
             return answer, tag
         detail = answer.get("detail") if isinstance(answer, dict) else None
-        told = f"{detail or text[:200]!s}".rstrip(".")
+        told = _readable(f"{detail or text[:200]!s}").rstrip(".")
         if status >= http.client.INTERNAL_SERVER_ERROR:
             raise UnreachableError(f"{self.host} answers {status}: {told}", "try again, or ask its operator")
         kind = _REFUSALS.get(status, BudgetError)
@@ -223,6 +223,11 @@ _OF_LOGIN = {
     403: "ask your administrator for a token of your own (hpctools-api token create --user)",
     404: "see `hp-login --sessions` and `hpctools login nodes`",
 }
+
+
+def _readable(text: str) -> str:
+    """Lines for a terminal, without what it would take for a command: whatever is in between may answer."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
 def _json(text: str) -> Any:

@@ -237,6 +237,7 @@ def _by_list(user: str, nodes: Sequence[str], answers: Answers, why: str, avoid:
 def _by_service(user: str, service: Asked, nodes: Sequence[str], answers: Answers, avoid: Avoided) -> Way:
     """Ask again without those that do not answer; by the list where the service names none that does."""
     from hpctools.errors import ConflictError
+    from hpctools.remote.names import shown
 
     tried: dict[str, str] = {}
     while True:
@@ -254,7 +255,7 @@ def _by_service(user: str, service: Asked, nodes: Sequence[str], answers: Answer
             hosts = []  # an entry that stays may be called alike
         for host in hosts:
             if answers(host):
-                return Way(found["node"], host, str(found["why"]))
+                return Way(found["node"], host, shown(str(found["why"])))
         if found["node"] in tried:
             raise UnreachableError(f"none of {', '.join(tried)} answers", "see `hpctools login nodes`")
         tried[found["node"]] = hosts[0] if hosts else ""

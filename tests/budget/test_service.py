@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -191,3 +192,12 @@ def test_so_does_hp_login(
     monkeypatch.setenv("HPCTOOLS_CLUSTERS", "/nonexistent")
     assert hp_login.main(list(words)) == 3
     assert "it is not the service that answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [409, 403, 502])
+def test_what_refuses_gives_a_terminal_no_commands(status: int) -> None:
+    """A list of sessions has lines, and keeps them."""
+    detail = json.dumps({"detail": "nlp1: you have\x1b[2J 4 sessions:\n  812: login-2\x9b5m"})
+    with answering((status, {}, detail)) as service, pytest.raises(HpctoolsError) as told:
+        service.ask("POST", "/v1/login/sessions", {})
+    assert told.value.message.endswith(": nlp1: you have [2J 4 sessions:\n  812: login-2 5m")

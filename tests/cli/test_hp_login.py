@@ -36,6 +36,11 @@ def test_it_goes_where_the_service_says() -> None:
     assert service.asked == [("POST", "/v1/login/sessions", {"user": "nlp1", "avoid": []})]
 
 
+def test_what_answers_gives_a_terminal_no_commands() -> None:
+    way = find_way("nlp1", FakeService({**FIRST, "why": "it has\x1b[2J room."}), (), all_answer)
+    assert way.why == "it has\\x1b[2J room."
+
+
 def test_a_node_goes_by_the_name_that_ssh_knows() -> None:
     """The person's list, and so ssh's configuration, may call it otherwise than the service."""
     way = find_way("nlp1", FakeService(FIRST), ("login-2", "login-1"), all_answer)
