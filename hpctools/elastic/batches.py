@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
-from hpctools.elastic.pieces import Cut, Piece, Step, practice
+from hpctools.elastic.pieces import Cut, Fill, Piece, Step, one_at_least, practice
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.session import LONE
@@ -30,6 +31,7 @@ class Batches:
 
     Attributes:
         cursor: the next step's place.
+        fill: with streams, adds what is fed without effect where several workers train.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Batches:
     ) -> None:
         self.sampling = sampling
         self.cursor = Cursor()
+        self.fill: Fill = one_at_least
         self._source = source
         self._cut = cut
         self._group = LONE
@@ -78,7 +81,7 @@ class Batches:
             piece = Piece(self.cursor, shard, low, high, 0, is_practice=True)
             self._practice = self._loading.load(piece).batch
             if self._practice is not None:
-                return piece, self._practice
+                return piece, self._for_practice()
         raise ElasticError("elastic.Loader: the data set's streams are all empty", "give it samples")
 
     def plan(self, group: Group) -> Step:
@@ -95,18 +98,21 @@ class Batches:
         pieces = self._cut(self.cursor, group.rank, group.world)
         if isinstance(self.sampling, StreamSampling):
             pieces = self._read(pieces)
-            if not any(piece.is_fed for piece in pieces):
-                if group.world == 1:
-                    self.passed(0)
-                    return Step(self.rounds, 1, 1, ())
-                pieces.append(replace(pieces[0], samples=0, is_practice=True))
-                self._ready[pieces[-1]] = self._practice
+            if group.world > 1:
+                pieces = self.fill(pieces, group.world)
+            elif not any(piece.is_fed for piece in pieces):
+                self.passed(0)
+                return Step(self.rounds, 1, 1, ())
         low, high = self.sampling.batch(self.cursor)
         return Step(self.rounds, self.sampling.shards_of(self.cursor), high - low, tuple(pieces))
 
     def batch(self, piece: Piece) -> Any:
         """What the loop is fed for a piece."""
-        return self._ready.pop(piece) if piece in self._ready else self._loading.load(piece).batch
+        if piece in self._ready:
+            return self._ready.pop(piece)
+        if piece.is_practice and isinstance(self.sampling, StreamSampling):
+            return self._for_practice()
+        return self._loading.load(piece).batch
 
     def draw(self, shard: int) -> None:
         """Let the random numbers be those of one shard's forward pass."""
@@ -156,6 +162,10 @@ class Batches:
     def close(self) -> None:
         """The training is over: end the loading processes."""
         self._loading.close()
+
+    def _for_practice(self) -> Any:
+        """A copy: it is fed again and again, and the loop may change what it gets."""
+        return copy.deepcopy(self._practice)
 
     def _read(self, pieces: list[Piece]) -> list[Piece]:
         """Read the streams; the pieces with as many samples as there were."""

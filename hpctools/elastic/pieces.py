@@ -7,7 +7,7 @@ of it as the loop wants at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpctools.elastic.reduction import block
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
@@ -41,6 +41,9 @@ class Piece:
 Cut = Callable[[Cursor, int, int], list[Piece]]
 """Cuts a step into the pieces of one worker: cursor, rank, world. Never empty."""
 
+Fill = Callable[[list[Piece], int], list[Piece]]
+"""Adds practice to a worker's pieces of streams, of which some had no samples left: pieces, world."""
+
 
 def by_shards(sampling: Sampling | StreamSampling) -> Cut:
     """A worker's virtual shards, one by one."""
@@ -69,6 +72,13 @@ def by_blocks(sampling: Sampling, microbatch: int | None) -> Cut:
         return pieces or [practice(sampling, cursor, last - first)]
 
     return cut
+
+
+def one_at_least(pieces: list[Piece], world: int) -> list[Piece]:
+    """A piece without effect where all streams have ended, to come to the end of the step with the others."""
+    if any(piece.is_fed for piece in pieces):
+        return pieces
+    return [*pieces, replace(pieces[0], samples=0, is_practice=True)]
 
 
 def practice(sampling: Sampling | StreamSampling, cursor: Cursor, number: int) -> Piece:

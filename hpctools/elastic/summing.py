@@ -98,6 +98,12 @@ class ExactSum:
         """A shard without samples is zero."""
         self._insert(piece.number, self._vector().zero_())
 
+    def add_changes(self, piece: Piece) -> None:
+        """A shard without samples is zero, but for what the buffers are now."""
+        vector = self._vector()
+        self._gradients.capture(vector, torch.zeros(()), 1 / self._step.size, 0)
+        self._insert(piece.number, vector)
+
     def set_back(self) -> None:
         """Drop what the last shard did to the buffers."""
         self._gradients.begin_shard()

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
-from hpctools.elastic.pieces import Cut, Piece, Step, by_shards, practice
+from hpctools.elastic.pieces import Cut, Fill, Piece, Step, by_shards, practice
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.sharded.process_group import BETWEEN, IN_STEP, ShardGroup
+from hpctools.elastic.sharded.trained import local
 from hpctools.elastic.summing import Backward, ExactSum
 
 
 def in_step(sampling: Sampling | StreamSampling) -> Cut:
     """A worker's virtual shards, and practice until it has as many passes as every other worker.
 
-    Every pass gathers the parameters from all ranks, so all have to do the same number of them.
+    Every pass gathers the parameters from all ranks, so all have to do the same number of them. With
+    streams the practice comes once they are read (`passes_of`).
     """
     by_shard = by_shards(sampling)
+    if isinstance(sampling, StreamSampling):
+        return by_shard
 
     def cut(cursor: Cursor, rank: int, world: int) -> list[Piece]:
         shards = sampling.shards_of(cursor)
@@ -30,6 +36,21 @@ def in_step(sampling: Sampling | StreamSampling) -> Cut:
         return [*pieces, *(practice(sampling, cursor, shards + place) for place in fillers)]
 
     return cut
+
+
+def passes_of(sampling: StreamSampling) -> Fill:
+    """Practice in place of streams that have ended, and until a worker has as many passes as every other one.
+
+    So nobody need know whose streams have ended: whoever has how many samples, all do the same passes.
+    """
+
+    def fill(pieces: list[Piece], world: int) -> list[Piece]:
+        shards = sampling.shards
+        fed = [piece if piece.is_fed else replace(piece, is_practice=True) for piece in pieces]
+        further = range(shards, shards - (-shards // world) - len(pieces))
+        return fed + [replace(fed[-1], number=each, samples=0, is_practice=True) for each in further]
+
+    return fill
 
 
 class _Buffers(nn.Module):
@@ -66,12 +87,13 @@ class ShardedSum:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._shard_group = group
         self._wish = wish
-        self._rank = self._next = 0
+        self._rank = 0
+        self._step = Step(0, 1, 1, ())
         self.agreed = False
 
     def begin(self, step: Step, group: Group) -> None:
         """A step begins, or begins again."""
-        self._rank, self._next = group.rank, step.number + 1
+        self._rank, self._step = group.rank, step
         self._shard_group.phase = IN_STEP
         self._buffers.vote.zero_()
         for parameter in self._parameters:
@@ -84,13 +106,16 @@ class ShardedSum:
 
     def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
         """A shard's backward pass, in which FSDP adds up the gradients of all ranks."""
-        if self._rank == 0 and self._wish(self._next):
-            self._buffers.vote.fill_(1)
+        self._vote(piece)
         self._sum.add(piece, loss, _skipped if self._is_lost() else backward, ready_for)
+        if not piece.samples and piece.number < self._step.shards:
+            self.add_nothing(piece)
 
     def add_nothing(self, piece: Piece) -> None:
-        """A shard without samples adds nothing."""
-        self._sum.add_nothing(piece)
+        """A shard whose stream has ended adds nothing but rank 0's wish, who may have no other shard."""
+        self._sum.set_back()
+        self._vote(piece)
+        self._sum.add_changes(piece)
 
     def set_back(self) -> None:
         """Drop what the last shard did to the buffers."""
@@ -109,10 +134,22 @@ class ShardedSum:
     def apply(self, exchanged: Exchanged) -> Totals:
         """Give the model its buffers; the gradients are there."""
         totals = self._sum.apply(exchanged)
+        if totals.samples not in (0, self._step.size):
+            self._scale(self._step.size / totals.samples)
         self.agreed = bool(self._buffers.vote.item() > 0)
         self._buffers.vote.zero_()
         self._shard_group.phase = BETWEEN
         return totals
+
+    def _vote(self, piece: Piece) -> None:
+        if self._rank == 0 and self._wish(piece.cursor.step + 1):
+            self._buffers.vote.fill_(1)
+
+    def _scale(self, factor: float) -> None:
+        """Streams had fewer samples than the passes' weights were made for."""
+        for parameter in self._parameters:
+            if isinstance(gradient := parameter.grad, DTensor):
+                local(gradient).mul_(factor)
 
     def _is_lost(self) -> bool:
         """Whether the pass was done with zeros, so that its gradients mean nothing."""

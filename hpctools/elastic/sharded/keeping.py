@@ -51,6 +51,7 @@ class Moment:
         rank, world: of the generation that saves.
         origin: run, term and generation.
         training: for the manifest.
+        rounds: exchanges that it is the state after; -1: as many as steps.
     """
 
     step: int
@@ -58,6 +59,7 @@ class Moment:
     world: int
     origin: Origin
     training: Mapping[str, Any]
+    rounds: int = -1
 
     @property
     def label(self) -> str:
@@ -279,7 +281,8 @@ class ShardKeeper:
                 if moment.rank == 0:
                     where, size = self._commit(stage, moment)
                     seconds = time.monotonic() - begun
-                    self._on_saved(Saved(moment.step, seconds, held, size, where, why, order=number))
+                    saved = Saved(moment.step, seconds, held, size, where, why, moment.rounds, number)
+                    self._on_saved(saved)
             finally:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)

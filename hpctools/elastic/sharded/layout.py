@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 
 import torch
@@ -63,10 +63,12 @@ class Version:
     Attributes:
         step: completed steps that it is the result of.
         origin: the generation in which it was cut into parts.
+        epoch: of the step that comes next; at the end of streams a later one may follow the same step.
     """
 
     step: int
     origin: int
+    epoch: int = 0
 
 
 Parts = Mapping[str, Part]
@@ -93,8 +95,8 @@ class Survey:
 
     def encode(self) -> bytes:
         """As bytes for the others."""
-        held = [[each.step, each.origin, encode_parts(parts)] for each, parts in self.held]
-        plain = [[each.step, each.origin] for each in self.plain]
+        held = [[*astuple(each), encode_parts(parts)] for each, parts in self.held]
+        plain = [astuple(each) for each in self.plain]
         return json.dumps(
             [held, plain, self.checkpoint, self.known, self.looks], separators=(",", ":")
         ).encode()
@@ -103,7 +105,7 @@ class Survey:
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
         held, plain, checkpoint, known, looks = json.loads(data)
-        sets = tuple((Version(step, origin), decode_parts(parts)) for step, origin, parts in held)
+        sets = tuple((Version(*place), decode_parts(parts)) for *place, parts in held)
         return cls(sets, tuple(Version(*each) for each in plain), checkpoint, known, looks)
 
 
@@ -158,7 +160,7 @@ class Holders:
 def versions(surveys: Sequence[Survey]) -> list[Version]:
     """All that anybody holds, the furthest first."""
     found = {version for survey in surveys for version, _ in survey.held}
-    return sorted(found, key=lambda each: (each.step, each.origin), reverse=True)
+    return sorted(found, key=lambda each: (each.step, each.epoch, each.origin), reverse=True)
 
 
 def holders_of(version: Version, surveys: Sequence[Survey]) -> Holders:

@@ -23,13 +23,14 @@ from hpctools.elastic.group import Group
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.passes import OPTIMIZER
+from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import RUN_DIR, Runner
-from hpctools.elastic.sharded.feeding import ShardedSum, in_step
+from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
 from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
 from hpctools.elastic.sharded.shards import Setting, Shards
 from hpctools.elastic.sharded.trained import Build, local
-from hpctools.elastic.training import MapDataset, Stateful
+from hpctools.elastic.training import AnyDataset, Stateful
 from hpctools.errors import ElasticError
 
 
@@ -68,8 +69,8 @@ class ShardedLoader(Loader):
     Args:
         build: makes the model, shards it over the mesh that it is given (one dimension, all workers), and
             makes the optimizer over its parameters.
-        dataset: map-style, the same on every worker. Streams are not done yet: all workers have to do the
-            same passes, and would have to agree in each step on who has samples left.
+        dataset: the same on every worker; map-style, streams or any iterable, as in `elastic.Loader`. As
+            streams end, workers do the passes that they would need samples for without effect.
         batch_size, epochs, seed, shards, state, collate, num_workers, threads: as in `elastic.Loader`.
         checkpoint: where and how often the training is saved, and what it begins from; every worker writes
             its own shards. None: as the run was submitted; without a run not at all.
@@ -81,8 +82,8 @@ class ShardedLoader(Loader):
 
     Raises:
         ElasticError: as `elastic.Loader` does; or `build` raised, returned no sharded model or another one
-            than before, trains a parameter that is not sharded, or used another mesh; mode is `exact`; the
-            data set has no length; or `checkpoint` asks for snapshots.
+            than before, trains a parameter that is not sharded, or used another mesh; mode is `exact`; or
+            `checkpoint` asks for snapshots.
         UnreachableError: the run's coordinator does not answer.
 
     Sources: `torch.distributed.fsdp.fully_shard` (FSDP2) shards the model; which shard overlaps with which,
@@ -93,7 +94,7 @@ class ShardedLoader(Loader):
     def __init__(
         self,
         build: Build,
-        dataset: MapDataset,
+        dataset: AnyDataset,
         *,
         batch_size: int,
         epochs: int,
@@ -108,7 +109,7 @@ class ShardedLoader(Loader):
         device: Literal["cpu", "cuda"] = "cpu",
         threads: int | None = 1,
     ) -> None:
-        _check(mode, dataset)
+        _check(mode)
         self._has_completed = False
         super().__init__(
             nn.Module(),
@@ -126,6 +127,8 @@ class ShardedLoader(Loader):
         self._keeper = None
         self._stateful = {f"state {name}": value for name, value in (state or {}).items()}
         self._cut = in_step(self._sampling)
+        if isinstance(self._sampling, StreamSampling):
+            self._batches.fill = passes_of(self._sampling)
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
         setting = Setting(
             build,
@@ -194,7 +197,7 @@ class ShardedLoader(Loader):
             self._renew()
             self._has_completed = False
             if self._shard_keeper is not None and old is None:
-                self._shard_keeper.rolled_back(self._completed)
+                self._shard_keeper.rolled_back(self._steps)
         return moved
 
     def _moved(self) -> Mapping[str, Any]:
@@ -207,9 +210,9 @@ class ShardedLoader(Loader):
         self._skipped |= frozenset(skip)
         if self._shard_keeper is not None:
             self._shard_keeper.limit = to_step
-        if self._completed > to_step:
+        if self._steps > to_step:
             self._shards.give_up_after(to_step)
-        return self._completed <= to_step
+        return self._steps <= to_step
 
     def _check_readable(self, *, moves: bool) -> None:
         """As `elastic.Loader` does, of all that is not sharded."""
@@ -221,14 +224,19 @@ class ShardedLoader(Loader):
     def _save_as_ordered(self) -> None:
         """Save when it was agreed on in the step that is complete."""
         if self._shard_keeper is not None:
-            self._shard_keeper.boundary(self._completed, sound=math.isfinite(self.loss))
+            self._shard_keeper.boundary(self._steps, sound=math.isfinite(self.loss))
         # Only after a step, which all ranks of the generation have done: those that join come here, too.
         completed, self._has_completed = self._has_completed, False
-        if completed and self._shards.copies.is_due(self._completed, self.world_size):
+        if completed and self._shards.copies.is_due(self._steps, self.world_size):
             self._shards.copy(self._session.collective)
 
     def _replayed(self) -> Mapping[str, Stateful]:
         return {**super()._replayed(), OPTIMIZER: self.optimizer}
+
+    @property
+    def _cursor(self) -> Cursor:
+        """The place in the data that the state has come to."""
+        return self._batches.cursor
 
     def _capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""
@@ -274,7 +282,8 @@ class ShardedLoader(Loader):
 
     def _moment(self, origin: Origin) -> Moment:
         group = self._shards.group
-        return Moment(self._completed, group.rank(), group.size(), origin, self._described())
+        place = group.rank(), group.size()
+        return Moment(self._steps, *place, origin, self._described(), self._completed)
 
     def _complete(self, totals: Totals) -> None:
         super()._complete(totals)
@@ -308,13 +317,7 @@ def _without_snapshots(settings: Checkpoint) -> Checkpoint:
     return settings
 
 
-def _check(mode: str, dataset: object) -> None:
-    if not hasattr(dataset, "__len__"):
-        raise ElasticError(
-            "elastic.ShardedLoader: the data set has no length, and streams are not done here yet",
-            "write the samples to files that are read by number (memory-mapped tokens, a table of offsets) "
-            "and give a map-style data set; or, if the model fits into one worker, take elastic.Loader",
-        )
+def _check(mode: str) -> None:
     if mode != "fast":
         raise ElasticError(
             f"elastic.ShardedLoader: mode is {mode!r}",

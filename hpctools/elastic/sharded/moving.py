@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hpctools.elastic.group import Group
+from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.sharded import collectives, layout
 from hpctools.elastic.sharded.layout import Holders, Part, Piece, Survey, Version
 from hpctools.elastic.sharded.transfer import Moved, transfer
@@ -63,10 +64,10 @@ class Source:
             return "workers"
         return "checkpoint" if self.checkpoint >= 0 else "beginning"
 
-    @property
-    def step(self) -> int:
-        """Completed steps that it is the result of."""
-        return self.version.step if self.version is not None else max(self.checkpoint, 0)
+    def is_at(self, cursor: Cursor) -> bool:
+        """Whether that is the place in the data that ranks have come to; of a checkpoint it is not known."""
+        version = self.version
+        return version is not None and (version.step, version.epoch) == (cursor.step, cursor.epoch)
 
 
 def choose_source(surveys: Sequence[Survey]) -> Source:

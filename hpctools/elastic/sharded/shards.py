@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.session import LONE, Runner
 from hpctools.elastic.sharded import moving, room
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
@@ -46,8 +47,8 @@ class Rest(Protocol):
     """What moves besides model and optimizer: the cursor, schedulers, ..."""
 
     @property
-    def _completed(self) -> int:
-        """How many steps the state is the result of."""
+    def _cursor(self) -> Cursor:
+        """The place in the data that the state has come to."""
         ...
 
     def _capture_rest(self) -> Mapping[str, Any]:
@@ -207,9 +208,9 @@ class Shards:
         """The present state, in the tensors that the training changes; None: we have none to be trusted."""
         if self._origin is None or self.torn:
             return None
-        tensors = sharded_tensors(self.trained)
+        tensors, cursor = sharded_tensors(self.trained), self._rest._cursor
         return PartSet(
-            Version(self._rest._completed, self._origin),
+            Version(cursor.step, self._origin, cursor.epoch),
             {name: part_of(each) for name, each in tensors.items()},
             {name: local(each) for name, each in tensors.items()},
             {"trained": plain_state(self.trained), "rest": self._rest._capture_rest()},
@@ -359,7 +360,7 @@ class Shards:
                 plain = deep_copied(moving.plain_of(source.version, held))
             assert plain is not None  # noqa: S101
             state = plain["trained"]
-            if source.step != self._rest._completed or self._origin is None:
+            if not source.is_at(self._rest._cursor) or self._origin is None:
                 self._rest._load_rest(plain["rest"])
         self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
         self._group = fresh.group

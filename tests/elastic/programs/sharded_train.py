@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import torch
-from sines import Sines
+from sines import Sines, SineStreams
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -20,6 +20,8 @@ from hpctools.elastic.sharded import room
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--samples", type=int, default=1000)
+parser.add_argument("--streams", action="store_true", help="the samples are read in order")
+parser.add_argument("--steps", type=int, default=0, help="twice the first late one, of streams")
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--delay", type=float, default=0.0, help="seconds per sample")
 parser.add_argument("--slow", default="", help="the worker that takes four times as long")
@@ -90,7 +92,7 @@ def pause(samples: int) -> None:
     if loader.world_size == args.await_world:
         reached.touch()  # also for a worker that is started again
     samples *= 4 if worker == args.slow else 1
-    late = args.hurry is not None and loader.step >= loader.total_steps // 2
+    late = args.hurry is not None and loader.step >= (loader.total_steps or args.steps) // 2
     is_first = loader.step not in begun
     begun.add(loader.step)
     end = time.monotonic() + ((args.hold if is_first else 0.0) if late else args.delay * samples)
@@ -110,7 +112,7 @@ reached = args.out / "reached"
 checkpoint = elastic.Checkpoint(folder=args.folder, every_seconds=0, every_steps=args.save_every)
 loader = elastic.ShardedLoader(
     build,
-    Sines(args.samples),
+    SineStreams(args.samples) if args.streams else Sines(args.samples),
     batch_size=48,
     epochs=args.epochs,
     seed=7,
@@ -122,8 +124,13 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
 loader.track("scheduler", scheduler)
 if args.without:
     loader._roll_back(0, [args.without])
+counted: dict[tuple[int, int], dict[int, list[int]]] = {}
 for epoch in range(args.epochs):
     for indices, inputs, targets in loader:
+        if (
+            piece := loader._fed
+        ) is not None and piece.samples:  # a step that is begun again is so in another generation
+            counted.setdefault((loader.generation, loader.step), {})[piece.number] = indices.tolist()
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
         pause(len(inputs))
         loss = nn.functional.mse_loss(loader.model(inputs), targets)
@@ -140,6 +147,7 @@ for epoch in range(args.epochs):
             step=loader.step,
             epoch=epoch,
             committed=loader.indices,
+            counted=counted.get((loader.generation, loader.step - 1)) if args.streams else {},
             loss=loader.loss,
             generation=loader.generation,
             world=loader.world_size,

@@ -282,11 +282,9 @@ def test_another_model_at_a_later_build_is_refused() -> None:
         make_room(built(wider, mesh, with_values=False), examples)
 
 
-def test_exact_mode_and_streams_are_refused_with_the_reason() -> None:
+def test_exact_mode_is_refused_with_the_reason() -> None:
     with pytest.raises(ElasticError, match="rank by rank, so their rounding depends on how many there are"):
         loader_for(mode="exact")
-    with pytest.raises(ElasticError, match=r"has no length, and streams are not done .* give a map-style"):
-        elastic.ShardedLoader(build, iter([]), batch_size=2, epochs=1)  # type: ignore[arg-type]
 
 
 def test_a_group_of_the_training_itself_is_said() -> None:
