@@ -141,7 +141,7 @@ def test_source_is_memory_before_a_checkpoint_of_the_same_step() -> None:
     for saved, expected in ((2, VERSION), (3, VERSION), (4, None)):
         source = choose_source([replace(surveys[0], checkpoint=saved), surveys[1]])
         assert source.version == expected
-        assert source.step == max(saved, 3)
+        assert source.checkpoint == (saved if expected is None else -1)
 
 
 def test_lost_shards_without_a_checkpoint_end_the_run() -> None:
@@ -149,7 +149,7 @@ def test_lost_shards_without_a_checkpoint_end_the_run() -> None:
     with pytest.raises(ElasticError, match="shards of the model went with a worker"):
         choose_source(surveys[:1])
     assert choose_source([replace(surveys[0], checkpoint=1)]).checkpoint == 1
-    assert choose_source([Survey(), Survey()]).step == 0, "nobody ever had a state: from the beginning"
+    assert choose_source([Survey(), Survey()]).name == "beginning", "nobody ever had a state"
 
 
 def test_storage_is_asked_only_for_what_the_workers_lack() -> None:
