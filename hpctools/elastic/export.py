@@ -1,4 +1,4 @@
-"""Make of an elastic.ShardedLoader's checkpoint one that torch.distributed.checkpoint.load reads anywhere.
+"""Write an elastic.ShardedLoader's checkpoint anew, checked and with whole tensors, as torch has them.
 
     python -m hpctools.elastic.export CHECKPOINT FOLDER
 

@@ -84,7 +84,7 @@ def trained(tmp_path: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, An
 def loaded(into: dict[str, Any], folder: Path) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells that it is one process
-        dcp.load(into, checkpoint_id=folder)
+        dcp.load(into, storage_reader=dcp.FileSystemReader(folder), no_dist=True)
     return into
 
 
@@ -93,16 +93,24 @@ def assert_same(values: dict[str, Any], expected: dict[str, Any]) -> None:
     assert [name for name in values if not torch.equal(values[name], expected[name])] == []
 
 
+@pytest.mark.parametrize("exported", [True, False])
 def test_one_plain_process_loads_model_and_optimizer(
-    trained: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, dict[str, Any], dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    exported: bool,
 ) -> None:
+    """From an export, and from the checkpoint itself."""
     saved, weights, moments = trained
-    assert export.main([str(saved), str(tmp_path / "whole")]) == 0
-    assert capsys.readouterr().out.startswith(f"step 4 of {saved}/step-000000004 is in {tmp_path}/whole (")
+    folder = tmp_path / "whole" if exported else saved / "step-000000004"
+    if exported:
+        assert export.main([str(saved), str(folder)]) == 0
+        assert capsys.readouterr().out.startswith(f"step 4 of {saved}/step-000000004 is in {folder} (")
     model = Net()
     optimizer = torch.optim.AdamW(groups_of(model))
     empty = {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
-    state = loaded(empty, tmp_path / "whole")
+    state = loaded(empty, folder)
     model.load_state_dict(state["model"])
     set_optimizer_state_dict(model, optimizer, state["optimizer"])
     assert_same(model.state_dict(), weights)
@@ -112,10 +120,7 @@ def test_one_plain_process_loads_model_and_optimizer(
     assert {float(each["step"]) for each in optimizer.state.values()} == {4.0}
     assert [group["lr"] for group in optimizer.param_groups] == [0.05 / 16, 0.01 / 16]
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5).state_dict()
-    assert (
-        loaded({"state": {"scheduler": scheduler}}, tmp_path / "whole")["state"]["scheduler"]["last_epoch"]
-        == 4
-    )
+    assert loaded({"state": {"scheduler": scheduler}}, folder)["state"]["scheduler"]["last_epoch"] == 4
 
 
 def test_a_folder_that_exists_is_refused_and_so_is_the_second_time(

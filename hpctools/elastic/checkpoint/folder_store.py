@@ -73,10 +73,31 @@ class FolderStore:
                 _sync(stage.folder / name)
             _write_synced(stage.folder / _part(part), encode_part(files))
 
+    def gathered(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
+        """As the writers have noted them."""
+        files: dict[str, FileRecord] = {}
+        with self._telling("commit"):
+            for part in range(parts):
+                path = stage.folder / _part(part)
+                if not path.exists():
+                    raise ElasticError(
+                        f"writer {part} of {parts} has not added its part of {stage.folder}",
+                        part_remedy(part),
+                    )
+                files |= decode_part(path.read_bytes())
+        return files
+
+    def staged(self, stage: Stage, name: str) -> bytes:
+        """It lies where all writers put theirs."""
+        with self._telling("commit"):
+            return (stage.folder / name).read_bytes()
+
     def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
         """Manifest, marker, and then the folder gets its name."""
         with self._telling("commit"):
-            files = self._merged(stage, parts)
+            files = self.gathered(stage, parts)
+            for part in range(parts):  # only now: who commits may wait for a part and try again
+                (stage.folder / _part(part)).unlink()
             data = replace(manifest, files=files).encode()
             _write_synced(stage.folder / MANIFEST, data)
             _write_synced(stage.folder / MARKER, digest_of(data).encode())
@@ -109,19 +130,6 @@ class FolderStore:
             path = self.root / name
             if name.startswith(REMOVING) or (name.startswith(WRITING) and _is_left(path, labels)):
                 shutil.rmtree(path, ignore_errors=True)
-
-    def _merged(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
-        files: dict[str, FileRecord] = {}
-        for part in range(parts):
-            path = stage.folder / _part(part)
-            if not path.exists():
-                raise ElasticError(
-                    f"writer {part} of {parts} has not added its part of {stage.folder}", part_remedy(part)
-                )
-            files |= decode_part(path.read_bytes())
-        for part in range(parts):  # only now: who commits may wait for a part and try again
-            (stage.folder / _part(part)).unlink()
-        return files
 
     def _publish(self, stage: Stage) -> str:
         _sync(stage.folder)

@@ -69,6 +69,8 @@ def _look(place: str, told: set[str], most_steps: int | None) -> Restored | None
 
 
 def _verified(found: Found) -> Any:
+    if "sharded_over" in found.manifest.training:
+        raise ElasticError("it is of a sharded model", "read it with elastic.ShardedLoader")
     with found.store.fetched(found.name, found.manifest) as folder, understood():
         problem = damage(folder, found.manifest.files)
         if problem is not None:

@@ -104,10 +104,31 @@ class S3Store:
                 self._client.upload_file(str(stage.folder / each), *target.values(), Config=self._transfer)
         self.write(f"{name}/{_part(part)}", encode_part(files))
 
+    def gathered(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
+        """As the writers have noted them."""
+        name = name_of(stage.step, stage.label)
+        files: dict[str, FileRecord] = {}
+        for part in range(parts):
+            data = self.read(f"{name}/{_part(part)}")
+            if data is None:
+                raise ElasticError(
+                    f"writer {part} of {parts} has not added its part of {self.where}/{name}",
+                    part_remedy(part),
+                )
+            files |= decode_part(data)
+        return files
+
+    def staged(self, stage: Stage, name: str) -> bytes:
+        """As its writer has uploaded it."""
+        data = self.read(f"{name_of(stage.step, stage.label)}/{name}")
+        if data is None:
+            raise ElasticError(f"{name} of {self.where}/{name_of(stage.step, stage.label)} is missing")
+        return data
+
     def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
         """Manifest, and then the marker, which only one writer can write."""
         name = name_of(stage.step, stage.label)
-        data = replace(manifest, files=self._merged(name, parts)).encode()
+        data = replace(manifest, files=self.gathered(stage, parts)).encode()
         self.write(f"{name}/{MANIFEST}", data)
         with self._telling("commit"):
             self._mark(f"{name}/{MARKER}", digest_of(data).encode())
@@ -182,18 +203,6 @@ class S3Store:
             pages = self._pages("list_objects_v2", Prefix=f"{self._prefix}{name}/")
             times = [each["LastModified"] for page in pages for each in page.get("Contents", ())]
         return all(_is_old(each) for each in times)
-
-    def _merged(self, name: str, parts: int) -> dict[str, FileRecord]:
-        files: dict[str, FileRecord] = {}
-        for part in range(parts):
-            data = self.read(f"{name}/{_part(part)}")
-            if data is None:
-                raise ElasticError(
-                    f"writer {part} of {parts} has not added its part of {self.where}/{name}",
-                    part_remedy(part),
-                )
-            files |= decode_part(data)
-        return files
 
     def _mark(self, name: str, data: bytes) -> None:
         try:

@@ -41,9 +41,9 @@ class Checkpoint:
         ElasticError: a value makes no sense; names the field. A place that cannot be written or read is no
             matter of this object: see the loaders, and the events `unsaved` and `warning`.
 
-    Sources: an `elastic.Loader` saves what `torch.distributed.checkpoint` (DCP) defines and its `load` reads;
-    an `elastic.ShardedLoader` saves the shards as they are, and `python -m hpctools.elastic.export` makes a
-    DCP checkpoint of them. In a policy file the names are those of docs/elastic.md, "Checkpoints".
+    Sources: both loaders save what `torch.distributed.checkpoint` (DCP) defines and its `load` reads; an
+    `elastic.ShardedLoader` the shards as they are, of which `python -m hpctools.elastic.export` makes whole
+    tensors. In a policy file the names are those of docs/elastic.md, "Checkpoints".
     """
 
     folder: str = ""

@@ -95,6 +95,18 @@ class Store(Protocol):
         """Writer number `part` has written its files into the stage's folder."""
         ...
 
+    def gathered(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
+        """The files of all writers.
+
+        Raises:
+            ElasticError: a part is missing.
+        """
+        ...
+
+    def staged(self, stage: Stage, name: str) -> bytes:
+        """A small file that one of the writers has added."""
+        ...
+
     def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
         """Make the checkpoint valid, all at once; called by one writer when all have added theirs.
 

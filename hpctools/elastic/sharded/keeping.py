@@ -27,7 +27,7 @@ from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
 from hpctools.elastic.folder import utc_now
-from hpctools.elastic.sharded import choosing, part_files
+from hpctools.elastic.sharded import choosing, part_files, whole
 from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.fetching import examples_of, read_parts_of
@@ -279,7 +279,7 @@ class ShardKeeper:
             try:
                 self._add(stage, moment, copied)
                 if moment.rank == 0:
-                    where, size = self._commit(stage, moment)
+                    where, size = self._commit(stage, moment, copied)
                     seconds = time.monotonic() - begun
                     saved = Saved(moment.step, seconds, held, size, where, why, moment.rounds, number)
                     self._on_saved(saved)
@@ -313,7 +313,7 @@ class ShardKeeper:
             files |= part_files.write_plain(folder, copied.plain)
         self._store.add(stage, moment.rank, files)
 
-    def _commit(self, stage: Stage, moment: Moment) -> tuple[str, int]:
+    def _commit(self, stage: Stage, moment: Moment, copied: PartSet) -> tuple[str, int]:
         """Make it valid as soon as everybody's part is there."""
         manifest = Manifest(
             moment.step,
@@ -325,11 +325,15 @@ class ShardKeeper:
             training={**moment.training, "sharded_over": moment.world},
         )
         deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
+        parts = 0
         while True:
             self._check_in_office(stage, moment.origin)
             try:
-                name = self._store.commit(stage, manifest, moment.world)
-            except ElasticError:
+                parts = parts or whole.describe(
+                    self._store, stage, moment.world, copied.plain or {}, self._not_for_torch
+                )
+                name = self._store.commit(stage, manifest, parts)
+            except (ElasticError, OSError):
                 if time.monotonic() > min(deadline, self._give_up_at):
                     self._store.discard(stage)
                     raise
@@ -337,6 +341,11 @@ class ShardKeeper:
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)
                 continue
             return f"{self._store.where}/{name}", sum(self._store.sizes(name).values())
+
+    def _not_for_torch(self, reason: str) -> None:
+        self._attempts.trouble(
+            "torch", f"torch itself cannot read the checkpoints, only a training can: {reason}"
+        )
 
     def _check_in_office(self, stage: Stage, origin: Origin) -> None:
         try:

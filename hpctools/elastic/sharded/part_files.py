@@ -1,29 +1,32 @@
 """One rank's parts as files of a checkpoint: the bytes, and what lies where in them.
 
-    shards-00002.bin     the parts of rank 2, one behind the other
+    shards-00002.bin     the parts of rank 2, one behind the other, each as `torch.save` writes it
     shards-00002.json    name, shape, type, offsets, sizes and place in the file of each
     plain.pt             the unsharded state, by rank 0
 
-Any number of ranks reads what any number wrote: who wants a part maps the files that hold some of it.
+Any number of ranks reads what any number wrote: who wants a part maps the files that hold some of it. The
+index says where the bare values are, so that nobody reads the pickles around them; in checkpoints of earlier
+releases there are none. `whole.describe` makes a checkpoint of torch's own of these files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hpctools.elastic.checkpoint.manifest import FileRecord, digest_of, new_digest
+from hpctools.elastic.checkpoint.dcp import Stored, write_slices
+from hpctools.elastic.checkpoint.manifest import FileRecord, digest_of
 from hpctools.elastic.sharded import layout
 from hpctools.elastic.sharded.layout import Holders, Part, Piece, Survey, Version
 from hpctools.elastic.sharded.moving import Wanted
 from hpctools.elastic.sharded.transfer import copy_pieces
 from hpctools.errors import ElasticError
 
-ALIGNMENT = 64
 PLAIN = "plain.pt"
 _ANY = Version(0, 0)
 
@@ -38,27 +41,18 @@ def write_parts(
     """Write our parts; returns the files.
 
     Args:
-        go_on: called before each tensor; what it raises ends the writing.
+        go_on: called before each piece; what it raises ends the writing.
 
     Raises:
         OSError: they cannot be written.
     """
-    digest, places, size = new_digest(), {}, 0
     name = f"shards-{rank:05d}"
-    with (folder / f"{name}.bin").open("wb") as file:
-        for tensor_name, tensor in tensors.items():
-            go_on()
-            data = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            data += b"\0" * (-len(data) % ALIGNMENT)
-            places[tensor_name] = size
-            size += file.write(data)
-            digest.update(data)
-    index = json.dumps([layout.encode_parts(parts), places], separators=(",", ":")).encode()
+    record, slices = write_slices(folder / f"{name}.bin", tensors, go_on)
+    places = {each: found.values for each, found in slices.items()}
+    archives = {each: (found.offset, found.length) for each, found in slices.items()}
+    index = json.dumps([layout.encode_parts(parts), places, archives], separators=(",", ":")).encode()
     (folder / f"{name}.json").write_bytes(index)
-    return {
-        f"{name}.bin": FileRecord(size, digest.hexdigest()),
-        f"{name}.json": FileRecord(len(index), digest_of(index)),
-    }
+    return {f"{name}.bin": record, f"{name}.json": FileRecord(len(index), digest_of(index))}
 
 
 def write_plain(folder: Path, plain: Mapping[str, Any]) -> dict[str, FileRecord]:
@@ -85,8 +79,8 @@ def needed(folder: Path, wanted: Wanted) -> set[str]:
         ElasticError: the files do not hold all of the wanted parts.
     """
     indices, plan = _plan(folder, wanted)
-    names = {f"{name}.json" for name, _, _ in indices}
-    return names | {f"{indices[each.source][0]}.bin" for each in plan} | {PLAIN}
+    names = {f"{each.name}.json" for each in indices}
+    return names | {f"{indices[each.source].name}.bin" for each in plan} | {PLAIN}
 
 
 def read_parts(folder: Path, wanted: Wanted) -> None:
@@ -96,11 +90,7 @@ def read_parts(folder: Path, wanted: Wanted) -> None:
         ElasticError: the files do not hold all of them.
     """
     indices, plan = _plan(folder, wanted)
-    files = {
-        source: _mapped(folder / f"{name}.bin", parts, places)
-        for source in {each.source for each in plan}
-        for name, parts, places in [indices[source]]
-    }
+    files = {source: _mapped(folder, indices[source]) for source in {each.source for each in plan}}
     copy_pieces(plan, lambda piece: files[piece.source][piece.name], wanted.tensors)
 
 
@@ -147,12 +137,41 @@ class WholeTensors:
 
     def _file(self, source: int) -> dict[str, torch.Tensor]:
         if source not in self._files:
-            name, parts, places = self._indices[source]
-            self._files[source] = _mapped(self._folder / f"{name}.bin", parts, places)
+            self._files[source] = _mapped(self._folder, self._indices[source])
         return self._files[source]
 
 
-_Index = tuple[str, dict[str, Part], dict[str, int]]
+@dataclass(frozen=True)
+class _Index:
+    """What lies where in one rank's file.
+
+    Attributes:
+        name: of the file, without its ending.
+        places: by tensor, offset of its values.
+        archives: by tensor, offset and length of what `torch.save` wrote; an earlier release wrote none.
+    """
+
+    name: str
+    parts: Mapping[str, Part]
+    places: Mapping[str, int]
+    archives: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def described_by(indices: Mapping[str, bytes]) -> tuple[Mapping[str, Part], Mapping[str, Sequence[Stored]]]:
+    """What torch has to know of the parts: an example of each tensor, and where each of its boxes is.
+
+    Args:
+        indices: contents of all ranks' indices, by the files' names.
+    """
+    found = [_decoded(Path(name).stem, data) for name, data in sorted(indices.items())]
+    examples = layout.holders_of(_ANY, _surveys(found)).examples
+    boxes: dict[str, dict[layout.Numbers, Stored]] = {name: {} for name in examples}
+    for each in found:
+        for name, (offset, length) in each.archives.items():
+            part = each.parts[name]
+            box = Stored(f"{each.name}.bin", offset, length, part.offsets, part.sizes)
+            boxes[name].setdefault(part.offsets, box)
+    return examples, {name: tuple(each.values()) for name, each in boxes.items()}
 
 
 def _plan(folder: Path, wanted: Wanted) -> tuple[list[_Index], list[Piece]]:
@@ -170,22 +189,24 @@ def _held(folder: Path) -> tuple[list[_Index], Holders]:
 
 
 def _indices(folder: Path) -> list[_Index]:
-    found = []
-    for path in sorted(folder.glob("shards-*.json")):
-        parts, places = json.loads(path.read_bytes())
-        found.append((path.stem, layout.decode_parts(parts), places))
-    return found
+    return [_decoded(path.stem, path.read_bytes()) for path in sorted(folder.glob("shards-*.json"))]
+
+
+def _decoded(name: str, data: bytes) -> _Index:
+    parts, *places = json.loads(data)
+    return _Index(name, layout.decode_parts(parts), *places)
 
 
 def _surveys(indices: list[_Index]) -> list[Survey]:
-    return [Survey(((_ANY, parts),)) for _, parts, _ in indices]
+    return [Survey(((_ANY, each.parts),)) for each in indices]
 
 
-def _mapped(path: Path, parts: Mapping[str, Part], places: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def _mapped(folder: Path, index: _Index) -> dict[str, torch.Tensor]:
+    path, places = folder / f"{index.name}.bin", index.places
     size = path.stat().st_size
     data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8) if size else torch.empty(0)
     return {
         name: data[places[name] : places[name] + part.bytes].view(part.torch_dtype).view(part.sizes)
-        for name, part in parts.items()
+        for name, part in index.parts.items()
         if part.bytes
     }

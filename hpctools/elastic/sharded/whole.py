@@ -1,17 +1,18 @@
-"""A sharded checkpoint written anew as torch Distributed Checkpoint writes a model that is not sharded.
+"""A sharded checkpoint as one of torch Distributed Checkpoint: where it lies, or written anew and whole.
 
     model.<parameter or buffer>             as `model.state_dict()` names them
     optimizer.state.<parameter>.<key>       as `get_optimizer_state_dict` does, of
     optimizer.param_groups.<n>.<option>     torch.distributed.checkpoint.state_dict
     state.<name>. ...                       what `state=` and `track` gave to the loader
 
-torch's planner makes the names and the list of files from tensors without memory; the values are put together
-one after the other while they are written.
+torch's planner makes the names and the list of files from tensors without memory. Where the checkpoint lies
+the values are in the ranks' files already (`describe`); else they are put together one after the other while
+they are written (`write_whole`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,51 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from hpctools.elastic.checkpoint.dcp import write_planned
-from hpctools.elastic.sharded.part_files import WholeTensors, read_plain
+from hpctools.elastic.checkpoint.manifest import FileRecord
+from hpctools.elastic.checkpoint.store import Stage, Store
+from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.part_files import WholeTensors, described_by, is_index, read_plain
 from hpctools.elastic.sharded.trained import MODEL, OPTIMIZER
+from hpctools.errors import ElasticError
 
 STATE = "state"
+
+
+def describe(
+    store: Store, stage: Stage, parts: int, plain: Mapping[str, Any], refused: Callable[[str], None]
+) -> int:
+    """Add what torch needs to read the parts: `.metadata`, and what is not sharded in a file of torch's own.
+
+    Args:
+        parts: how many writers there are.
+        plain: the unsharded state.
+        refused: told why torch can make nothing of such a state; a training goes on from it all the same.
+
+    Returns:
+        How many parts there are then.
+
+    Raises:
+        ElasticError: a part is missing yet.
+        OSError: it cannot be written.
+    """
+    indices = {name: store.staged(stage, name) for name in store.gathered(stage, parts) if is_index(name)}
+    try:
+        files = _described(stage.folder, indices, plain)
+    except (ElasticError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 - such as two names that are the same with torch's dots
+        refused(" ".join(str(error).split()) or type(error).__name__)
+        return parts
+    store.add(stage, parts, files)
+    return parts + 1
+
+
+def _described(folder: Path, indices: Mapping[str, bytes], plain: Mapping[str, Any]) -> dict[str, FileRecord]:
+    examples, boxes = described_by(indices)
+    state, stored = _nested(examples, plain)
+    where = {name: boxes[of] for name, of in stored.items()}
+    writer = FileSystemWriter(folder, sync_files=False)  # the store does that
+    return write_planned(writer, DefaultSavePlanner(), state, lambda: None, where)
 
 
 def write_whole(source: Path, folder: Path) -> int:
@@ -38,7 +80,7 @@ def write_whole(source: Path, folder: Path) -> int:
         OSError, RuntimeError: it cannot be read or written.
     """
     tensors = WholeTensors(source)
-    state, stored = _nested(tensors, read_plain(source))
+    state, stored = _nested(tensors.examples, read_plain(source))
     # A file for each tensor: torch keeps all tensors of a file until it is written.
     writer = FileSystemWriter(folder, single_file_per_rank=False)
     files = write_planned(writer, _Planner(tensors, stored), state, lambda: None)
@@ -64,13 +106,13 @@ class _Planner(DefaultSavePlanner):
         return super().lookup_object(index)
 
 
-def _nested(tensors: WholeTensors, plain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _nested(examples: Mapping[str, Part], plain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The state as a training without shards has it; sharded tensors have a shape and no memory."""
     trained, rest = plain["trained"], plain["rest"]
     model: dict[str, Any] = {**trained["buffers"], **trained["parameters"]}
     kept: dict[str, dict[str, Any]] = {name: dict(values) for name, values in trained["kept"].items()}
     stored: dict[str, str] = {}
-    for name, part in tensors.examples.items():
+    for name, part in examples.items():
         empty = torch.empty(part.shape, dtype=part.torch_dtype, device="meta")
         kind, _, of = name.partition(" ")
         if kind == MODEL:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from checkpoint_rig import FakeDesk
 
@@ -13,8 +15,14 @@ from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.elastic.spec import RunSpec
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
-PARTS = {"weight": Part((4,), "float32", (0,), (4,))}
+PARTS = {"model weight": Part((4,), "float32", (0,), (4,))}
 BY_ORDER = elastic.Checkpoint(every_seconds=0)
+
+
+def plain_after(step: int) -> dict[str, Any]:
+    """The unsharded state after a step: nothing but the number of it."""
+    trained: dict[str, Any] = {"buffers": {}, "parameters": {}, "kept": {}, "groups": []}
+    return {"trained": trained, "rest": {"step": step}}
 
 
 class RankOfOne:
@@ -31,7 +39,7 @@ class RankOfOne:
         self, place: str, settings: elastic.Checkpoint = BY_ORDER, rank: int = 0, world: int = 1
     ) -> None:
         self.step, self.rank, self.world = 0, rank, world
-        self.parts = {"weight": Part((4 * world,), "float32", (4 * rank,), (4,))}
+        self.parts = {"model weight": Part((4 * world,), "float32", (4 * rank,), (4,))}
         self.desk = FakeDesk()
         self.desk.saves = rank == 0
         self.keeper = ShardKeeper(settings, place, self.desk, self._living, self._moment)
@@ -53,12 +61,12 @@ class RankOfOne:
     def filled_from(self, step: int) -> torch.Tensor:
         """The tensor, as a checkpoint has it."""
         tensor = torch.zeros(4)
-        assert self.keeper.read(step, Wanted(PARTS, {"weight": tensor})) == {"step": step}
+        assert self.keeper.read(step, Wanted(PARTS, {"model weight": tensor})) == plain_after(step)
         return tensor
 
     def _living(self) -> PartSet:
         tensor = torch.full((4,), float(self.step))
-        return PartSet(Version(self.step, 1), self.parts, {"weight": tensor}, {"step": self.step})
+        return PartSet(Version(self.step, 1), self.parts, {"model weight": tensor}, plain_after(self.step))
 
     def _moment(self, origin: Origin) -> Moment:
         return Moment(self.step, self.rank, self.world, origin, {})

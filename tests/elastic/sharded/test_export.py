@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from checkpoint_rig import Unwell
 from s3_rig import bucket_of, serving
 from shard_parts import RankOfOne
 from sharded_run import WEIGHT_TOLERANCE, ShardedRun, command, lone_ledger
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from hpctools import elastic
 from hpctools.elastic import export
@@ -24,22 +26,21 @@ from hpctools.elastic.checkpoint.selection import newest
 def loaded(folder: Path, model: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells that it is one process
-        dcp.load({"model": model}, checkpoint_id=folder)
+        dcp.load({"model": model}, storage_reader=dcp.FileSystemReader(folder), no_dist=True)
     return model
 
 
 class Rank(RankOfOne):
-    """One of two, whose tensor is a model's parameter."""
+    """One of two, with other elements on each."""
 
     def __init__(self, place: str, rank: int) -> None:
         super().__init__(place, elastic.Checkpoint(every_seconds=0, keep=3), rank, 2)
-        self.parts = {"model weight": self.parts["weight"]}
 
     def _living(self) -> Any:
         living = super()._living()
-        trained: dict[str, Any] = {"buffers": {}, "parameters": {}, "kept": {}, "groups": []}
-        tensors = {"model weight": living.tensors["weight"] + 100 * self.rank}
-        return type(living)(living.version, self.parts, tensors, {"trained": trained, "rest": {}})
+        return replace(
+            living, tensors={name: each + 100 * self.rank for name, each in living.tensors.items()}
+        )
 
 
 def save(place: str, *steps: int) -> None:
@@ -69,7 +70,8 @@ def test_a_torn_part_is_refused_by_its_name(tmp_path: Path, capsys: pytest.Captu
     save(str(tmp_path / "saved"), 4, 9)
     torn = tmp_path / "saved" / "step-000000009"
     tear(torn)
-    why = f"checkpoint {torn} is not used: shards-00001.bin has 63 bytes instead of 64"
+    left = (torn / "shards-00001.bin").stat().st_size
+    why = f"checkpoint {torn} is not used: shards-00001.bin has {left} bytes instead of {left + 1}"
     assert export.main([str(torn), str(tmp_path / "whole")]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"elastic: there is no whole checkpoint of a sharded model in {torn} ({why});")
@@ -114,12 +116,16 @@ def test_what_is_not_sharded_is_no_work_for_it(tmp_path: Path) -> None:
 
 
 def test_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All is downloaded through $TMPDIR, and nothing stays there."""
+    """All is downloaded through $TMPDIR, and nothing stays there; what was downloaded is torch's, too."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     with serving() as server, bucket_of(server, monkeypatch):
         save("s3://training/runs/one", 5)
         export.export("s3://training/runs/one/", tmp_path / "whole")
+        found = newest("s3://training/runs/one")
+        assert found is not None
+        with found.store.fetched(found.name, found.manifest) as folder:
+            assert weight_in(folder) == [5.0] * 4 + [105.0] * 4
     assert weight_in(tmp_path / "whole") == [5.0] * 4 + [105.0] * 4
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -134,9 +140,26 @@ def empty_model(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
+def read_all(folder: Path) -> dict[str, torch.Tensor]:
+    """Every tensor, by the name that torch gives it."""
+    reader = dcp.FileSystemReader(folder)
+    described = reader.read_metadata().state_dict_metadata
+    state = {
+        name: torch.zeros(each.size, dtype=each.properties.dtype)
+        for name, each in described.items()
+        if isinstance(each, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(state, storage_reader=reader, no_dist=True)
+    return state
+
+
 @pytest.mark.timeout(360)
 def test_a_run_of_two_workers_is_exported_as_one_of_one(tmp_path: Path) -> None:
-    """Step 35 of 36, from the run's folder; equal up to rounding, as the trainings are."""
+    """Step 35 of 36, from the run's folder; equal up to rounding, as the trainings are. What two have written
+    and what the export makes of it are the same to torch: every tensor, moments included.
+    """
     with ShardedRun(tmp_path, command(tmp_path / "out", "--save-every", "35"), (2, 2)) as run:
         assert run.end() == 0
     (tmp_path / "lone").mkdir()
@@ -148,5 +171,9 @@ def test_a_run_of_two_workers_is_exported_as_one_of_one(tmp_path: Path) -> None:
     two, one = (loaded(tmp_path / name, empty_model(tmp_path / name)) for name in ("of two", "of one"))
     assert two.keys() == one.keys()
     assert {"first.weight", "layers.1.norm.running_mean", "scale"} <= two.keys()
+    (written,) = run.folder.path.glob("checkpoints/step-000000035")
+    assert (saved := read_all(written)).keys() == (exported := read_all(tmp_path / "of two")).keys()
+    assert {"model.first.weight", "optimizer.state.first.weight.exp_avg"} <= saved.keys()
+    assert [name for name, value in saved.items() if not torch.equal(value, exported[name])] == []
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=WEIGHT_TOLERANCE, atol=WEIGHT_TOLERANCE)

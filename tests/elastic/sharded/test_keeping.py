@@ -37,7 +37,7 @@ def test_a_run_folder_means_where_the_run_saved(tmp_path: Path) -> None:
     settings = elastic.Checkpoint(resume_from=str(source.path))
     looking, other = (RankOfOne(str(tmp_path / "own"), settings) for _ in range(2))
     assert looking.keeper.newest() == 7
-    assert set(other.keeper.examples(7)) == {"weight"}
+    assert set(other.keeper.examples(7)) == {"model weight"}
     filled = other.filled_from(7)
     assert torch.equal(filled, torch.full((4,), 7.0))
 
@@ -99,7 +99,7 @@ def test_another_rank_takes_no_other_checkpoint_than_rank_0_because_it_cannot_re
     assert looking.keeper.newest() == 7
     unwell = Unwell(monkeypatch)
     unwell.refuse(f"{first.name}/COMMITTED", times=2)
-    assert set(other.keeper.examples(7)) == {"weight"}
+    assert set(other.keeper.examples(7)) == {"model weight"}
     assert other.keeper._found is not None
     assert (other.keeper._found.name, unwell.refused) == (first.name, 2)
     unwell.refuse(f"{first.name}/shards-00000.json", times=2)

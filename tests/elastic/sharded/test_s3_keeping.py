@@ -50,11 +50,13 @@ def test_any_number_of_ranks_reads_what_two_wrote(server: Server, tmp_path: Path
     one, quarter = RankOfOne(ROOT), RankOfOne(ROOT)
     assert one.keeper.newest() == 9
     whole = torch.zeros(8)
-    one.keeper.read(9, Wanted({"weight": Part((8,), "float32", (0,), (8,))}, {"weight": whole}))
+    one.keeper.read(9, Wanted({"model weight": Part((8,), "float32", (0,), (8,))}, {"model weight": whole}))
     assert torch.equal(whole, torch.full((8,), 9.0))
     server.asked.clear()
     some = torch.zeros(2)
-    quarter.keeper.read(9, Wanted({"weight": Part((8,), "float32", (5,), (2,))}, {"weight": some}))
+    quarter.keeper.read(
+        9, Wanted({"model weight": Part((8,), "float32", (5,), (2,))}, {"model weight": some})
+    )
     assert torch.equal(some, torch.full((2,), 9.0))
     fetched = {path.rpartition("/")[2] for method, path in server.asked if method == "GET"}
     assert {"shards-00001.bin", "plain.pt"} <= fetched
@@ -65,7 +67,7 @@ def test_any_number_of_ranks_reads_what_two_wrote(server: Server, tmp_path: Path
 def wanted() -> tuple[torch.Tensor, Wanted]:
     """Half of what two ranks have saved, to be filled."""
     half = torch.zeros(4)
-    return half, Wanted({"weight": Part((8,), "float32", (4,), (4,))}, {"weight": half})
+    return half, Wanted({"model weight": Part((8,), "float32", (4,), (4,))}, {"model weight": half})
 
 
 def damaging(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
