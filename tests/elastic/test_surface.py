@@ -26,7 +26,7 @@ SIGNATURES = {
     + SHARED.format("scheduler: Stateful | None = None, ")
     + "mode: Literal[exact, fast] = exact, microbatch: int | None = None, "
     "checkpoint: Checkpoint | None = None, threads: int | None = 1) -> None",
-    "ShardedLoader": "(build: Build, dataset: MapDataset, *, "
+    "ShardedLoader": "(build: Build, dataset: AnyDataset, *, "
     + SHARED.format("")
     + "checkpoint: Checkpoint | None = None, copy_steps: int = 0, mode: Literal[fast] = fast, "
     "device: Literal[cpu, cuda] = cpu, threads: int | None = 1) -> None",
