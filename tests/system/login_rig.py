@@ -199,6 +199,15 @@ class LoginRig(Rig):
         until(lambda: not ports.is_free(port) or None, 20)
         until(lambda: node in self.up() or None, 60)
 
+    @contextmanager
+    def reporting_every(self, seconds: float) -> Iterator[None]:
+        """With agents, of login nodes that are made meanwhile, that look and report so seldom."""
+        self.every = seconds
+        try:
+            yield
+        finally:
+            del self.every  # the class's again
+
     def kill_login(self, node: str) -> None:
         """End all that runs on a login node at once, as a machine does that loses power."""
         self.cluster.inside("pkill", "-9", "-f", _all_of(node))

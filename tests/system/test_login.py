@@ -24,6 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 NODES = ("front-1", "front-2")
 STRICT = ("strict-1", "strict-2")
 """Nodes that let nobody in whom the service has not counted, however slow it is."""
+SELDOM = ("seldom-1", "seldom-2")
 STAY = "echo in; exec sleep 600"
 SLEEP = "sleep 6007"
 AS_NLP2 = f"setpriv --reuid=nlp2 --regid=nlp2 --init-groups {SLEEP}"
@@ -63,6 +64,22 @@ def test_the_third_of_two_sessions_is_refused_on_every_node(rig: LoginRig) -> No
     assert rig.ssh("sshd-front-1", ADMIN, "id -un").stdout == f"{ADMIN}\n"
     first.kill()
     until(lambda: rig.ssh("sshd-front-2", "nlp1", "id -un").stdout == "nlp1\n" or None, 20)
+
+
+def test_who_logs_out_on_one_node_gets_in_on_another_at_once(rig: LoginRig) -> None:
+    """Their agents look twice a minute: it is the kernel that tells of the end."""
+    with rig.service.patient(), rig.reporting_every(30.0):
+        for node in SELDOM:
+            rig.serve_login(node, "refuse")
+        leaving, _ = (rig.stay("sshd-seldom-1", "nlp1") for _ in range(LIMIT))
+        assert rig.ssh("sshd-seldom-2", "nlp1", "id").returncode == 255
+        leaving.kill()
+        until(lambda: len(rig.service.sessions("nlp1")) == LIMIT - 1 or None, 10)
+        assert rig.ssh("sshd-seldom-2", "nlp1", "id -un").stdout == "nlp1\n"
+        rig.leave()
+        until(lambda: rig.service.sessions("nlp1") == [] or None, 10)
+        for node in SELDOM:
+            rig.kill_login(node)
 
 
 def test_a_session_is_ended_from_elsewhere(rig: LoginRig) -> None:

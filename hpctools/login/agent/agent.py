@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Protocol
 
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.check_answer import check_answer
 from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.drained import Drained, DrainFile, Word
+from hpctools.login.agent.ends import FEW, Ends
 from hpctools.login.agent.idle import Act, Watched, warning, watch
 from hpctools.login.agent.own_sshd import OwnSshd, Standing
 from hpctools.login.agent.own_terminals import own_terminals
@@ -55,6 +56,7 @@ class Agent:
         claims: sessions that have asked to begin.
         own_sshd: is asked whether it lets people in; it does when None.
         standing: what it said last.
+        ends: hears from the kernel of sessions that end; they are seen by the next look when None.
         drain_notice: seconds for which people are still taken after a drain has begun.
     """
 
@@ -74,6 +76,8 @@ class Agent:
     ended: int = 0
     wake: Event = field(default_factory=Event)
     claims: Claims = field(default_factory=Claims)
+    ends: Ends | None = None
+    _reporting: Lock = field(default_factory=Lock)
     _watched: Mapping[str, Watched] = field(default_factory=dict)
     _told: frozenset[str] = frozenset()
     _farewells: frozenset[str] = frozenset()
@@ -81,16 +85,12 @@ class Agent:
 
     def look(self) -> None:
         """Look at the node once, tell the service, and do what follows from both."""
-        before, self.sample = self.sample, self.sampler.look()
-        if self.own_sshd is not None:
-            self._see_sshd(self.own_sshd.look(self.sample.processes))
-        heard = self.reporter.report(
-            self.sample,
-            draining=self.drain_file.now.here.draining,
-            unlimited=self.hands.lifts_limits(),
-            claims=self.claims,
-            closed=self.standing != "open",
-        )
+        before = self.sample
+        # What ends after the look is told after the report, which would have it open again.
+        with self._reporting:
+            self.sample = self.sampler.look()
+            heard = self._report(self.sample)
+        self._watch(self.sample)
         if heard is not None:
             self._obey(heard, self.sample)
         self._announce(self.sample)
@@ -102,6 +102,39 @@ class Agent:
                 self.hands.tell(terminals, words)
         if self.idle is not None:
             self._close_idle(self.idle, self.sample)
+
+    def _report(self, sample: Sample) -> Heard | None:
+        if self.own_sshd is not None:
+            self._see_sshd(self.own_sshd.look(sample.processes))
+        return self.reporter.report(
+            sample,
+            draining=self.drain_file.now.here.draining,
+            unlimited=self.hands.lifts_limits(),
+            claims=self.claims,
+            closed=self.standing != "open",
+        )
+
+    def admit(self, claim: str) -> None:
+        """The session of this name (PID-START) may begin; from now on its end is heard."""
+        self.claims.admit(claim)
+        pid, _, started = claim.partition("-")
+        if self.ends is not None and pid.isdigit() and started.isdigit():
+            self.ends.watch(claim, int(pid), int(started))
+
+    def _watch(self, sample: Sample) -> None:
+        if self.ends is not None:
+            for each in sample.sessions:
+                self.ends.watch(each.key, each.pid, each.started)
+
+    def leave(self, keys: Sequence[str]) -> None:
+        """Sessions are over: the service hears of it now, of many by a report, which a look makes."""
+        for key in keys:
+            self.claims.end(key)
+        if len(keys) > FEW:
+            self.wake.set()
+            return
+        with self._reporting:
+            self.reporter.close(keys)
 
     def _see_sshd(self, standing: Standing) -> None:
         if standing != self.standing:

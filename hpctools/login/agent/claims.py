@@ -56,6 +56,12 @@ class Claims:
             if key in self._claims:
                 self._claims[key] = replace(self._claims[key], admitted=True)
 
+    def end(self, key: str) -> None:
+        """It is over, as the kernel says; its process is still there until its parent asks for it."""
+        with self._lock:
+            if key in self._claims and self._claims[key].over is None:
+                self._claims[key] = replace(self._claims[key], over=self._monotonic())
+
     def gone(self, user: str | None = None) -> list[str]:
         """What is over, of somebody or of all, the newest of them; a process that ended never comes again."""
         over = [each for each in self._looked(user) if each.over is not None]

@@ -20,6 +20,7 @@ from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile, Word
+from hpctools.login.agent.ends import Ends
 from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.processes import check_seen
@@ -102,8 +103,12 @@ def serve(settings: Settings, service: Service | None, quick: Service | None = N
     check_seen()
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
-    _look(agent)
-    with _listening(settings, agent, quick or service), _limits_lifted(agent):
+    with ExitStack() as stack:
+        if service is not None:
+            stack.enter_context(_ends_heard(agent))
+        _look(agent)
+        stack.enter_context(_listening(settings, agent, quick or service))
+        stack.enter_context(_limits_lifted(agent))
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
             agent.wake.wait(settings.every)
@@ -122,6 +127,17 @@ def _limits_lifted(agent: Agent) -> Iterator[None]:
     finally:
         if agent.carer is not None:
             agent.carer.release()
+
+
+@contextmanager
+def _ends_heard(agent: Agent) -> Iterator[None]:
+    agent.ends = ends = Ends(agent.leave)
+    ends.start()
+    try:
+        yield
+    finally:
+        agent.ends = None
+        ends.stop()
 
 
 def _look(agent: Agent) -> None:

@@ -41,12 +41,11 @@ class Door:
         """Answer one question of somebody's.
 
         Args:
-            question: `ask` is `status`, and of root's programs also `drain`, `lease`, `closed`.
+            question: `ask` is `status`, and of root's programs also `drain`, `lease`.
         """
         answers: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "drain": self._drain,
             "lease": self._lease,
-            "closed": self._closed,
         }
         asked = str(question.get("ask"))
         if asked == "status":
@@ -60,11 +59,6 @@ class Door:
     def _drain(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         self._agent.drain(draining=bool(question["draining"]), why=str(question.get("why", "")))
         return self._agent.status()
-
-    def _closed(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Somebody has left: the service hears of it at once."""
-        self._agent.wake.set()
-        return {}
 
     def _lease(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         """Whether a session may begin, by `user` and `claim` (PID-START), for PAM.
@@ -101,7 +95,7 @@ class Door:
             self._agent.wake.set()  # whose report may find a token that holds
             answer = self._without_service(user, error, _REFUSES)
         if answer["granted"]:
-            self._agent.claims.admit(claim)
+            self._agent.admit(claim)
         return answer
 
     def _without_service(self, user: str, error: HpctoolsError, remedy: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from hpctools.errors import ConflictError, HpctoolsError
+from hpctools.errors import ConflictError, HpctoolsError, UnreachableError
 from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
@@ -117,6 +117,19 @@ class Reporter:
             _log.info("the service answers again")
         self.silent_since = self.doubled = self._said = None
         return heard
+
+    def close(self, claims: Iterable[str]) -> None:
+        """Tell it that sessions are over; of what it does not hear now the next report tells."""
+        if self._service is None or self.silent_since is not None:
+            return
+        for claim in claims:
+            path = f"/v1/login/leases/{quote(self._own.name, safe='')}/{quote(claim, safe='')}"
+            try:
+                self._service.ask("DELETE", path)
+            except UnreachableError:
+                return  # who waits for it here is kept from the next report
+            except HpctoolsError as error:  # 404: it had never heard of it
+                _log.debug("the end of %s: %s", claim, error)
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1
