@@ -5,14 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpctools.budget.service import find_service
 from hpctools.cli.output import show
 from hpctools.errors import UsageError
-from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, of_other_ports, plan, read_targets
+from hpctools.login.nlb import (
+    Elbv2,
+    Group,
+    LoginNode,
+    Steps,
+    Target,
+    as_instances,
+    carry_out,
+    of_other_ports,
+    plan,
+    read_group,
+    read_targets,
+)
+
+if TYPE_CHECKING:
+    from hpctools.hyperpod.operations.aws import Aws
 
 _SURE_SECONDS = 120
 """An address that was given up is left alone for so long: its node may have it again with its next report."""
@@ -22,7 +37,7 @@ _SURE_SECONDS = 120
 @click.option("--target-group", required=True, metavar="ARN", help="The target group of the login nodes.")
 @click.option("--port", default=22, show_default=True, help="The sshd of the login nodes.")
 @click.option("--target", "stated", multiple=True, metavar="NODE=TARGET",
-              help="A node's address or instance id, where it does not tell its address itself.")  # fmt: skip
+              help="A node's address or instance id, where what the node tells is none.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
@@ -31,7 +46,8 @@ def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as
     Connections of a drained node stay, for the target group's deregistration delay. Addresses that a node of
     ours no longer has are deregistered, too; a node that is silent is left as it is. For a timer
     (hp-login-nlb.timer): it does nothing when all is in step. The last node stays registered, drained or not.
-    Ends with 1 when a node has no address that AWS takes.
+    In a group of instances a node is the instance that has its address. Ends with 1 when a node has no
+    address that AWS takes, or is no instance.
 
     \b
     Examples:
@@ -45,18 +61,37 @@ def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as
         raise UsageError(
             f"{target_group!r} is no ARN of a target group", "copy it from `aws elbv2 describe-target-groups`"
         )
-    elbv2 = connect(fields[3]).service("elbv2")
+    aws = connect(fields[3])
+    elbv2 = aws.service("elbv2")
     told = find_service(os.environ).ask("GET", "/v1/login/nodes")
-    nodes = login_nodes(told["nodes"], _targets(stated))
+    group = _group(elbv2, target_group)
+    nodes = _nodes(aws, group, login_nodes(told["nodes"], _targets(stated)))
     targets = read_targets(elbv2, target_group)
-    steps = plan(nodes, targets, former_addresses(told.get("former", ())))
+    steps = plan(nodes, targets, former_addresses(told.get("former", ())), group.kind)
     if not dry_run:
         carry_out(elbv2, target_group, steps, port, targets)
-    show(asdict(steps) | {"dry_run": dry_run} if as_json else text(steps, dry_run=dry_run))
+    show(asdict(steps) | {"dry_run": dry_run} if as_json else text(steps, group, dry_run=dry_run))
     for name, target in of_other_ports(nodes, targets, port):
         click.echo(warning(name, target, port), err=True)
     if steps.unusable:
         raise SystemExit(1)
+
+
+def _group(elbv2: Elbv2, target_group: str) -> Group:
+    """What the group is; one of addresses where nobody allows to ask, as releases before this one did not."""
+    from hpctools.hyperpod.operations.aws import RefusedError
+
+    try:
+        return read_group(elbv2, target_group)
+    except RefusedError as error:
+        if not error.denied:
+            raise
+        click.echo(f"{error}; until then the group is taken for one of addresses", err=True)
+        return Group("ip")
+
+
+def _nodes(aws: Aws, group: Group, nodes: list[LoginNode]) -> list[LoginNode]:
+    return as_instances(nodes, aws.service("ec2"), group.vpc) if group.kind == "instance" else nodes
 
 
 def login_nodes(found: list[dict[str, Any]], targets: dict[str, str]) -> list[LoginNode]:
@@ -95,7 +130,7 @@ def warning(name: str, target: Target, port: int) -> str:
     )
 
 
-def text(steps: Steps, *, dry_run: bool) -> str:
+def text(steps: Steps, group: Group, *, dry_run: bool) -> str:
     """What was done, for people."""
     would = "would be " if dry_run else ""
     lines = [f"{name} ({target}) {would}registered" for name, target in steps.register]
@@ -105,8 +140,11 @@ def text(steps: Steps, *, dry_run: bool) -> str:
     ]
     if steps.kept:
         lines.append(f"{steps.kept} stays although it is drained: nobody could log in without it")
-    lines += [
-        f"{name}: {target} is no address that a target group takes; say it: --target {name}=ADDRESS"
-        for name, target in steps.unusable
-    ]
+    lines += [_unusable(name, target, group) for name, target in steps.unusable]
     return "".join(f"{line}\n" for line in lines or ["all is in step"])
+
+
+def _unusable(name: str, target: str, group: Group) -> str:
+    if group.kind == "instance":
+        return f"{name}: {target} is the address of no instance in {group.vpc}; say it: --target {name}=ID"
+    return f"{name}: {target} is no address that a target group takes; say it: --target {name}=ADDRESS"

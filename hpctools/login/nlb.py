@@ -4,21 +4,27 @@ What is drained is deregistered: its connections stay for the target group's der
 ones go elsewhere. So are addresses that a node of ours had: another machine may have them next. A node that
 is silent is left as it is: registered it stays, since the balancer's own health check knows whether its sshd
 answers; deregistered it stays, since somebody did that. Targets that are and were no login nodes of ours are
-left alone.
+left alone. A group has addresses or instances: agents tell addresses, and AWS which instance has one.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, get_args
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import HpctoolsError, UsageError
 
 _REGISTERED = frozenset({"initial", "healthy", "unhealthy", "unused", "unavailable", "unhealthy.draining"})
+_ALIVE = ("pending", "running", "stopping", "stopped")
+_MOST_VALUES = 200
+"""Of a filter of describe_instances, by AWS's rules."""
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
+
+Kind = Literal["ip", "instance"]
+"""What the targets of a group are, in AWS's words."""
 
 
 class Elbv2(Protocol):
@@ -28,12 +34,19 @@ class Elbv2(Protocol):
         """Ask for one thing; raises HpctoolsError."""
 
 
+class Ec2(Protocol):
+    """AWS's ec2 (`hpctools.hyperpod.operations.aws.Service`)."""
+
+    def pages(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """The pages of an answer; raises HpctoolsError."""
+
+
 @dataclass(frozen=True)
 class LoginNode:
     """A login node as the service knows it.
 
     Attributes:
-        target: its IP address, or its instance's id where the group's targets are instances.
+        target: its address, or its instance's id where the group's targets are instances.
         silent: nothing was heard of it lately.
     """
 
@@ -42,16 +55,28 @@ class LoginNode:
     draining: bool
     silent: bool = False
 
-    @property
-    def can_be_target(self) -> bool:
-        """Whether AWS takes its target; a host's name is none."""
-        if _INSTANCE.fullmatch(self.target):
-            return True
-        try:
-            ipaddress.ip_address(self.target)
-        except ValueError:
-            return False
-        return True
+
+@dataclass(frozen=True)
+class Group:
+    """A target group.
+
+    Attributes:
+        vpc: the network whose machines are its targets, by AWS's id.
+    """
+
+    kind: Kind
+    vpc: str = ""
+
+
+def can_be_target(target: str, kind: Kind) -> bool:
+    """Whether AWS takes it in a group of this kind; a host's name is none."""
+    if kind == "instance":
+        return _INSTANCE.fullmatch(target) is not None
+    try:
+        ipaddress.ip_address(target)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -87,18 +112,24 @@ class Steps:
 
 
 def plan(
-    nodes: Iterable[LoginNode], targets: Iterable[Target], former: Mapping[str, str] | None = None
+    nodes: Iterable[LoginNode],
+    targets: Iterable[Target],
+    former: Mapping[str, str] | None = None,
+    kind: Kind = "ip",
 ) -> Steps:
     """What is to be done; the last one that is registered stays. Pure.
 
     Args:
-        former: the nodes that had them, by addresses which they no longer have.
+        former: the nodes that had them, by addresses which they no longer have. The id of an instance is
+            never another one's: in a group of instances these say nothing.
+        kind: of the group.
     """
     known = sorted(nodes, key=lambda node: node.name)
     present = {target.id for target in targets if target.state in _REGISTERED}
     wanted = [n for n in known if not n.draining and not n.silent and n.target not in present]
-    register = tuple((n.name, n.target) for n in wanted if n.can_be_target)
-    unusable = tuple((n.name, n.target) for n in known if not n.silent and not n.can_be_target)
+    register = tuple((n.name, n.target) for n in wanted if can_be_target(n.target, kind))
+    heard = [n for n in known if not n.silent]
+    unusable = tuple((n.name, n.target) for n in heard if not can_be_target(n.target, kind))
     leaving = [(n.name, n.target) for n in known if n.target in present and _takes_along(n, known)]
     current = {node.target for node in known}
     left = sorted((node, target) for target, node in (former or {}).items() if target not in current)
@@ -113,6 +144,55 @@ def _takes_along(node: LoginNode, nodes: Iterable[LoginNode]) -> bool:
     """Whether a node's drain is its target's: one that is gone has left it to whoever has it now."""
     heirs = (each for each in nodes if each.target == node.target and not each.draining)
     return node.draining and not any(node.silent or not each.silent for each in heirs)
+
+
+def read_group(elbv2: Elbv2, group: str) -> Group:
+    """What a group (its ARN) is.
+
+    Raises:
+        UsageError: its targets are no machines.
+        HpctoolsError: AWS refuses or does not answer.
+    """
+    (found,) = elbv2.ask("describe_target_groups", TargetGroupArns=[group])["TargetGroups"]
+    kind = found["TargetType"]
+    if kind not in get_args(Kind):
+        raise UsageError(
+            f"the targets of {group} are of type {kind}: no login node can be one",
+            "name a group with targets of type ip or instance",
+        )
+    return Group(kind, found.get("VpcId", ""))
+
+
+def as_instances(nodes: Iterable[LoginNode], ec2: Ec2, vpc: str) -> list[LoginNode]:
+    """Nodes with the instances that have their addresses; one whose address none has stays as it is.
+
+    Raises:
+        HpctoolsError: AWS refuses or does not answer.
+    """
+    known = list(nodes)
+    found = dict(_instances(ec2, vpc, sorted({each.target for each in known if _is_ipv4(each.target)})))
+    return [replace(each, target=found.get(each.target, each.target)) for each in known]
+
+
+def _is_ipv4(target: str) -> bool:
+    try:
+        return ipaddress.ip_address(target).version == 4
+    except ValueError:
+        return False
+
+
+def _instances(ec2: Ec2, vpc: str, addresses: list[str]) -> Iterator[tuple[str, str]]:
+    """Addresses and the instances that have them; those of other networks may have the same."""
+    for first in range(0, len(addresses), _MOST_VALUES):
+        wanted = {
+            "vpc-id": [vpc],
+            "instance-state-name": list(_ALIVE),
+            "private-ip-address": addresses[first : first + _MOST_VALUES],
+        }
+        filters = [{"Name": name, "Values": values} for name, values in wanted.items()]
+        for page in ec2.pages("describe_instances", Filters=filters):
+            for each in (each for one in page["Reservations"] for each in one["Instances"]):
+                yield each["PrivateIpAddress"], each["InstanceId"]
 
 
 def read_targets(elbv2: Elbv2, group: str) -> tuple[Target, ...]:

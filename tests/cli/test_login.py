@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hpctools.cli import login, login_drain, login_forget, login_nlb
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
-from hpctools.login.nlb import Steps
+from hpctools.login.nlb import Group, Steps
 from tests.login.agent.made_agent import FakeService
 
 SITE = Path(__file__).parents[2] / "slurm-conf/examples/university/site.yaml"
@@ -228,6 +228,8 @@ class FakeAws:
         return self
 
     def ask(self, operation: str, **words: Any) -> dict[str, Any]:
+        if operation == "describe_target_groups":
+            return {"TargetGroups": [{"TargetType": "ip", "VpcId": "vpc-1"}]}
         if operation == "describe_target_health":
             healthy = {"Target": {"Id": "10.0.0.4", "Port": 22}, "TargetHealth": {"State": "healthy"}}
             return {"TargetHealthDescriptions": [healthy]}
@@ -263,9 +265,9 @@ def test_a_balancer_is_brought_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_balancer_step_says() -> None:
     steps = Steps((("login-1", "10.0.0.1"),), (("login-2", "10.0.0.2"),), kept="login-3")
-    assert login_nlb.text(steps, dry_run=True) == (
+    assert login_nlb.text(steps, Group("ip"), dry_run=True) == (
         "login-1 (10.0.0.1) would be registered\n"
         "login-2 (10.0.0.2) would be deregistered: its sessions stay for a while\n"
         "login-3 stays although it is drained: nobody could log in without it\n"
     )
-    assert login_nlb.text(Steps(), dry_run=False) == "all is in step\n"
+    assert login_nlb.text(Steps(), Group("ip"), dry_run=False) == "all is in step\n"

@@ -14,7 +14,16 @@ from moto import mock_aws
 
 from hpctools.errors import HpctoolsError
 from hpctools.hyperpod.operations.aws import Service
-from hpctools.login.nlb import LoginNode, Steps, Target, carry_out, of_other_ports, plan, read_targets
+from hpctools.login.nlb import (
+    LoginNode,
+    Steps,
+    Target,
+    can_be_target,
+    carry_out,
+    of_other_ports,
+    plan,
+    read_targets,
+)
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 
@@ -91,9 +100,19 @@ def test_what_aws_takes_for_no_target_is_told_and_not_tried(name: str) -> None:
     assert plan([drained], [target("x")]).unusable == (("login-1", name),), "its drain does not reach AWS"
 
 
-@pytest.mark.parametrize("target_id", ["10.0.0.1", "fd00::5", "i-0123456789abcdef0"])
-def test_what_aws_takes(target_id: str) -> None:
-    assert LoginNode("a", target_id, False).can_be_target
+def test_what_aws_takes() -> None:
+    found = ["10.0.0.1", "fd00::5", "i-0123456789abcdef0", "login-1"]
+    assert [each for each in found if can_be_target(each, "ip")] == found[:2]
+    assert [each for each in found if can_be_target(each, "instance")] == found[2:3]
+
+
+def test_a_former_address_says_nothing_in_a_group_of_instances() -> None:
+    """The instance that has it now is not told of: ids are nobody else's."""
+    there = [Target("i-0aaaaaaa", 22, "healthy"), Target("i-0bbbbbbb", 22, "healthy")]
+    moved = LoginNode("a", "i-0aaaaaaa", False)
+    assert plan([moved], there, {"10.0.0.1": "a"}, "instance").is_nothing
+    lost = LoginNode("b", "10.0.0.2", True)
+    assert plan([moved, lost], there, {}, "instance") == Steps(unusable=(("b", "10.0.0.2"),))
 
 
 class Refusing:

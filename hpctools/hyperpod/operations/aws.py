@@ -37,6 +37,11 @@ class RefusedError(HpctoolsError):
         super().__init__(message, remedy)
         self.code = code
 
+    @property
+    def denied(self) -> bool:
+        """Whether it is for want of a right."""
+        return self.code in _DENIED
+
 
 class TooManyRequestsError(UnreachableError):
     """AWS is there, and limits the rate of requests."""
