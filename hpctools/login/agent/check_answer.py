@@ -16,7 +16,8 @@ def check_answer(node: Node, policy: Policy, sshd: Standing = "open") -> str:
     """One line as HAProxy reads it (configuration manual, `agent-check`).
 
     The percentage is of the weight in HAProxy's configuration: this node's weight against that of an idle one
-    with as many processors, less the part of its sessions that are taken where it has a limit. `ready` also
+    with as many processors, less the part of its sessions that are taken where it has a limit. Without one
+    HAProxy's `leastconn` counts its own connections, and nobody others (docs/decisions/0135). `ready` also
     undoes a drain that somebody made in HAProxy itself: `hpctools login drain` is the way.
 
     Args:
