@@ -85,13 +85,14 @@ class Finite:
         """Nothing is remembered."""
 
     def _finding(self, report: Report, name: str, value: float, step: int | None) -> Finding:
+        shared = name == LOSS  # else who told first would be blamed, and the next one at the first rung again
         return Finding(
             "nonFinite",
             self._settings.do,
             f"{name} is {value}",
             name=name,
-            worker=report.worker,
-            node=report.node,
+            worker="" if shared else report.worker,
+            node="" if shared else report.node,
             step=step,
             numbers={name: value},
         )

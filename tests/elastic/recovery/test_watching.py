@@ -68,8 +68,8 @@ def test_in_mode_log_it_is_only_written_down_and_not_in_every_beat(tmp_path: Pat
     assert event.detail == {
         "cause": "nonFinite",
         "name": "loss",
-        "worker": "w0",
-        "node": "n0",
+        "worker": "",
+        "node": "",
         "step": 5,
         "why": "loss is nan",
         "numbers": {"loss": "nan"},
@@ -118,6 +118,16 @@ def test_enforced_it_acts_once_and_looks_away_until_the_run_has_changed(tmp_path
     assert last.code == 43
     assert watcher.heard(4.2, loss(2, math.nan)) == [], "the end is asked for once"
     assert [event.detail["rung"] for event in folder.events()] == ["rollBack", "restartAll", "fail"]
+
+
+def test_a_loss_that_is_no_number_blames_no_node_whoever_tells_it_first(tmp_path: Path) -> None:
+    """It is one for all: told by another worker the next time, it is the same finding's next rung."""
+    watcher, _ = made(tmp_path, NAN_RULE)
+    watcher.tick(0.0, view(5))
+    watcher.heard(0.1, loss(6, math.nan))
+    watcher.tick(3.0, view(5, generation=2))
+    (action,) = watcher.heard(3.1, replace(loss(7, math.nan), worker="w1", node="n1"))
+    assert isinstance(action, RestartAll)
 
 
 def test_when_nothing_follows_from_an_action_it_is_found_again(tmp_path: Path) -> None:
