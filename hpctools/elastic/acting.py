@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -54,14 +55,14 @@ class Acting:
         run.carry_out()
 
     def _carry_out(self, action: Action, now: float) -> None:
-        if isinstance(action, (RestartWorker, ReplaceNode)):
+        if isinstance(action, (RestartWorker, ReplaceNode, RollBack)):
             self._run.at_stake = Outcome("failed", action.reason, action.code)
         if isinstance(action, RestartWorker):
             self._restart_worker(action.worker)
         elif isinstance(action, ReplaceNode):
             self._replace_node(action, now)
         elif isinstance(action, RestartAll):
-            self.restart_all()
+            self.restart_all(action.skip)
         elif isinstance(action, RollBack):
             self._roll_back(action, now)
         elif isinstance(action, Depart):
@@ -79,10 +80,10 @@ class Acting:
             if agent.is_baseline:
                 run.loses_baseline(agent.job_id)
 
-    def restart_all(self) -> None:
-        """End every worker, and begin again with what is on disk."""
+    def restart_all(self, skip: Sequence[int] = ()) -> None:
+        """End every worker, and begin again with what is on disk; at the beginning without steps `skip`."""
         run, roster = self._run, self._run.roster
-        run.membership.begin_again()
+        run.membership.begin_again(skip)
         run.journal.went_back(run.membership.last_number + 1)
         run.completed = False
         for worker in list(roster.workers.values()):

@@ -39,9 +39,15 @@ class ReplaceNode:
 
 @dataclass(frozen=True)
 class RestartAll:
-    """Kill every worker's process and begin again from the newest whole checkpoint."""
+    """Kill every worker's process and begin again from the newest whole checkpoint.
+
+    Attributes:
+        skip: numbers of steps whose batches are left out; only where no checkpoint is, so that all begin at
+            the beginning.
+    """
 
     reason: str
+    skip: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,12 +58,14 @@ class RollBack:
         steps: before the blamed one was done, when 1; its batch can be skipped from there only.
         skip: whether the batch of the blamed step is left out when it comes again.
         blamed: number of that step, counted from 1; None: the one in work.
+        code: exit code of the run when the state is lost meanwhile and nothing was saved; None: 1.
     """
 
     steps: int
     skip: bool
     reason: str
     blamed: int | None = None
+    code: int | None = None
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,11 @@ class Generations:
         if forming is not None and is_open and set(forming.members) > set(self.members):
             self._forming = None
 
+    @property
+    def goes_back_to(self) -> int | None:
+        """Steps, at most, of the state that all are going back to; None: nobody is."""
+        return self._roll_back.get("to_step")
+
     # How generations come about
 
     def _must_await_forming(self) -> bool:

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
+from hpctools.elastic.actions import RestartAll
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
@@ -49,6 +50,7 @@ class Hearing:
             "unsaved": self._on_unsaved,
             "save_failed": self._on_save_failed,
             "resumed": self._on_resumed,
+            "no_way_back": self._on_no_way_back,
             "warning": self._on_warning,
         }
 
@@ -305,6 +307,22 @@ class Hearing:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))
         self._run.journal.restored(int(message["step"]))
         self._run.has_checkpoint = True
+
+    def _on_no_way_back(self, worker: Worker, message: Message, now: float) -> None:
+        """Nothing is old enough to roll back to: at the beginning everything is, else the rule says what is.
+
+        Of a sharded model every worker says so.
+        """
+        run, to_step, kept = self._run, int(message["to_step"]), message["kept"]
+        if run.membership.goes_back_to != to_step or not run.membership.trains(worker.name):
+            return  # it was dealt with
+        why = f"no state of at most {to_step} steps is kept"
+        why += ", nor any other" if kept is None else f", the newest checkpoint is of step {int(kept)}"
+        report = Report("no_way_back", worker.name, run.roster.node_of(worker.name), kept, what=why)
+        self._watching.heard(now, report)
+        if kept is None:
+            skip = tuple(int(step) for step in message["skipped"])
+            run.act(RestartAll(f"{why}: all begin again at the beginning", skip))
 
     def _on_warning(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(str(message["message"]))

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.passes import Passes
 from hpctools.elastic.readable import check_readable
@@ -67,10 +68,14 @@ class Held:
         """No worker has a state: become that of the newest whole checkpoint, or stay as built.
 
         Raises:
-            ElasticError: the place of the checkpoints cannot be read, or a checkpoint does not fit; or the
-                training was rolled back and no state from before is left.
+            NothingOldEnough: the training was rolled back, and no state from before is left.
+            ElasticError: the place of the checkpoints cannot be read, or a checkpoint does not fit.
         """
-        restored = self._keeper.begin() if self._keeper is not None else None
+        try:
+            restored = self._keeper.begin(self._steps) if self._keeper is not None else None
+        except NothingOldEnough as error:
+            error.skipped = sorted(self._skipped)
+            raise
         if restored is not None:
             try:
                 self._become(restored)

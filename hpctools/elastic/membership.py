@@ -283,15 +283,15 @@ class Membership(Generations):
         """The baseline may never be whole: the training may begin with whoever is there."""
         self._any_role = True
 
-    def begin_again(self) -> None:
-        """All workers are ended and started again; the first generation begins with what a checkpoint has."""
+    def begin_again(self, skip: Sequence[int] = ()) -> None:
+        """All are started again, with what a checkpoint has; at the beginning without the steps `skip`."""
         self._ended = self._finished = self._started = False
         self._any_role = True
         self._forming = self._assembly = None
         self._ready.clear()
         self._participants.clear()
         self._done.clear()
-        self._roll_back = {}
+        self._roll_back = {"to_step": 0, "skip": list(skip)} if skip else {}
         self._step = self._recoveries = self._failed_links = 0
         self._saved_step = forms.NO_STATE
         self.generation, self.members, self._world = 0, (), 0

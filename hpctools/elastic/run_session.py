@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough, told_of
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
@@ -59,11 +60,10 @@ class RunSession:
         self._group: Group | None = None
         self._standing = 0  # the generation that we are in, or have left last
         self._trains = False
-        self._is_ready = self._is_done = self._has_left = self._has_state = False
+        self._is_ready = self._is_done = self._has_left = self._has_state = self._exchanging = False
         self._broken = self._agreed = self.term = 0
         self._retired: Group | None = None
         self._orders = Orders()
-        self._exchanging = False
         self._clock = StepClock()
         self._termination = Termination()
         die_with_parent(os.getppid())
@@ -207,7 +207,7 @@ class RunSession:
                 continue
             try:
                 self._take_part(self._orders.commits[admission])
-            except RuntimeError as error:
+            except (RuntimeError, NothingOldEnough) as error:
                 self._await_recovery(admission, error)
 
     def _take_part(self, commit: Commit) -> bool:
@@ -333,10 +333,10 @@ class RunSession:
 
         return run
 
-    def _await_recovery(self, generation: int, error: RuntimeError) -> None:
+    def _await_recovery(self, generation: int, error: Exception) -> None:
         with self._changed:
             self._broken = max(self._broken, generation)
-        self._channel.send("failed", generation=generation, reason=str(error)[:500])
+        self._channel.send(**told_of(error), generation=generation)
         self._wait(lambda: self._orders.recover > generation)
         self._go_if_told()
 

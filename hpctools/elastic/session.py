@@ -92,7 +92,11 @@ class Restorable(Protocol):
     """A training's state that is saved and can come from what was saved, not only from another worker."""
 
     def _begin(self) -> None:
-        """No worker has a state: become what was saved last, or stay as built."""
+        """No worker has a state: become what was saved last, or stay as built.
+
+        Raises:
+            NothingOldEnough: after a roll back, and what is there is of later steps.
+        """
         ...
 
     def _roll_back(self, to_step: int, skip: Sequence[int]) -> bool:

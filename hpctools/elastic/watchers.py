@@ -19,18 +19,20 @@ class Report:
 
     Attributes:
         kind: `beat` (a sign of life of a worker that trains), `metric` (numbers that the loop reported),
-            `log` (what a log rule found in a worker's output), `exit` (a worker's process has ended), or
-            `notice` (somebody said that the node will be taken away).
+            `log` (what a log rule found in a worker's output), `exit` (a worker's process has ended),
+            `notice` (somebody said that the node will be taken away), or `no_way_back` (nothing is kept of so
+            few steps as a roll back should go back to).
         worker: its name; empty for a notice.
         node: Slurm's name of the node.
-        step: completed optimizer steps as far as the worker said; None: it said nothing.
+        step: completed optimizer steps as far as the worker said; None: it said nothing. Of `no_way_back`: of
+            what is kept; None: of nothing, and all begin again at the beginning.
         metrics: numbers by name, as floats (`loss`, `step_s`, ...); not finite ones are there as they are.
         in_steps: of some numbers (the loss, told by the first worker; the loop's own, by each) which value
             came in which step since the last report: (step, value), ascending.
         lines: of `exit`: the last lines of standard error, without line ends, oldest first; of `log`: a line
             that matched.
         code: of `exit`: the process's exit code; negative: the signal that ended it.
-        what: of `notice`: `spot`, `rebalance` or `drain`; of `log`: the rule.
+        what: of `notice`: `spot`, `rebalance` or `drain`; of `log`: the rule; of `no_way_back`: why.
         seconds: of `notice`: until the node is gone; None when nobody said.
     """
 

@@ -565,6 +565,47 @@ def test_all_go_back_and_leave_the_blamed_step_out(act: Act) -> None:
     act(RollBack(steps=5, skip=True, reason="why", blamed=3), check)
 
 
+def test_where_nothing_is_kept_all_begin_again_without_what_is_left_out(tmp_path: Path) -> None:
+    """Of a sharded model every worker says so; it is done once."""
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        scene = Scene(folder)
+        workers, membership = list(scene.run.roster.workers.values()), scene.run.membership
+        scene.acting.act(RollBack(steps=1, skip=True, reason="why", blamed=3, code=43))
+        assert scene.run.at_stake == Outcome("failed", "why", 43)
+        scene.run.act = scene.acting.act
+        for worker in workers[:2]:
+            told = {"generation": 2, "to_step": 2, "kept": None, "skipped": [1, 3]}
+            scene.hearing.hear(worker, {"kind": "no_way_back", **told})
+        done = [each.detail for each in folder.events() if each.event == "action"]
+        assert [each["action"] for each in done] == ["RollBack", "RestartAll"]
+        assert done[1]["reason"].startswith("no state of at most 2 steps is kept, nor any other: ")
+        membership.ready("b0.0.1", (0, 0), 9.0)
+        (form,) = [each.message for each in membership.effects if isinstance(each, Send)]
+        assert (form["kind"], form["roll_back"]) == ("form", {"to_step": 0, "skip": [1, 3]})
+
+    asyncio.run(act())
+
+
+def test_what_is_kept_is_not_thrown_away_for_the_beginning_and_the_rules_are_asked(tmp_path: Path) -> None:
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        scene, heard = Scene(folder), []
+        scene.hearing._watching.heard = lambda now, report: heard.append(report)  # type: ignore[method-assign]
+        scene.acting.act(RollBack(steps=1, skip=True, reason="why", blamed=3))
+        worker = scene.run.roster.workers["b0.0.0"]
+        told = {"kind": "no_way_back", "generation": 2, "kept": 5, "skipped": [3]}
+        for to_step in (1, 2):  # the first is of a roll back before
+            scene.hearing.hear(worker, {**told, "to_step": to_step})
+        (report,) = heard
+        assert (report.kind, report.step) == ("no_way_back", 5)
+        assert report.what == "no state of at most 2 steps is kept, the newest checkpoint is of step 5"
+        assert [each.detail["action"] for each in folder.events() if each.event == "action"] == ["RollBack"]
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize(("steps", "skip", "back"), [(1, True, 39), (6, True, 34), (1, False, 39)])
 def test_it_goes_back_from_the_blamed_step_however_late_that_is_known(
     tmp_path: Path, steps: int, skip: bool, back: int

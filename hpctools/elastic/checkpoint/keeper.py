@@ -15,6 +15,7 @@ from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.snapshots import Snapshots
 from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
 from hpctools.errors import ElasticError
 
 LEAVE_SECONDS = 2.0
@@ -120,15 +121,20 @@ class Keeper:
         self._saves_told = SavesTold(desk.tell)
         self._told_slow = self._told_broken = self._told_no_snapshot = self._is_registered = False
 
-    def begin(self) -> Any | None:
+    def begin(self, completed: int = 0) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
 
+        Args:
+            completed: steps that this worker has done: at the beginning it is only when it has done none.
+
         Raises:
+            NothingOldEnough: after a roll back, which goes further back than all that is kept, or there is
+                nothing at all and this worker is not at the beginning.
             ElasticError: the place cannot be read (to begin from the beginning then would lose what is
-                there), what the training should begin from holds nothing whole, or nothing is left from
-                before a roll back.
+                there), or what the training should begin from holds nothing whole.
         """
-        for place in sources(self._place, self._settings):
+        places = sources(self._place, self._settings)
+        for place in places:
             restored = newest_state(place, self._warn, self._most_steps)
             if restored is not None:
                 self._known_step = restored.found.manifest.step
@@ -136,10 +142,9 @@ class Keeper:
                 self._compare(restored.found.manifest.training)
                 return restored.state
         if self._most_steps is not None:
-            raise ElasticError(
-                f"cannot go back to step {self._most_steps}: no worker and no checkpoint has its state",
-                "give snapshots, or a shorter interval (checkpoint: snapshots, intervalInSeconds)",
-            )
+            kept = newest_kept(places)
+            if completed > 0 or kept is not None:
+                raise NothingOldEnough(self._most_steps, kept)
         if self._settings.resume_from:
             raise nothing_whole(self._settings.resume_from)
         return None

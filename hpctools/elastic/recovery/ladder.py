@@ -76,6 +76,22 @@ class Ladder:
         self._entries.append(Entry(now, *entry))
         return decision
 
+    def instead_of_roll_back(self, now: float, finding: Finding, why: str) -> Decision:
+        """The next rung, since nothing is kept to roll back to.
+
+        Only one that needs no worker's state: what they have is what is to be given up.
+
+        Args:
+            why: there is nothing.
+        """
+        after = finding.do[finding.do.index("rollBack") + 1 :] if "rollBack" in finding.do else ()
+        rung = next((each for each in after if each in LAST), "fail")
+        rung, why = self._within_restarts(rung, f"rollBack cannot be done: {why}")
+        decision = self._decision(rung, why, finding)
+        entry = (finding.cause, finding.name, finding.worker, finding.node, decision.rung)
+        self._entries.append(Entry(now, *entry))
+        return decision
+
     def _incident(self, now: float, finding: Finding) -> Entry | None:
         """The recovery that was begun just now because of the same node: several workers ended together."""
         if finding.cause != "crash" or not self._entries:
@@ -110,9 +126,13 @@ class Ladder:
                 else why
             )
             rung = last
+        return self._within_restarts(rung, why)
+
+    def _within_restarts(self, rung: str, why: str) -> tuple[str, str]:
+        most = self._settings.restart.full
         full = sum(entry.rung == "restartAll" for entry in self._entries)
-        if rung == "restartAll" and full >= settings.restart.full:
-            return "fullRestarts", f"maxFullJobRestarts {settings.restart.full} is used up"
+        if rung == "restartAll" and full >= most:
+            return "fullRestarts", f"maxFullJobRestarts {most} is used up"
         return rung, why
 
     def _decision(self, rung: str, why: str, finding: Finding) -> Decision:
@@ -125,7 +145,7 @@ class Ladder:
             "restartProcess": RestartWorker(finding.worker, reason, code),
             "replaceNode": ReplaceNode(finding.node, False, reason, finding.worker, code),
             "excludeNode": ReplaceNode(finding.node, True, reason, finding.worker, code),
-            "rollBack": RollBack(self._settings.back, self._settings.skip, reason, _blamed(finding)),
+            "rollBack": RollBack(self._settings.back, self._settings.skip, reason, _blamed(finding), code),
             "restartAll": RestartAll(reason),
             "fail": Fail(code, reason),
         }

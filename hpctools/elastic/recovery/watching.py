@@ -87,6 +87,7 @@ class RecoveryWatcher:
         self._looks_away: tuple[int, float] | None = None
         self._ending = False
         self._told: dict[tuple[str, str, str], float] = {}
+        self._rolled: Finding | None = None
 
     def handles(self, report: Report) -> bool:
         """Whether the end of a worker's process is this watcher's to deal with, not the coordinator's."""
@@ -94,6 +95,8 @@ class RecoveryWatcher:
 
     def heard(self, now: float, report: Report) -> Sequence[Action]:
         """A report has come."""
+        if report.kind == "no_way_back":
+            return self._climb(now, report)
         if self._looks_away is not None and report.kind not in ("exit", "log"):
             return []
         found = [finding for each in self._detectors for finding in each.heard(now, report)]
@@ -132,10 +135,28 @@ class RecoveryWatcher:
             self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
             if self._settings.enforce:
                 actions += [decision.action, *_with_it(finding, decision.action)]
-                self._anew |= isinstance(decision.action, RestartAll)
-                self._ending = isinstance(decision.action, Fail)
-                self._looks_away = (self._generation, now)
+                self._rolled = finding if isinstance(decision.action, RollBack) else self._rolled
+                self._acted(now, decision.action)
         return actions
+
+    def _acted(self, now: float, action: Action) -> None:
+        self._anew |= isinstance(action, RestartAll)
+        self._ending = isinstance(action, Fail)
+        self._looks_away = (self._generation, now)
+
+    def _climb(self, now: float, report: Report) -> list[Action]:
+        """There is nothing to roll back to: the next rung; unknown to who took over, it is to restart all."""
+        finding, self._rolled = self._rolled, None
+        if report.step is None:
+            self._anew = True
+            return []
+        action: Action = RestartAll(f"rollBack cannot be done: {report.what}")
+        if finding is not None:
+            decision = self._ladder.instead_of_roll_back(now, finding, report.what)
+            self._note("finding", **_told(finding, decision, enforced=True))
+            action = decision.action
+        self._acted(now, action)
+        return [action]
 
     def _is_repeated(self, now: float, finding: Finding) -> bool:
         """In mode log nothing changes what was found: say it once a minute."""

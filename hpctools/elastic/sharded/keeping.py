@@ -26,6 +26,7 @@ from hpctools.elastic.checkpoint.saver import Origin, uncopied
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import choosing, part_files, whole
 from hpctools.elastic.sharded.attempts import Attempts
@@ -204,6 +205,10 @@ class ShardKeeper:
         self._found, self._known_step = found, found.manifest.step
         return found.manifest.step
 
+    def nothing_old_enough(self) -> NothingOldEnough | None:
+        """Why the training cannot go back; None: it is not about to."""
+        return None if self.limit is None else NothingOldEnough(self.limit, newest_kept(self._places()))
+
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
         return examples_of(self._checkpoint(step))
@@ -364,9 +369,8 @@ class ShardKeeper:
 
     def _check_begins_anew(self) -> None:
         source = self._settings.resume_from
-        if source:
-            most = "" if self.limit is None else f" of at most step {self.limit}"
-            raise nothing_whole(source, f" of a sharded model{most}")
+        if source and self.limit is None:  # what a roll back does not find is told otherwise
+            raise nothing_whole(source, " of a sharded model")
 
     def _checkpoint(self, step: int) -> Found:
         """The checkpoint that rank 0 chose."""

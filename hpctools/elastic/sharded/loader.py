@@ -17,6 +17,7 @@ from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
 from hpctools.elastic.checkpoint.keeper import Desk
 from hpctools.elastic.checkpoint.place import place_of, settings_of
 from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
@@ -190,7 +191,11 @@ class ShardedLoader(Loader):
         self._shards.torn |= self._group_broke_between_steps()
         if old is None and self._shard_keeper is not None:
             self._shard_keeper.hurry()
-        moved = self._shards.move(old, new, run)
+        try:
+            moved = self._shards.move(old, new, run)
+        except NothingOldEnough as error:
+            error.skipped = sorted(self._skipped)
+            raise
         if old is None:
             self._metrics.forget()
         if moved and new is not None:

@@ -62,7 +62,12 @@ class Source:
         """What to call it in the event of a resize."""
         if self.version is not None:
             return "workers"
-        return "checkpoint" if self.checkpoint >= 0 else "beginning"
+        return "beginning" if self.is_beginning else "checkpoint"
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nobody and nothing has a state."""
+        return self.version is None and self.checkpoint < 0
 
     def is_at(self, cursor: Cursor) -> bool:
         """Whether that is the place in the data that ranks have come to; of a checkpoint it is not known."""
@@ -83,11 +88,16 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
     if surveys[0].checkpoint == UNREADABLE:
         raise RuntimeError("rank 0 cannot read the checkpoints")
     if saved < 0 and layout.versions(surveys):
-        raise ElasticError(
-            "shards of the model went with a worker that was lost, and there is no checkpoint",
-            "have it saved more often (elastic.Checkpoint), so that there is something to go back to",
-        )
+        raise lost()
     return Source(None, saved, Holders())
+
+
+def lost() -> ElasticError:
+    """There was a state, and parts of it are gone for good."""
+    return ElasticError(
+        "shards of the model went with a worker that was lost, and there is no checkpoint",
+        "have it saved more often (elastic.Checkpoint), so that there is something to go back to",
+    )
 
 
 def asks_storage(surveys: Sequence[Survey]) -> bool:

@@ -80,6 +80,10 @@ class Saved(Protocol):
         """`newest` raised that, and the workers had what was wanted."""
         ...
 
+    def nothing_old_enough(self) -> ElasticError | None:
+        """Why the training cannot go back; None: it is not about to."""
+        ...
+
     def examples(self, step: int) -> Mapping[str, Part]:
         """An example part of each of its tensors."""
         ...
@@ -260,6 +264,8 @@ class Shards:
         source = None if surveys is None else self._source(over, surveys, run)
         if surveys is None or source is None:
             return False
+        if source.is_beginning and self._rest._completed > 0:  # the cursor would stay where it is
+            raise (None if saved is None else saved.nothing_old_enough()) or moving.lost()
         living, medium = self._with_space(source, living, new)
         held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)
@@ -328,10 +334,9 @@ class Shards:
 
     def _prepared(self, source: Source, new: Group) -> _Next:
         """The model of the next generation, with room for what comes."""
-        from_beginning = source.version is None and source.checkpoint < 0
         group = ShardGroup(new.rank, new.world, self._setting.run)
-        fresh = self._built(group, with_values=from_beginning)
-        if from_beginning:
+        fresh = self._built(group, with_values=source.is_beginning)
+        if source.is_beginning:
             return fresh
         examples = source.holders.examples
         if source.version is None and self._setting.saved is not None:
@@ -349,7 +354,7 @@ class Shards:
         """The new model takes the place of the old one, and everything unsharded comes to it."""
         optimizer = fresh.trained.optimizer if self._trained is None else self._trained.optimizer
         plain: Mapping[str, Any] | None = carried.plain
-        if source.version is None and source.checkpoint < 0:
+        if source.is_beginning:
             state = plain_state(fresh.trained)
             if self._trained is not None:  # a scheduler may have changed the groups already
                 state["groups"] = plain_state(self._trained)["groups"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_rig import RUN, Training, assert_is_of, read, state_after, write
+from checkpoint_rig import RUN, Training, Unwell, assert_is_of, read, state_after, write
 
 from hpctools.elastic.checkpoint import grace_warning, newest
 from hpctools.elastic.checkpoint import keeper as keeper_module
@@ -20,6 +20,7 @@ from hpctools.elastic.checkpoint.copies import HostCopy
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
 from hpctools.errors import ElasticError
 
 LONG = 60.0
@@ -309,8 +310,30 @@ def test_roll_back_to_a_checkpoint_and_beyond_all(tmp_path: Path) -> None:
     assert training.keeper.roll_back(6, 9) is None
     assert_is_of(training.keeper.begin(), 4)
     training.keeper.roll_back(3, 9)
-    with pytest.raises(ElasticError, match=r"cannot go back to step 3: .* give snapshots, or a shorter"):
-        training.keeper.begin()
+    with pytest.raises(
+        NothingOldEnough, match=r"cannot go back to step 3: .* give snapshots, or a shorter"
+    ) as no:
+        training.keeper.begin(9)
+    assert (no.value.to_step, no.value.kept) == (3, 8)
+    with pytest.raises(NothingOldEnough):
+        training.keeper.begin(0)  # who is at the beginning throws nothing away that is kept
+
+
+def test_where_nothing_is_kept_only_who_has_done_no_step_is_at_the_beginning(tmp_path: Path) -> None:
+    training = Training(tmp_path, Checkpoint())
+    training.keeper.roll_back(3, 9)
+    with pytest.raises(NothingOldEnough) as no:
+        training.keeper.begin(9)
+    assert no.value.kept is None
+    assert training.keeper.begin(0) is None
+
+
+def test_what_cannot_be_read_is_not_thrown_away_for_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 8)
+    Unwell(monkeypatch).refuse("manifest.json")
+    assert newest_kept([str(tmp_path)]) == 8
 
 
 def test_a_state_without_a_finite_loss_takes_no_sound_one_s_place(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_roll_back_goes_before_the_step_that_is_to_blame_and_skips_it() -> None:
     decision = Ladder(Recovery(back=5, skip=True)).decide(0.0, NAN)
     assert decision is not None
     assert decision.action == RollBack(
-        5, True, "nonFinite at step 7: loss is nan (time 1 in 3600 s)", blamed=7
+        5, True, "nonFinite at step 7: loss is nan (time 1 in 3600 s)", blamed=7, code=EXIT_CODES["nonFinite"]
     )
 
 
@@ -61,6 +61,27 @@ def test_who_ends_or_stands_in_a_step_is_rolled_back_over_that_one(cause: str) -
         assert decision is not None
         assert isinstance(decision.action, RollBack)
         assert decision.action.blamed == blamed
+
+
+def test_where_nothing_is_kept_to_roll_back_to_the_next_rung_is_taken_and_ends_with_its_own_code() -> None:
+    """Only one that needs no worker's state is: what they have is what is to be given up."""
+    why, spike = (
+        "no state of at most 6 steps is kept",
+        replace(NAN, cause="lossSpike", do=("rollBack", "fail")),
+    )
+    ladder = Ladder(Recovery())
+    assert rungs(ladder, NAN) == ["rollBack"]
+    assert ladder.instead_of_roll_back(1.0, NAN, why).action == RestartAll(
+        f"nonFinite at step 7: loss is nan (rollBack cannot be done: {why})"
+    )
+    assert rungs(ladder, NAN, begin=60.0) == ["fail"], "both rungs are behind it"
+    for finding in (spike, replace(spike, do=("rollBack", "replaceNode")), replace(spike, do=("rollBack",))):
+        decision = Ladder(Recovery()).instead_of_roll_back(1.0, finding, why)
+        assert isinstance(decision.action, Fail)
+        assert decision.action.code == EXIT_CODES["lossSpike"]
+    full = Ladder(Recovery(restart=RestartPolicy(full=0))).instead_of_roll_back(1.0, NAN, why)
+    assert isinstance(full.action, Fail)
+    assert full.action.code == EXIT_FULL_RESTARTS
 
 
 def test_only_what_is_affected_each_node_begins_at_the_first_rung() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +123,51 @@ def test_a_bad_last_step_is_rolled_back_and_what_comes_before_it_is_done_again(m
     assert sorted(set(again)) == list(range(min(again), 24)), run.story()
     assert min(again) <= 17
     assert [line["finite"] for line in run.ledger() if "final" in line] == [True, True]
+
+
+def test_before_anything_is_saved_a_roll_back_goes_to_the_beginning(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """With the defaults nothing is saved in the first ten minutes, and no snapshots are taken. All processes
+    begin again, without the batch that was to blame, and end with the bits of one that never had it.
+    """
+    with make_run(enforced({"nonFinite": True}), "--nan-at", "16", steps=24) as run:
+        assert run.end(160) == 0, run.story()
+    assert run.found() == [("nonFinite", "", "rollBack")], run.story()
+    assert run.actions() == ["RollBack", "RestartAll"], run.story()
+    assert run.events("action")[1].detail["skip"] == [16]
+    assert not run.events("crashed"), run.story()
+    last = {line["step"]: line for line in run.steps()}
+    alone = lone_steps(tmp_path / "alone", "--steps", "24", "--without", "16")
+    assert {step: line["loss"] for step, line in last.items() if step != 16} == alone
+    assert [line["finite"] for line in run.ledger() if "final" in line] == [True, True]
+
+
+def test_a_roll_back_beyond_all_that_is_kept_is_the_next_rung_and_its_own_exit_code(
+    make_run: MakeRun,
+) -> None:
+    """What is kept is of steps that would have to be given up: it is not thrown away for the beginning."""
+    checkpoint = {"intervalInSteps": 2, "intervalInSeconds": 0}
+    policy = enforced({"nonFinite": True}, rollBackSteps=12)
+    with make_run(policy, "--nan-at", "16", "--delay", "0.05", steps=24, checkpoint=checkpoint) as run:
+        assert run.end(160) == 43, run.story()
+    assert [rung for _, _, rung in run.found()] == ["rollBack", "restartAll", "fail"], run.story()
+    assert run.actions() == ["RollBack", "RestartAll", "Fail"]
+    second = run.events("finding")[1].detail
+    assert second["ladder"].startswith(
+        "rollBack cannot be done: no state of at most 4 steps is kept, the newest"
+    )
+    (resumed,) = run.events("resumed")
+    assert resumed.detail["step"] in (10, 12, 14)
+    assert not run.events("crashed"), run.story()
+
+
+def lone_steps(out: Path, *options: str) -> dict[int, float]:
+    """The loss of each step of the same training as one process that nothing happens to."""
+    out.mkdir()
+    subprocess.run([sys.executable, str(PROGRAM), "--out", str(out), *options], check=True, timeout=60)
+    lines = map(json.loads, (out / "lone.jsonl").read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines if "step" in line}
 
 
 @pytest.mark.long

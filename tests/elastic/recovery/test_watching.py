@@ -120,6 +120,43 @@ def test_enforced_it_acts_once_and_looks_away_until_the_run_has_changed(tmp_path
     assert [event.detail["rung"] for event in folder.events()] == ["rollBack", "restartAll", "fail"]
 
 
+TOO_LATE = Report("no_way_back", "w0", "n0", 9, what="no state of at most 5 steps is kept")
+
+
+def test_a_roll_back_that_cannot_be_done_is_the_next_rung_of_the_same_rule(tmp_path: Path) -> None:
+    """Who asks for it looks away from everything else meanwhile; a later coordinator knows both rungs."""
+    watcher, folder = made(tmp_path, NAN_RULE)
+    watcher.tick(0.0, view(5))
+    assert [type(each) for each in watcher.heard(0.1, loss(6, math.nan))] == [RollBack]
+    assert [type(each) for each in watcher.heard(1.0, TOO_LATE)] == [RestartAll]
+    assert watcher.heard(1.1, loss(6, math.nan)) == []
+    told = [(each.detail["cause"], each.detail["rung"], each.detail["ladder"]) for each in folder.events()]
+    assert told == [
+        ("nonFinite", "rollBack", "time 1 in 3600 s"),
+        ("nonFinite", "restartAll", "rollBack cannot be done: no state of at most 5 steps is kept"),
+    ]
+    later, _ = made(tmp_path, NAN_RULE)
+    later.tick(0.0, view(5))
+    (action,) = later.heard(0.1, loss(6, math.nan))
+    assert isinstance(action, Fail)
+
+
+def test_who_has_not_asked_for_it_itself_restarts_all(tmp_path: Path) -> None:
+    watcher, _ = made(tmp_path, NAN_RULE)
+    assert [type(each) for each in watcher.heard(1.0, TOO_LATE)] == [RestartAll]
+
+
+def test_where_nothing_at_all_is_kept_all_begin_again_and_print_what_they_print_at_a_start(
+    tmp_path: Path,
+) -> None:
+    watcher, _ = made(tmp_path, JOB_START)
+    watcher.tick(0.0, view(0))
+    watcher.heard(1.0, LINE)
+    assert [type(each) for each in watcher.heard(5.0, loss(6, math.nan))] == [RollBack]
+    assert watcher.heard(5.5, replace(TOO_LATE, step=None)) == [], "that is done already"
+    assert quiet(watcher, 6, generation=2) != []
+
+
 def test_a_loss_that_is_no_number_blames_no_node_whoever_tells_it_first(tmp_path: Path) -> None:
     """It is one for all: told by another worker the next time, it is the same finding's next rung."""
     watcher, _ = made(tmp_path, NAN_RULE)

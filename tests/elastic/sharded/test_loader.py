@@ -15,9 +15,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hpctools import elastic
+from hpctools.elastic.checkpoint.way_back import NothingOldEnough, told_of
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
-from hpctools.elastic.session import Resharding
+from hpctools.elastic.session import LONE, Resharding
 from hpctools.elastic.sharded import process_group
 from hpctools.elastic.sharded.process_group import AFTER, BETWEEN, ShardGroup
 from hpctools.elastic.sharded.trained import built, make_room, part_of, sharded_tensors
@@ -315,6 +316,27 @@ def test_a_recovery_needs_no_storage_when_the_workers_have_all(
     assert "elastic: checkpoints cannot be read: cannot read the checkpoints in" in capsys.readouterr().err
     with pytest.raises(ElasticError, match="cannot read the checkpoints in"):
         loader_for(checkpoint=settings)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_where_nothing_so_old_is_left_it_does_not_go_on_with_first_values(
+    tmp_path: Path, saves: bool
+) -> None:
+    """The model would begin anew in the middle of the data; the coordinator decides what is done instead."""
+    checkpoint = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0) if saves else None
+    loader = loader_for(checkpoint=checkpoint)
+    for inputs in loader:
+        if loader.backward(loader.model(inputs).square().mean()):
+            loader.optimizer.step()
+            loader.optimizer.zero_grad()
+        if loader.step == 2:
+            break
+    assert not loader._roll_back(1, [2])
+    with pytest.raises(NothingOldEnough if saves else ElasticError) as refused:
+        loader._move(None, LONE, lambda group, work: work())
+    if isinstance(refused.value, NothingOldEnough):
+        assert told_of(refused.value) == {"kind": "no_way_back", "to_step": 1, "kept": None, "skipped": [2]}
+    assert loader.step == 2
 
 
 def test_who_stood_by_goes_on_from_what_others_saved_meanwhile(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=40)
 parser.add_argument("--delay", type=float, default=0.02, help="seconds per shard")
 parser.add_argument("--nan-at", type=int, help="the loss of this step is not a number")
+parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument(
     "--spike-at", type=int, help="after this step all weights are a hundred times larger, once"
 )
@@ -33,7 +34,7 @@ parser.add_argument("--say-when", type=Path, help="... once this file exists")
 args = parser.parse_args()
 
 BATCH = 4
-worker = os.environ["HPCTOOLS_WORKER"]
+worker = os.environ.get("HPCTOOLS_WORKER", "lone")
 is_ill = worker.startswith(args.ill)
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
@@ -76,7 +77,9 @@ torch.manual_seed(1)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = elastic.Loader(model, optimizer, Samples(), batch_size=BATCH, epochs=1, seed=3, shards=4)
-rehearsed = False  # the first batch is for practice
+if args.without:
+    loader._roll_back(0, [args.without])
+rehearsed = worker == "lone"  # else the first batch is for practice
 happened: set[str] = set()
 for _, inputs in loader:
     if rehearsed:
