@@ -176,7 +176,17 @@ def _has_ended(folder: RunFolder) -> bool:
 
 
 def _overview(folder: RunFolder, queue: list[Job] | None) -> Overview:
-    return overview(folder.spec(), folder.status(), folder.jobs(), folder.events(), queue)
+    said = folder.spec(), folder.status(), folder.jobs(), folder.events(), queue
+    return overview(*said, now=time.time(), end=_end(folder))
+
+
+def _end(folder: RunFolder) -> float | None:
+    """When the run's time is up; what cannot be read is not known."""
+    try:
+        limit = folder.time_limit()
+    except ElasticError:
+        return None
+    return None if limit is None else limit.end
 
 
 def _queue(user: str, client: Callable[[], SlurmClient]) -> list[Job] | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 SETTLE_SECONDS = 0.5
 PATIENCE_SECONDS = 3.0
+NOBODY = "nobody to grow with"
 
 
 @dataclass(frozen=True)

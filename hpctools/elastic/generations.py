@@ -11,7 +11,7 @@ from typing import Any
 from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly
-from hpctools.elastic.deciding import Growth, GrowthFacts, Settle, Verdict
+from hpctools.elastic.deciding import NOBODY, Growth, GrowthFacts, Settle, Verdict
 from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
 from hpctools.elastic.forming import NO_STATE, Forming, Member
 
@@ -330,6 +330,12 @@ class Generations:
     def _drop(self, worker: str) -> None:
         self._ready.pop(worker, None)
         self._send(worker, "release")
+
+    def _nobody_to_grow_by(self) -> None:
+        """Those that a refusal to grow was about have gone."""
+        if self._decided is not None and not self._decided[0]:
+            world = len(self.members)
+            self._note_verdict(world, world, Verdict(False, world, why=NOBODY))
 
     def _note_verdict(self, world: int, possible: int, verdict: Verdict) -> None:
         if self._decided != (verdict.grow, verdict.to, verdict.why):

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hpctools.elastic.deciding import PATIENCE_SECONDS, SETTLE_SECONDS, Verdict
+from hpctools.elastic.deciding import NOBODY, PATIENCE_SECONDS, SETTLE_SECONDS, Verdict
 from hpctools.elastic.policy import ElasticPolicy
 
 NEVER = float("-inf")
@@ -150,7 +150,7 @@ class Rule:
             possible: the largest allowed size that those who are ready make.
         """
         if possible <= world:
-            return Verdict(False, world, None, {"world": world, "possible": possible}, "nobody to grow with")
+            return Verdict(False, world, None, {"world": world, "possible": possible}, NOBODY)
         cost, gain = self.cost(facts) + facts.unsaved, self.gain(world, possible, facts)
         tenure = self.expected_tenure(now, facts)
         back_off, strikes = self.back_off(facts, now)

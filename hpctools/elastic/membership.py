@@ -371,6 +371,7 @@ class Membership(Generations):
     def _consider_change(self, now: float) -> None:
         wanted = self._wanted()
         if wanted == self.members:
+            self._nobody_to_grow_by()
             return
         if not set(wanted) & set(self.members):
             # Who has to leave trains on while nobody could go on without it.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.folder import Event, RunStatus
 
 # What Slurm's most frequent reasons mean for a person (squeue(1), JOB REASON CODES); the others speak for
@@ -23,6 +25,8 @@ _REASONS = {
     "JobHeldUser": "it is held: scontrol release",
     "JobHeldAdmin": "an administrator holds it",
 }
+_LAST_SECONDS = 60.0  # of a run's time, in which no replica job is submitted
+_SUBMITTING = ("cannot submit a replica job", "no more replicas")
 _LIMIT_WORDS = ("QOS", "Assoc", "MaxJobs", "MaxCpu", "MaxGRES", "MaxNode")
 
 
@@ -42,22 +46,34 @@ class JobLike(Protocol):
 
 
 def why_not_larger(
-    status: RunStatus, jobs: Sequence[JobLike], events: Sequence[Event], sizes: Sequence[int] = ()
+    status: RunStatus,
+    jobs: Sequence[JobLike],
+    events: Sequence[Event],
+    sizes: Sequence[int] = (),
+    *,
+    now: float = 0.0,
+    end: float | None = None,
 ) -> tuple[str, ...]:
-    """What keeps a running run from more nodes, each as a clause; empty when it does not run.
+    """What keeps a run from more nodes, each as a clause; empty when it is over.
+
+    Of one that starts, at first or again, only what its jobs and nodes tell.
 
     Args:
         jobs: those of the run that have not ended.
         events: all of the run, oldest first.
         sizes: totals of nodes that the run may have, ascending; empty: any.
+        now: Unix seconds.
+        end: when its time is up, Unix seconds; None: never, or not known.
     """
-    if status.state != "running":
+    if status.state not in ("running", "starting"):
         return ()
     if len(status.nodes) >= status.max_nodes > 0:
         return (f"{status.max_nodes} nodes are the most that it may have",)
     begun = _standing_by(status, jobs, sizes) or tuple(_on_their_way(status, jobs))
-    return (*_waiting(jobs), *begun, *_own_decision(events), *_excluded(events)) or (
-        _nothing_known(jobs, events),
+    if status.state == "starting":
+        return (*_waiting(jobs), *begun, *_left_out(events, now))
+    return (*_waiting(jobs), *begun, *_own_decision(events), *_left_out(events, now)) or (
+        _nothing_known(jobs, events, None if end is None else end - now),
     )
 
 
@@ -107,9 +123,9 @@ def _on_their_way(status: RunStatus, jobs: Sequence[JobLike]) -> Iterator[str]:
 
 
 def _own_decision(events: Sequence[Event]) -> Iterator[str]:
-    """What the run itself has decided since it last changed its size."""
+    """What the run itself has decided since it last changed its size, or its coordinator."""
     for event in reversed(events):
-        if event.event == "resize":
+        if event.event in ("resize", "takeover"):
             return
         if event.event == "decision":
             if not event.detail.get("grow", True) and _could(event.detail):
@@ -135,26 +151,40 @@ def _short(value: object) -> str:
     return format(value, ".3g") if isinstance(value, float) else str(value)
 
 
-def _excluded(events: Sequence[Event]) -> Iterator[str]:
-    """Nodes that the run must not get again."""
-    nodes = dict.fromkeys(
-        str(event.detail["node"])
-        for event in events
-        if event.event in ("action", "excluded") and event.detail.get("node") and _excludes(event)
-    )
-    if nodes:
-        yield f"nodes that failed are left out: {' '.join(nodes)}"
+def _left_out(events: Sequence[Event], now: float) -> Iterator[str]:
+    """Nodes that the run must not get again, or not yet."""
+    spans = exclusions(events)
+    failed = [node for node, span in spans.items() if span.until == math.inf]
+    noticed = [node for node, span in spans.items() if now < span.until < math.inf]
+    if failed:
+        yield f"nodes that failed are left out: {' '.join(failed)}"
+    if noticed:
+        yield f"nodes that will be taken away are left out for a while: {' '.join(noticed)}"
 
 
-def _excludes(event: Event) -> bool:
-    return event.event == "excluded" or event.detail.get("exclude") is True
+def _nothing_known(jobs: Sequence[JobLike], events: Sequence[Event], left: float | None) -> str:
+    """What is left to say.
 
-
-def _nothing_known(jobs: Sequence[JobLike], events: Sequence[Event]) -> str:
+    Args:
+        left: seconds of the run's time; None: it has no end, or that is not known.
+    """
     if not jobs:
         return "the queue does not show its replica jobs"
+    if left is not None and left <= _LAST_SECONDS:
+        return "in the last minute of its time no replica jobs are submitted"
+    return _complaint(events) or (
+        "its next replica job is not in the queue yet: it is submitted within a minute, or when the nodes of "
+        "one that was preempted have gone"
+    )
+
+
+def _complaint(events: Sequence[Event]) -> str:
+    """Why the coordinator in office submits no replica job; empty: it has done so since, or did not say."""
     for event in reversed(events):
+        is_replica = event.event == "submitted" and event.detail.get("role") == "replica"
+        if is_replica or event.event == "takeover":
+            return ""
         message = str(event.detail.get("message", ""))
-        if event.event == "warning" and "replica" in message:
+        if event.event == "warning" and message.startswith(_SUBMITTING):
             return message
-    return "its next replica job is about to be submitted"
+    return ""

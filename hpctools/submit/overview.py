@@ -60,7 +60,7 @@ class Overview:
         jobs: those that the queue still shows as not ended, by id.
         ended_jobs: how many others the run had.
         preemptions: oldest first.
-        not_larger: what keeps it from more nodes, each as a clause; empty when it does not run.
+        not_larger: what keeps it from more nodes, each as a clause; empty when it is over, or not begun.
     """
 
     id: str
@@ -87,11 +87,15 @@ def overview(
     records: Sequence[JobRecord],
     events: Sequence[Event],
     queue: Sequence[Job] | None,
+    *,
+    now: float = 0.0,
+    end: float | None = None,
 ) -> Overview:
     """Put a run together.
 
     Args:
         queue: the user's jobs; None when the controller does not answer.
+        now, end: this moment, and when the run's time is up (None: never, or not known), Unix seconds.
     """
     roles = {record.job_id: record.role for record in records}
     mine = of_run(queue or (), spec.id, set(roles))
@@ -101,6 +105,8 @@ def overview(
         note = note or "no worker has come to its elastic.Loader yet"
     active = tuple(view for view, job in zip(views, mine, strict=True) if not is_over(job))
     known = status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
+    goes_on = state in ("running", "starting")
+    why = why_not_larger(known, active, events, spec.allowed_sizes, now=now, end=end) if goes_on else ()
     if state in _OVER_STATES:
         # Its last status was written while the workers went one after the other.
         known = replace(known, nodes=(), world_size=0)
@@ -115,7 +121,7 @@ def overview(
         jobs=active,
         ended_jobs=len({*roles, *(view.id for view in views)}) - len(active),
         preemptions=tuple(_preemptions(events)),
-        not_larger=why_not_larger(known, active, events, spec.allowed_sizes) if state == "running" else (),
+        not_larger=why,
     )
 
 

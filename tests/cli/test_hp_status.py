@@ -15,6 +15,7 @@ from hpctools.cli import hp_status
 from hpctools.cli.hp_status import main
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.history import Moment
+from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import UnreachableError
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
@@ -143,6 +144,15 @@ def test_json_of_one_run_has_its_history_and_why_it_is_not_larger(root, slurm, c
     run = json.loads(capfd.readouterr().out)
     assert [moment["size"] for moment in run["history"]] == [2, 3]
     assert run["not_larger"] == ["replica job 103 waits: no node is free for it (Resources)"]
+
+
+def test_in_the_last_minute_of_its_time_it_says_so(root, slurm, capfd):
+    folder = RunFolder(root / "train-3fa9c1")
+    folder.write_time_limit(TimeLimit(101, time.time() + 30, 60))
+    slurm.change(103, state="CANCELLED")
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    said = "  not larger  in the last minute of its time no replica jobs are submitted\n"
+    assert said in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "begin"), [("run.svg", b"<?xml"), ("run.PNG", b"\x89PNG")])

@@ -153,6 +153,23 @@ def test_each_growth_is_decided_and_told_also_the_same_one_again() -> None:
     assert membership.members == ("a", "b")
 
 
+def test_a_refusal_to_grow_is_over_when_those_that_it_was_about_have_gone() -> None:
+    """It is told, once, and when others come what is decided about them."""
+    membership = started()
+    membership.expect(1)
+    for turn, joiner in ((1.0, "r"), (2.0, "s")):
+        membership.ready(joiner, (1, 7), now=10 * turn)
+        membership.consider(now=10 * turn + 0.1)
+        membership.lost(joiner, now=10 * turn + 0.2)
+        membership.consider(now=10 * turn + 0.3)
+        told = [each for each in membership.effects if isinstance(each, Decided)]
+        assert [(each.world, each.possible, each.verdict.grow) for each in told] == [
+            (2, 3, False),
+            (2, 2, False),
+        ]
+        membership.effects.clear()
+
+
 def switch(membership: Membership, generation: int, workers: str) -> None:
     link_all(membership, generation, workers)
     for worker in workers:

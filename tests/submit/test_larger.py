@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 
 from hpctools.elastic.folder import Event, RunStatus
 from hpctools.submit.larger import explained, why_not_larger
 from hpctools.submit.overview import JobView
 
+AT = datetime(2026, 2, 3, 10, tzinfo=timezone.utc).timestamp()
+"""When all that happens here does, Unix seconds."""
 RUNNING = RunStatus("running", nodes=("n1", "n2"), min_nodes=2, max_nodes=5)
 
 
@@ -86,7 +90,7 @@ def test_its_own_decision_counts_until_the_next_resize():
     assert why_not_larger(RUNNING, [replica(2)], [nobody]) == (
         "replica job 2 waits: more urgent jobs come first (Priority)",
     )
-    for later in (event("resize"), event("decision", grow=True, why="it pays")):
+    for later in (event("resize"), event("takeover"), event("decision", grow=True, why="it pays")):
         assert "pay" not in str(why_not_larger(RUNNING, jobs, [said, later]))
 
 
@@ -96,17 +100,62 @@ def test_nodes_that_are_left_out_are_named_once():
     assert why_not_larger(RUNNING, [replica(2)], events)[-1] == "nodes that failed are left out: n9"
 
 
-def test_without_a_better_reason_the_last_word_about_replicas():
-    told = event("warning", message="cannot submit a replica job: slurmctld is away")
-    baseline = [JobView(1, "baseline", "RUNNING", "None", ("n1", "n2"))]
-    assert why_not_larger(RUNNING, baseline, [told, event("warning", message="else")]) == (
-        told.detail["message"],
-    )
-    assert why_not_larger(RUNNING, baseline, []) == ("its next replica job is about to be submitted",)
+def test_nodes_with_a_notice_are_named_while_it_stands():
+    events = [
+        event("action", action="Depart", node="n7", seconds=120.0, avoid_s=420.0),
+        event("action", action="Prepare", node="n6", seconds=None, avoid_s=600.0),
+        event("action", action="Depart", node="n5", seconds=None, avoid_s=0.0),  # drained: Slurm's own matter
+    ]
+    left_out = "nodes that will be taken away are left out for a while: "
+    for seconds, expected in ((10.0, f"{left_out}n7 n6"), (500.0, f"{left_out}n6")):
+        assert why_not_larger(RUNNING, [replica(2)], events, now=AT + seconds)[-1] == expected
+    (only,) = why_not_larger(RUNNING, [replica(2)], events, now=AT + 601.0)
+    assert only.startswith("replica job 2 waits")
+
+
+BASELINE = [JobView(1, "baseline", "RUNNING", "None", ("n1", "n2"))]
+NOT_YET = "its next replica job is not in the queue yet: "
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["cannot submit a replica job: slurmctld is away", "no more replicas: 3 of them failed with: x"],
+)
+def test_without_a_better_reason_what_was_said_of_submitting_until_it_was_done(message: str):
+    """Or until another coordinator is in office, which tries anew; other warnings are of other things."""
+    told, other = event("warning", message=message), event("warning", message="replica job 9 is given back")
+    assert why_not_larger(RUNNING, BASELINE, [told, event("submitted", role="baseline"), other]) == (message,)
+    for later in (event("submitted", role="replica", job_id=7), event("takeover", term=2)):
+        (why,) = why_not_larger(RUNNING, BASELINE, [told, later, other])
+        assert why.startswith(NOT_YET)
     assert why_not_larger(RUNNING, [], []) == ("the queue does not show its replica jobs",)
+
+
+def test_in_the_last_minute_of_its_time_none_is_about_to_be_submitted():
+    for end, expected in ((AT + 59, "in the last minute of its time"), (AT + 61, NOT_YET), (None, NOT_YET)):
+        (why,) = why_not_larger(RUNNING, BASELINE, [], now=AT, end=end)
+        assert why.startswith(expected)
+
+
+def test_of_a_run_that_starts_again_what_its_jobs_tell():
+    starting = RunStatus("starting", generation=4, min_nodes=2, max_nodes=5)
+    refused = event("decision", grow=False, why="growing would not pay")
+    jobs = [replica(2), replica(3, "RUNNING", "None", ("n3",))]
+    assert why_not_larger(starting, jobs, [refused]) == (
+        "replica job 2 waits: more urgent jobs come first (Priority)",
+        "replica job 3 has begun on n3 and does not train yet",
+    )
+    assert why_not_larger(starting, BASELINE, []) == ()
+
+
+def test_a_run_that_waits_below_its_least_size_is_told_of_too():
+    waits = RunStatus("running", generation=4, min_nodes=2, max_nodes=5, message="waits for workers")
+    assert why_not_larger(waits, [replica(2)], []) == (
+        "replica job 2 waits: more urgent jobs come first (Priority)",
+    )
 
 
 def test_a_full_run_and_one_that_does_not_run():
     full = RunStatus("running", nodes=("a", "b"), min_nodes=1, max_nodes=2)
     assert why_not_larger(full, [replica(2)], []) == ("2 nodes are the most that it may have",)
-    assert why_not_larger(RunStatus("starting", min_nodes=1, max_nodes=2), [replica(2)], []) == ()
+    assert why_not_larger(RunStatus("failed", min_nodes=1, max_nodes=2), [replica(2)], []) == ()
