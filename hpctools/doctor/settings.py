@@ -164,6 +164,20 @@ def the_youngest_replica_is_preempted_first(
         )
 
 
+def comments_are_accounted(config: Mapping[str, str], accounting: Accounting) -> Iterator[Finding]:
+    """All jobs of an elastic run have one comment, by which a report can add them up."""
+    kept = config.get("AccountingStoreFlags", "").lower().replace(" ", "").split(",")
+    if ELASTIC_QOS in accounting.qos and "job_comment" not in kept:
+        yield Finding(
+            "AccountingStoreFlags",
+            f"it lacks job_comment, and there is a QoS {ELASTIC_QOS}",
+            "slurmdbd does not learn which jobs are of one elastic run (their comment, hp-run:...), so that "
+            "the site's own reports show each by itself; hp-status --accounting knows them all the same",
+            "AccountingStoreFlags=job_comment, with the words that are there, then scontrol reconfigure",
+            Severity.WARNING,
+        )
+
+
 CHECKS = checks(
     (limits_are_enforced, "config"),
     (sleeping_nodes_are_shown, "config nodes"),
@@ -174,4 +188,5 @@ CHECKS = checks(
     (host_names_resolve, "unresolved"),
     (locked_memory_is_not_limited, "daemons rdma"),
     (the_youngest_replica_is_preempted_first, "config accounting"),
+    (comments_are_accounted, "config accounting"),
 )

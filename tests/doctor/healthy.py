@@ -20,6 +20,7 @@ CONFIG = {
     "HASH_VAL": "Match",
     "AccountingStorageType": "accounting_storage/slurmdbd",
     "AccountingStorageEnforce": "associations,limits,qos,safe",
+    "AccountingStoreFlags": "job_comment",
     "AccountingStorageTRES": "cpu,mem,energy,node,billing,gres/gpu,gres/shard",
     "TaskPlugin": "task/affinity,task/cgroup",
     "ProctrackType": "proctrack/cgroup",

@@ -108,4 +108,6 @@ SICK: list[tuple[str, dict[str, Any], str, str]] = [
     ("no-job-runs-away", {"unended": frozenset({7, 99})}, "slurmdbd", "1 jobs.*: 99"),
     ("release-is-supported", {"release": (21, 8, 2), **config(SLURM_VERSION="21.08.2"), "nodes": NODES[1:2] + NODES[3:]}, "Slurm", "21.08.2"),
     ("the-youngest-replica-is-preempted-first", {**config(PreemptType="preempt/qos", PreemptParameters="reorder_count=2"), **accounting(qos=frozenset({"normal", "high", "elastic"}))}, "PreemptParameters", "lacks youngest_first.*QoS elastic"),
+    ("comments-are-accounted", {**config(AccountingStoreFlags="job_script"), **accounting(qos=frozenset({"normal", "high", "elastic"}))}, "AccountingStoreFlags", "lacks job_comment.*QoS elastic"),
+    ("comments-are-accounted", {**config(AccountingStoreFlags="(null)"), **accounting(qos=frozenset({"normal", "high", "elastic"}))}, "AccountingStoreFlags", "lacks job_comment"),
 ]  # fmt: skip
