@@ -163,6 +163,21 @@ def test_a_lost_coordinators_successor_rolls_back(make_run: MakeRun, hurry: Path
     assert_goes_on(run, without, first=1, skipped=poison)
 
 
+@pytest.mark.slow
+def test_a_roll_back_before_anything_is_kept_goes_to_the_beginning(
+    make_run: MakeRun, hurry: Path, tmp_path: Path
+) -> None:
+    """No copies, and nothing saved yet: all processes begin again, and pass over the batch to blame."""
+    hurry.touch()
+    with make_run((2, 2), "--poison", "3", recovery=NAN_RULES) as run:
+        assert run.end(160) == 0, run.story()
+    done = [(each.detail["action"], each.detail.get("skip")) for each in run.events("action")]
+    assert done == [("RollBack", True), ("RestartAll", [3])], run.story()
+    assert not run.events("crashed"), run.story()
+    without = lone_ledger(tmp_path, "--without", "3")
+    assert_goes_on(run, without, first=1, skipped=3)
+
+
 def hang_a_save(run: ShardedRun, server: Server) -> None:
     """An upload is not answered: the training goes on, nothing else is saved, and then it is complete."""
     reached, released = threading.Event(), threading.Event()
