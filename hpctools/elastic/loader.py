@@ -87,8 +87,8 @@ class Loader(Held):
 
     Raises:
         ElasticError: the data set is empty, a number makes no sense, the run may get more workers than there
-            are shards, the model is wrapped for several processes, the optimizer has parameters that are not
-            the model's, or the run has ended.
+            are shards, the model is wrapped for several processes or has a SyncBatchNorm, the optimizer has
+            parameters that are not the model's, or the run has ended.
         UnreachableError: the run's coordinator does not answer.
 
     In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by

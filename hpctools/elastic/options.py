@@ -13,6 +13,7 @@ from hpctools.elastic.fast import FastSum
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
 from hpctools.elastic.indexed import Indexed
+from hpctools.elastic.layers import check_layers
 from hpctools.elastic.pieces import Cut, by_blocks, by_shards
 from hpctools.elastic.sampling import Sampling, StreamSampling
 from hpctools.elastic.session import RUN_DIR
@@ -28,8 +29,10 @@ def plain_model(model: nn.Module) -> nn.Module:
     A wrapper over one process is switched off: the loader adds up the gradients.
 
     Raises:
-        ElasticError: it is wrapped for several processes, which would add up gradients a second time.
+        ElasticError: it is wrapped for several processes, which would add up gradients a second time; with a
+            communication hook, which nobody would call; or it has a SyncBatchNorm.
     """
+    check_layers(model)
     if not isinstance(model, DistributedDataParallel):
         return model
     world = model.process_group.size()
@@ -38,6 +41,12 @@ def plain_model(model: nn.Module) -> nn.Module:
             f"elastic.Loader: the model is wrapped in DistributedDataParallel over {world} processes",
             "leave out init_process_group and DistributedDataParallel: the loader adds up the gradients of "
             "all workers, and gives all of them the first one's weights",
+        )
+    if getattr(model, "_comm_hooks", ()):
+        raise ElasticError(
+            "elastic.Loader: the model's DistributedDataParallel has a communication hook, never called",
+            "leave out register_comm_hook (and mixed_precision=, which makes one): the loader adds up "
+            "gradients in the dtype that they have, and has nothing for a narrower one on the way",
         )
     model.require_backward_grad_sync = False
     model.require_forward_param_sync = False

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from hpctools import elastic
@@ -368,6 +369,21 @@ def test_a_model_wrapped_over_several_processes_is_refused(monkeypatch: pytest.M
     monkeypatch.setattr(Group, "size", lambda group: group.world, raising=False)
     with pytest.raises(ElasticError, match="over 2 processes; leave out init_process_group"):
         loader_for(wrapped)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_communication_hook_that_nobody_would_call_is_refused() -> None:
+    wrapped = DistributedDataParallel(linear())
+    wrapped.register_comm_hook(None, fp16_compress_hook)
+    with pytest.raises(ElasticError, match=r"has a communication hook.*; leave out register_comm_hook"):
+        loader_for(wrapped)
+
+
+def test_a_batch_norm_over_all_workers_is_refused_and_not_silently_one_of_each_shard() -> None:
+    normed = nn.Sequential(linear(), nn.BatchNorm1d(1).double())
+    loader_for(normed)
+    with pytest.raises(ElasticError, match=r"layer 1 is a SyncBatchNorm.*; leave out convert_sync_batchnorm"):
+        loader_for(nn.SyncBatchNorm.convert_sync_batchnorm(normed))
 
 
 @pytest.mark.parametrize(("mode", "microbatch"), [("exact", 4), ("fast", 0), ("slow", None)])

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
+from hpctools.elastic.layers import check_layers
 from hpctools.elastic.sharded.layout import Part
 from hpctools.errors import ElasticError
 
@@ -50,6 +51,7 @@ def built(build: Build, mesh: DeviceMesh, *, with_values: bool) -> Trained:
     """
     with _drawing(with_values):
         model, optimizer = _called(build, mesh)
+    check_layers(model)
     trained = Trained(model, optimizer, mesh, dict(model.named_parameters()))
     _check(trained)
     for module in model.modules():

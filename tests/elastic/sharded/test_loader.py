@@ -241,6 +241,12 @@ def layers_only(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+def synced(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(Net())
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
 def model_alone(mesh: DeviceMesh) -> nn.Module:
     return build(mesh)[0]
 
@@ -251,6 +257,7 @@ def model_alone(mesh: DeviceMesh) -> nn.Module:
         (model_alone, r"build\(mesh\) returned FSDPNet"),
         (plain_model, "returned a model that is not sharded"),
         (layers_only, r"parameter norm\.weight is trained but not sharded"),
+        (synced, "layer norm is a SyncBatchNorm"),
     ],
 )
 def test_models_whose_gradients_nobody_would_add_up_are_refused(make: Any, said: str) -> None:
