@@ -12,7 +12,7 @@ from hpctools.elastic.recovery.ladder import Decision, Ladder
 from hpctools.elastic.recovery.log_rules import Logs
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
 from hpctools.elastic.recovery.pace import Pace, Slow
-from hpctools.elastic.recovery.settings import Crash, Recovery
+from hpctools.elastic.recovery.settings import EXIT_CODES, Crash, Recovery
 from hpctools.elastic.watchers import Report, View
 
 SETTLED_SECONDS = 60.0
@@ -170,7 +170,7 @@ class RecoveryWatcher:
 def _with_it(finding: Finding, action: Action) -> list[Action]:
     """A process that has ended already is nobody's to end: what is done to all starts it again, too."""
     if finding.cause == "crash" and isinstance(action, (RestartAll, RollBack)):
-        return [RestartWorker(finding.worker, action.reason)]
+        return [RestartWorker(finding.worker, action.reason, EXIT_CODES[finding.cause])]
     return []
 
 

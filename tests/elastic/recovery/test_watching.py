@@ -204,7 +204,7 @@ def test_a_crashed_worker_is_started_again_with_all_others(tmp_path: Path) -> No
     actions = watcher.heard(1.0, Report("exit", "w1", "n0", code=1))
     assert [type(action) for action in actions] == [RestartAll, RestartWorker]
     assert isinstance(actions[1], RestartWorker)
-    assert actions[1].worker == "w1"
+    assert (actions[1].worker, actions[1].code) == ("w1", 40), "it does not end with another code for that"
 
 
 def test_only_an_enforced_rule_takes_ends_of_processes_from_the_coordinator(tmp_path: Path) -> None:
