@@ -85,6 +85,8 @@ class Survey:
         checkpoint: step of the newest whole checkpoint; -1: none, or another rank looks for it.
         known: the furthest step that it knows a checkpoint may be of.
         looks: it can look for checkpoints.
+        reached: completed steps that its state was last the result of, whatever it holds of it now; 0: it
+            never had one, or one at the beginning.
     """
 
     held: tuple[tuple[Version, Parts], ...] = ()
@@ -92,21 +94,22 @@ class Survey:
     checkpoint: int = -1
     known: int = -1
     looks: bool = False
+    reached: int = 0
 
     def encode(self) -> bytes:
         """As bytes for the others."""
         held = [[*astuple(each), encode_parts(parts)] for each, parts in self.held]
         plain = [astuple(each) for each in self.plain]
         return json.dumps(
-            [held, plain, self.checkpoint, self.known, self.looks], separators=(",", ":")
+            [held, plain, self.checkpoint, self.known, self.looks, self.reached], separators=(",", ":")
         ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
-        held, plain, checkpoint, known, looks = json.loads(data)
+        held, plain, *numbers = json.loads(data)
         sets = tuple((Version(*place), decode_parts(parts)) for *place, parts in held)
-        return cls(sets, tuple(Version(*each) for each in plain), checkpoint, known, looks)
+        return cls(sets, tuple(Version(*each) for each in plain), *numbers)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,6 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
     """The furthest state that can be put together; memory before a checkpoint of the same step; pure.
 
     Raises:
-        ElasticError: there was a state, and parts of it are gone for good.
         RuntimeError: rank 0, which ends with the reason, cannot read the checkpoint that would be needed.
     """
     version, saved = layout.furthest_whole(surveys), max(each.checkpoint for each in surveys)
@@ -87,16 +86,29 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
         return Source(version, -1, layout.holders_of(version, surveys))
     if surveys[0].checkpoint == UNREADABLE:
         raise RuntimeError("rank 0 cannot read the checkpoints")
-    if saved < 0 and layout.versions(surveys):
-        raise lost()
     return Source(None, saved, Holders())
 
 
-def lost() -> ElasticError:
-    """There was a state, and parts of it are gone for good."""
+def lost(surveys: Sequence[Survey]) -> ElasticError | None:
+    """Why the training cannot begin at the beginning; None: it can.
+
+    Past step 0 fresh values are of another step than the place in the data.
+    """
+    held = (version.step for version in layout.versions(surveys))
+    if max([*held, *(each.reached for each in surveys)]) <= 0:
+        return None
     return ElasticError(
-        "shards of the model went with a worker that was lost, and there is no checkpoint",
-        "have it saved more often (elastic.Checkpoint), so that there is something to go back to",
+        f"{_why_lost(surveys)}, and there is no checkpoint to go back to",
+        "have it saved more often (elastic.Checkpoint), or give elastic.ShardedLoader copy_steps=",
+    )
+
+
+def _why_lost(surveys: Sequence[Survey]) -> str:
+    if layout.versions(surveys):
+        return "shards of the model went with a worker that was lost"
+    return (
+        "no worker has sound shards of the model any more (a collective between two steps broke, or the "
+        "training was rolled back to before what they hold)"
     )
 
 
@@ -113,18 +125,22 @@ def share_newest(group: Group, surveys: Sequence[Survey], newest: int) -> list[S
     return [replace(each, checkpoint=int(step)) for each, step in zip(surveys, steps, strict=True)]
 
 
-def survey(group: Group, held: Sequence[PartSet], known: int, *, looks: bool = False) -> list[Survey]:
+def survey(
+    group: Group, held: Sequence[PartSet], known: int, *, looks: bool = False, reached: int = 0
+) -> list[Survey]:
     """What everybody holds, by rank.
 
     Args:
         known: the furthest step that a checkpoint may be of, as far as we know; NOWHERE: of none.
         looks: whether we can look for checkpoints.
+        reached: completed steps of our state, whether or not we still hold it; 0: it never was any.
     """
     own = Survey(
         tuple((each.version, each.parts) for each in held),
         tuple(each.version for each in held if each.plain is not None),
         known=known,
         looks=looks,
+        reached=reached,
     )
     return [Survey.decode(data) for data in collectives.exchange_bytes(group, own.encode())]
 

@@ -260,12 +260,13 @@ class Shards:
         held = [*living, *self.copies.held]
         saved = self._setting.saved
         known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
-        surveys = run(over, lambda: moving.survey(over, held, known, looks=can_look))
+        reached = 0 if self._origin is None else self._rest._cursor.step
+        surveys = run(over, lambda: moving.survey(over, held, known, looks=can_look, reached=reached))
         source = None if surveys is None else self._source(over, surveys, run)
         if surveys is None or source is None:
             return False
-        if source.is_beginning and self._rest._completed > 0:  # the cursor would stay where it is
-            raise (None if saved is None else saved.nothing_old_enough()) or moving.lost()
+        if reached and source.is_beginning and (error := moving.lost(surveys)) is not None:
+            raise (None if saved is None else saved.nothing_old_enough()) or error
         living, medium = self._with_space(source, living, new)
         held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)

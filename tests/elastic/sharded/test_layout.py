@@ -19,9 +19,8 @@ from hpctools.elastic.sharded.layout import (
     holders_of,
     pieces,
 )
-from hpctools.elastic.sharded.moving import UNREADABLE, asks_storage, choose_source
+from hpctools.elastic.sharded.moving import UNREADABLE, asks_storage, choose_source, lost
 from hpctools.elastic.sharded.transfer import copy_pieces
-from hpctools.errors import ElasticError
 
 VERSION = Version(3, 1)
 Shapes = dict[str, tuple[int, ...]]
@@ -116,7 +115,7 @@ def test_copies_make_good_for_a_lost_rank(shapes: Shapes, world: int, data: st.D
 @given(shapes, st.integers(1, 5))
 def test_survey_survives_the_wire(shapes: Shapes, world: int) -> None:
     for survey in surveys_of(shapes, 0, world):
-        told = replace(survey, checkpoint=7, known=8, looks=True)
+        told = replace(survey, checkpoint=7, known=8, looks=True, reached=9)
         assert Survey.decode(told.encode()) == told
 
 
@@ -146,10 +145,23 @@ def test_source_is_memory_before_a_checkpoint_of_the_same_step() -> None:
 
 def test_lost_shards_without_a_checkpoint_end_the_run() -> None:
     surveys = surveys_of({"a": (4,)}, 0, 2)
-    with pytest.raises(ElasticError, match="shards of the model went with a worker"):
-        choose_source(surveys[:1])
+    assert choose_source(surveys[:1]).is_beginning
+    assert "shards of the model went with a worker" in str(lost(surveys[:1]))
     assert choose_source([replace(surveys[0], checkpoint=1)]).checkpoint == 1
     assert choose_source([Survey(), Survey()]).name == "beginning", "nobody ever had a state"
+
+
+def test_nobody_begins_anew_at_another_place_in_the_data() -> None:
+    """A state of which nothing sound is left is none that never was; at step 0 fresh values are the state."""
+    newcomer = Survey()
+    for surveys in ([Survey(reached=3), Survey(reached=3)], [newcomer, Survey(reached=1)]):
+        assert choose_source(surveys).is_beginning
+        assert "no worker has sound shards of the model any more" in str(lost(surveys))
+        assert choose_source([replace(surveys[0], checkpoint=2), *surveys[1:]]).checkpoint == 2
+    at_first = surveys_of({"a": (4,)}, 0, 2, Version(0, 1))
+    for surveys in ([at_first[0], newcomer], [newcomer, newcomer]):
+        assert choose_source(surveys).name == "beginning", "one was lost in the first step, or before"
+        assert lost(surveys) is None
 
 
 def test_storage_is_asked_only_for_what_the_workers_lack() -> None:

@@ -21,7 +21,7 @@ from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Resharding
 from hpctools.elastic.sharded import process_group
 from hpctools.elastic.sharded.process_group import AFTER, BETWEEN, ShardGroup
-from hpctools.elastic.sharded.trained import built, make_room, part_of, sharded_tensors
+from hpctools.elastic.sharded.trained import built, local, make_room, part_of, sharded_tensors
 from hpctools.errors import ElasticError
 
 SAMPLES = 28  # in batches of 12: 12, 12 and 4
@@ -357,3 +357,30 @@ def test_who_stood_by_goes_on_from_what_others_saved_meanwhile(tmp_path: Path) -
     (tmp_path / "hidden").rename(tmp_path / "step-000000002")
     assert standing_by._move(None, Group(3, 0, 1, None), lambda _, work: work())
     assert (standing_by._moved()["source"], standing_by.step) == ("checkpoint", 2)
+
+
+def test_without_a_sound_state_it_ends_instead_of_going_on_with_fresh_values() -> None:
+    """All parts are torn, or after what is rolled back to, and there is no checkpoint; before the first step
+    fresh values are the state.
+    """
+    group = Group(1, 0, 1, None)
+    loader = loader_for()
+    loader._shards.torn = True  # as when a collective between two steps broke
+    assert loader._move(None, group, lambda _, work: work())
+    assert (loader._moved()["source"], loader.step) == ("beginning", 0)
+    train(loader, lambda: loader.model, loader.optimizer)
+    weights = local_weights(loader)
+    loader._shards.torn = True
+    with pytest.raises(ElasticError, match="no worker has sound shards of the model any more"):
+        loader._move(None, Group(2, 0, 1, None), lambda _, work: work())
+    assert (loader.step, local_weights(loader)) == (6, weights), "nothing was put in its place"
+    rolled_back = loader_for()
+    assert rolled_back._move(None, group, lambda _, work: work())
+    train(rolled_back, lambda: rolled_back.model, rolled_back.optimizer)
+    assert not rolled_back._roll_back(0, [1])
+    with pytest.raises(ElasticError, match="rolled back to before what they hold"):
+        rolled_back._move(None, Group(2, 0, 1, None), lambda _, work: work())
+
+
+def local_weights(loader: elastic.ShardedLoader) -> list[list[float]]:
+    return [local(each).flatten().tolist() for each in loader.model.parameters()]
