@@ -19,7 +19,8 @@ class Returned:
         ready: whether it has asked to be let in.
         trains: whether it is in a generation's group, whole or broken.
         generation, rank, world: the one it is in, or was in last, its place and how many there are.
-        completed: steps that its state is the result of; -1: it has none.
+        completed: rounds that its state is the result of; -1: it has none.
+        step: steps of them.
         seen: the highest number of a generation that it was told of.
         pending: whether it was told of a generation that it is to switch to, or to park for.
         broken: whether its group broke.
@@ -36,6 +37,7 @@ class Returned:
     rank: int = 0
     world: int = 0
     completed: int = -1
+    step: int = 0
     seen: int = 0
     pending: bool = False
     broken: bool = False

@@ -63,7 +63,7 @@ class Generations:
         self._roll_back: dict[str, Any] = {}
         self._failed_links = 0
         self._step = 0
-        self._saved_step = NO_STATE
+        self._saved_step = self._saved_rounds = NO_STATE  # of streams there are some more rounds than steps
         self._world = 0  # how many trained in the generation in force
         self._recoveries = 0  # since the last step that was completed
         self._decided: tuple[bool, int, str] | None = None
@@ -168,7 +168,7 @@ class Generations:
         forming = self._forming
         if forming is None or not forming.waits or not forming.is_parked_by(self._participants):
             return
-        if self._saved_step >= max(forming.parked.values(), default=NO_STATE):
+        if self._saved_rounds >= max(forming.parked.values(), default=NO_STATE):
             self._let_leavers_go(self._holders())
 
     def _let_leavers_go(self, holders: Sequence[str]) -> None:

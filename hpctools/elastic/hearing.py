@@ -290,7 +290,7 @@ class Hearing:
         self._run.journal.event("saved", worker=worker.name, **detail)
         self._run.has_checkpoint = True
         rounds = int(message.get("rounds", -1))  # workers park with these
-        self._run.membership.saved(rounds if rounds >= 0 else int(message["step"]))
+        self._run.membership.saved(int(message["step"]), rounds if rounds >= 0 else None)
         self._run.saves.note_answer(message)
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:

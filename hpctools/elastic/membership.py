@@ -203,7 +203,7 @@ class Membership(Generations):
         self.consider(now)
 
     def parked(self, worker: str, generation: int, completed: int, now: float) -> None:
-        """A worker has stopped training and says how many steps its state is the result of; -1: none."""
+        """A worker has stopped training and says of how many rounds its state is the result; -1: none."""
         forming = self._forming_as(generation)
         if worker in self._ready:
             self._ready[worker].has_state = completed > forms.NO_STATE
@@ -212,9 +212,10 @@ class Membership(Generations):
             self._commit_if_complete(forming, now)
             self._let_savers_go()
 
-    def saved(self, step: int) -> None:
-        """The state after so many steps is on disk."""
+    def saved(self, step: int, rounds: int | None = None) -> None:
+        """The state after so many steps is on disk; of how many rounds, when not as many, is `rounds`."""
         self._saved_step = max(self._saved_step, step)
+        self._saved_rounds = max(self._saved_rounds, step if rounds is None else rounds)
         self._let_savers_go()
 
     def failed(self, worker: str, generation: int, now: float) -> None:
@@ -277,7 +278,8 @@ class Membership(Generations):
     def _note_roll_back(self, roll_back: dict[str, Any]) -> None:
         self._roll_back = roll_back
         self._step = min(self._step, roll_back["to_step"])
-        self._saved_step = min(self._saved_step, roll_back["to_step"])
+        if self._saved_step > roll_back["to_step"]:  # it is void, and nobody says what there is before it
+            self._saved_step = self._saved_rounds = forms.NO_STATE
 
     def begin_with_anybody(self) -> None:
         """The baseline may never be whole: the training may begin with whoever is there."""
@@ -293,7 +295,7 @@ class Membership(Generations):
         self._done.clear()
         self._roll_back = {"to_step": 0, "skip": list(skip)} if skip else {}
         self._step = self._recoveries = self._failed_links = 0
-        self._saved_step = forms.NO_STATE
+        self._saved_step = self._saved_rounds = forms.NO_STATE
         self.generation, self.members, self._world = 0, (), 0
 
     def consider(self, now: float) -> None:
@@ -344,7 +346,7 @@ class Membership(Generations):
     def _adopt(self, members: tuple[str, ...], workers: dict[str, Returned]) -> None:
         self.generation, self.members = workers[members[0]].generation, members
         self._world = len(members)
-        self._step = max(workers[member].completed for member in members)
+        self._step = max(workers[member].step for member in members)
         self.effects.append(Adopted(self.generation, members))
         self._done |= {member for member in members if workers[member].done}
         self._complete_if_done()

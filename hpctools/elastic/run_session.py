@@ -144,7 +144,7 @@ class RunSession:
         while not self._orders.finished and self._state._completed >= completed:
             with self._changed:
                 self._is_done = True
-            self._channel.send("done", step=self._state._completed)
+            self._channel.send("done", step=self._state._steps)
             self._wait(lambda: self._orders.finished or self._must_rejoin())
             if not self._orders.finished:
                 self._go_if_told()
@@ -220,7 +220,7 @@ class RunSession:
             return False
         self._has_state = True
         self._put_in_force(group)
-        self._channel.send("switched", generation=commit.generation, step=self._state._completed)
+        self._channel.send("switched", generation=commit.generation, step=self._state._steps)
         if commit.report:
             self._measure(commit, begun)
         return True
@@ -288,13 +288,12 @@ class RunSession:
         end_process(0)
 
     def _measure(self, commit: Commit, begun: float) -> None:
-        now = time.monotonic()
         phases = {
             "link": self._links.seconds.get(commit.generation, 0.0),
             "agree": begun - commit.arrived,
-            "state": now - begun,
+            "state": time.monotonic() - begun,
         }
-        self._report(self._clock.resized(commit.generation, self._state._completed, phases))
+        self._report(self._clock.resized(commit.generation, self._state._steps, phases))
 
     def _report(self, resize: dict[str, Any] | None) -> None:
         if resize is not None:
@@ -377,6 +376,7 @@ class RunSession:
                 "rank": group.rank if group is not None else 0,
                 "world": group.world if group is not None else 0,
                 "completed": self._state._completed if self._has_state else NO_STATE,
+                "step": self._state._steps,
                 "broken": self._broken > 0 and self._broken >= self._standing,
                 "done": self._is_done,
                 "left": self._has_left,
@@ -391,7 +391,7 @@ class RunSession:
             if message["kind"] == "link":
                 self._links.join(message["generation"], message["host"], message["port"])
             elif message["kind"] == "save" and not isinstance(self._state, Restorable):
-                self._channel.send("unsaved", **refusal(message, self._state._completed))
+                self._channel.send("unsaved", **refusal(message, self._state._steps))
             else:
                 self._orders.note(message)
             if message["kind"] == "form":

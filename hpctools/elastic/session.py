@@ -40,7 +40,12 @@ class Transferable(Protocol):
 
     @property
     def _completed(self) -> int:
-        """How many steps it is the result of."""
+        """How many rounds of all workers it is the result of: the steps, and each end of streams."""
+        ...
+
+    @property
+    def _steps(self) -> int:
+        """How many steps of them; what people, checkpoints and roll backs count."""
         ...
 
     def _capture(self) -> Mapping[str, Any]:

@@ -60,9 +60,9 @@ class Line:
 
 
 class State:
-    """Of a training that has completed no step."""
+    """Of a training from streams, in its third epoch."""
 
-    _completed = 0
+    _completed, _steps = 12, 10
 
     def _capture(self) -> Mapping[str, Any]:
         return {}
@@ -166,6 +166,19 @@ def test_who_parks_in_the_middle_of_its_part_lets_the_others_know(two: Two) -> N
     two.let_in()
     assert ours.result(LIMIT) is True
     assert not theirs.done(), "it waits for a coordinator"
+
+
+def test_who_parks_is_told_from_others_by_rounds_and_all_else_counts_in_steps(two: Two) -> None:
+    """With streams the end of an epoch is a round more: who knows of it is further than who does not."""
+    assert two.lines[0].await_("switched")["step"] == 10
+    two.call_away()
+    parks = two.pool.submit(two.stays.recover)
+    assert two.lines[0].await_("parked")["completed"] == 12
+    two.let_in()
+    assert parks.result(LIMIT)
+    assert two.lines[0].await_("switched")["step"] == 10
+    hello = two.stays._hello()
+    assert (hello["completed"], hello["step"]) == (12, 10)
 
 
 @pytest.mark.parametrize("how", ["exchange", "collective"])

@@ -81,6 +81,34 @@ def test_what_was_saved_before_a_roll_back_lets_nobody_go() -> None:
     assert sent(membership) == []
 
 
+def test_what_was_saved_of_streams_counts_in_rounds_for_who_parks_and_in_steps_for_a_roll_back() -> None:
+    """Two epochs have ended, each with a round that is no step: step 10 is what round 12 leads to."""
+    membership = started("ab", (2, 3))
+    membership.saved(10, rounds=12)
+    membership.roll_back(10, [12], now=5)
+    recovered(membership, 2, "ab", completed=12)
+    membership.leaving(["b"], now=6)
+    sent(membership)
+    for worker in "ab":
+        membership.parked(worker, 3, 12, now=6)
+    assert sent(membership) == [("b", {"kind": "release"})], "the same state, and it is not void"
+
+
+def test_a_state_in_memory_that_a_roll_back_leads_to_is_not_on_disk() -> None:
+    """What was saved after it is void, and nobody says what there is before."""
+    membership = started("ab", (2, 3))
+    membership.saved(9)
+    membership.roll_back(8, [9], now=5)
+    recovered(membership, 2, "ab", completed=8)
+    membership.leaving(["b"], now=6)
+    sent(membership)
+    for worker in "ab":
+        membership.parked(worker, 3, 8, now=6)
+    assert sent(membership) == []
+    membership.saved(8)
+    assert sent(membership) == [("b", {"kind": "release"})]
+
+
 def test_when_the_others_vanish_the_leaver_below_the_least_still_has_the_state() -> None:
     """A node fails, and Slurm ends what is left of its job before the loss is noticed."""
     membership = below_the_least()
