@@ -200,7 +200,9 @@ class ShardKeeper:
         self._found, self._looked = None, True
         found = choosing.newest_whole(self._places(), self.limit, self._warn, patiently=patiently)
         if found is None:
-            self._check_begins_anew()
+            source = self._settings.resume_from
+            if source and self.limit is None:  # what a roll back does not find is told otherwise
+                raise nothing_whole(source, " of a sharded model")
             return -1
         self._found, self._known_step = found, found.manifest.step
         return found.manifest.step
@@ -348,9 +350,8 @@ class ShardKeeper:
             return f"{self._store.where}/{name}", sum(self._store.sizes(name).values())
 
     def _not_for_torch(self, reason: str) -> None:
-        self._attempts.trouble(
-            "torch", f"torch itself cannot read the checkpoints, only a training can: {reason}"
-        )
+        message = f"torch itself cannot read the checkpoints, only a training can: {reason}"
+        self._attempts.trouble("torch", message)
 
     def _check_in_office(self, stage: Stage, origin: Origin) -> None:
         try:
@@ -366,11 +367,6 @@ class ShardKeeper:
     def _places(self) -> list[str]:
         """Where to look for checkpoints, our own first."""
         return sources(self._place, self._settings)
-
-    def _check_begins_anew(self) -> None:
-        source = self._settings.resume_from
-        if source and self.limit is None:  # what a roll back does not find is told otherwise
-            raise nothing_whole(source, " of a sharded model")
 
     def _checkpoint(self, step: int) -> Found:
         """The checkpoint that rank 0 chose."""
