@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpctools.elastic.growth import NEVER
 from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
@@ -34,9 +35,11 @@ class Adoption:
         self.restarts = int(running["restarts"])
         self.committed = 0
         self.ending = False
-        self.until = now + ADOPT_SECONDS
+        self._began, self.until = now, now + ADOPT_SECONDS
         self.record.counted = counted
         self._reported: set[str] = set()
+        self._silent = set(self.record.members)  # they have never reported
+        self._vanished: dict[str, float] = {}  # when; until they report again
         self._stopped: list[float] = []
         self._moved: list[float] = []
         self._ended: list[float] = []
@@ -56,12 +59,16 @@ class Adoption:
         self.committed = max(self.committed, int(running["committed"]))
         self.ending |= bool(running["ending"])
         self._reported.add(agent)
+        self._silent.discard(agent)
+        self._vanished.pop(agent, None)
         return True
 
-    def forget(self, agent: str) -> None:
+    def forget(self, agent: str, now: float, *, unforeseen: bool) -> None:
         """An agent is gone; what still ran there is lost unless it comes back in time and reports again."""
         if not self.record.over(agent):
             self._reported.discard(agent)
+        if unforeseen and agent in self.record.members:
+            self._vanished[agent] = now
 
     def date_the_end(self) -> None:
         """The generation is over or ends: since when, as its agents know; what they do not is not told.
@@ -81,6 +88,16 @@ class Adoption:
     def _note_bad_end(self, agent: str, local: int, code: int, said: str, at: float) -> None:
         number = self.record.number_of(agent, local)
         self.record.bad.append(BadEnd(Crashed(agent, local, number, code, (said,)), at))
+
+    @property
+    def lost_at(self) -> float:
+        """When a member was lost last, as far as we know; `NEVER`: none was.
+
+        Where it was agreed that all save, a node had to go as likely as not: it may be the one that never
+        reports, and that is not to be waited for.
+        """
+        silent = bool(self._silent) and not self.committed
+        return max(self._vanished.values(), default=self._began if silent else NEVER)
 
     @property
     def complete(self) -> bool:

@@ -78,7 +78,7 @@ class Generations(Telling):
         """An agent has vanished, and with it its ranks."""
         unforeseen, record = self._roster.remove(agent), self._record
         if self._adoption is not None:
-            self._adoption.forget(agent)
+            self._adoption.forget(agent, now, unforeseen=unforeseen)
         elif record is not None and agent in record.members:
             self._lost_at = now if unforeseen else self._lost_at
             if self.phase == "offering":
@@ -380,6 +380,7 @@ class Generations(Telling):
         if adoption is None or record is None or not (adoption.complete or now >= adoption.until):
             return
         self._adoption, self.phase = None, "running"
+        self._lost_at = max(self._lost_at, adoption.lost_at)
         for member in adoption.missing:
             record.drop(member)
         self._steps, self._steps_known = max(0, self._steps_known - record.calls), 0

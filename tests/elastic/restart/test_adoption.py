@@ -88,6 +88,38 @@ def test_who_has_reported_and_is_lost_before_the_last_one_has_is_awaited_again(*
     assert (machine.phase, machine.generation, machine.members) == ("offering", 5, ("a0", "a2"))
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_who_is_lost_with_the_coordinator_is_waited_for_as_long_as_the_policy_says(*, seen: bool) -> None:
+    """The coordinator's own node never reports; another one may be lost after it has."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1, faulty=30.0), not_before=NOW + 5)
+    report = {**REPORT, "ranks": {"0": [30, 0, None, "why"]}}
+    if seen:
+        machine.joined("a1", (1,), NOW - 1, report)
+        machine.gone("a1", NOW)
+    machine.joined("a0", (0,), NOW, report)
+    machine.tick(NOW + 6)
+    machine.ended("a0", 4, 0, -15, 0, [], NOW + 7, ours=True)
+    machine.tick(NOW + 29)
+    assert machine.phase == "waiting"
+    machine.tick(NOW + 30)
+    assert (machine.phase, machine.members) == ("offering", ("a0",))
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_had_to_go_is_not_waited_for(*, leaves: bool) -> None:
+    """It has said so to us, or to the coordinator before us, which then had all of them save."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1, faulty=30.0), not_before=NOW + 5)
+    report = {**REPORT, "committed": 0 if leaves else 30, "ranks": {"0": [30, 30, 0, ""]}}
+    if leaves:
+        machine.joined("a1", (1,), NOW, report)
+        machine.leaving("a1", NOW + 60, NOW)
+        machine.gone("a1", NOW + 1)
+    machine.joined("a0", (0,), NOW + 1, report)
+    machine.tick(NOW + 6)
+    machine.tick(NOW + 7)
+    assert (machine.phase, machine.members) == ("offering", ("a0",))
+
+
 def taken_over(tmp_path: Path, steps: int) -> Generations:
     """What a new coordinator begins with."""
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now", mode="restart")
