@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hpctools.elastic import publishing
@@ -59,6 +60,7 @@ from hpctools.slurm.client import RunClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
+NOTED_SECONDS = 2.0  # for which the last events are tried again, as nobody does so afterwards
 WISH_SECONDS = 0.5
 
 
@@ -231,6 +233,7 @@ class Coordinator:
         keeping.cancel()
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
         await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), self._agents_gone())
+        await _until(lambda: not run.journal.owes, NOTED_SECONDS)
         ticking.cancel()
         run.give_up_background()
         self._scribe.put(self._withdraw)
@@ -240,9 +243,7 @@ class Coordinator:
             self._run.folder.remove_coordinators(self._term)
 
     async def _agents_gone(self) -> None:
-        deadline = time.monotonic() + CLOSING_SECONDS
-        while self._run.roster.agents and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        await _until(lambda: not self._run.roster.agents, CLOSING_SECONDS)
 
     # What follows
 
@@ -348,6 +349,12 @@ class Coordinator:
             self._run.end(Outcome(self._wish.state, self._wish.message))
         if self._insists:
             self._last_save.hurry()
+
+
+async def _until(over: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not over() and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
 
 
 def _membership_of(spec: RunSpec, payback: Payback) -> Membership:

@@ -200,6 +200,11 @@ class FolderJournal:
         self._next_flush = now + STATUS_SECONDS
         self._write(partial(self._write_status, self.status))
 
+    @property
+    def owes(self) -> bool:
+        """Whether an event or the run's state is still to be written; `flush` tries again."""
+        return self._events.any or self._written is None or self._written.state != self.status.state
+
     def _write_status(self, status: RunStatus) -> None:
         self._folder.write_status(replace(status, updated=utc_now()))
         self._written = status  # only now: what could not be written is written again

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from hpctools.elastic.coordinator import Coordinator
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder
 from hpctools.elastic.protocol import SILENCE_SECONDS, decode, encode
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 1, 1, ("true",), "/", (), "/r.sh", "now")
@@ -203,3 +204,35 @@ def test_what_happens_while_the_disk_is_full_is_written_when_there_is_room(tmp_p
     asyncio.run(act())
     told = [event.detail["message"] for event in made.events() if event.event in ("warning", "cancelled")]
     assert told == [*(f"thing {number}" for number in range(5)), "enough"]
+
+
+class LateFolder(RunFolder):
+    """Takes what is the end of its run only when that has been tried three times."""
+
+    tries = 0
+
+    def append_events(self, *events: Event) -> None:
+        ends = any(event.event == "cancelled" for event in events)
+        self.tries += ends
+        if ends and self.tries < 3:
+            raise ElasticError("cannot write events.jsonl: Input/output error")
+        super().append_events(*events)
+
+
+def test_the_last_event_is_tried_again_before_the_coordinator_goes(tmp_path: Path) -> None:
+    """Else the run's account ends before its end, which its status tells all the same."""
+    folder = LateFolder(RunFolder.create(tmp_path / "run", SPEC).path)
+    folder.claim_term(1, agent="b0")
+
+    async def act() -> None:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while folder.coordinator() is None:
+            await asyncio.sleep(0.01)
+        coordinator.cancel("enough")
+        assert await asyncio.wait_for(running, 20) == 143
+
+    asyncio.run(act())
+    status = folder.status()
+    assert status is not None
+    assert (folder.events()[-1].event, status.state) == ("cancelled", "cancelled")
