@@ -208,7 +208,8 @@ class Hearing:
         staying = [each for each in agents if each is not None and not each.leaving]
         if agents and all(each.mute for each in staying) and not run.is_over:
             why = "all nodes have to go" + (" but some whose agents give no sign of life" if staying else "")
-            run.order_save(why, urgent=True, seconds=seconds or run.spec.graceful_seconds)
+            left = run.spec.graceful_seconds if seconds is None else seconds
+            run.order_save(why, urgent=True, seconds=left)
 
     # Workers
 

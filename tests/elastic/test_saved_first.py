@@ -108,6 +108,24 @@ def test_a_save_that_was_not_the_one_that_was_ordered_lets_nobody_go(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize(("left", "seconds"), [(0.0, 0.0), (7.0, 7.0), (None, SPEC.graceful_seconds)])
+def test_before_all_leave_the_state_has_the_time_that_the_last_one_has(
+    tmp_path: Path, left: float | None, seconds: float
+) -> None:
+    """None at all is not the same as a time that nobody knows."""
+
+    async def act() -> None:
+        scene = scene_of(tmp_path, least=1, shards=False)
+        agents = scene.run.roster.agents
+        for name in ("r7", "r8"):
+            scene.hearing.leaves(agents[name], "departed", time.monotonic(), 60.0)
+        scene.hearing.leaves(agents["b0"], "departed", time.monotonic(), left)
+        (order,) = scene.workers[NAMES[0]].said("save")
+        assert (order["why"], order["seconds"]) == ("all nodes have to go", seconds)
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize("kind", ["saved", "unsaved"])
 def test_the_number_of_an_order_tells_whose_answer_it_is(tmp_path: Path, kind: str) -> None:
     """Who had done step 100 is gone, and the others have 99; for an earlier order nobody waits any more."""
