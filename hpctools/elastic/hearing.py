@@ -302,7 +302,7 @@ class Hearing:
         why, reason = str(message["why"]), str(message["reason"])
         detail = {"step": int(message["step"]), "why": why, "reason": reason}
         self._run.journal.event("save_failed", worker=worker.name, **detail)
-        self._run.saves.note_failed(worker.name, why)
+        self._run.saves.note_failed(worker.name, message)
 
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))

@@ -69,19 +69,23 @@ class SaveOrders:
         How many steps are done does not tell: who had done most may be gone, and those steps with it. Workers
         of earlier releases name no order; of what they save, reason and step are all there is.
         """
-        last = self._last
-        if answer.get("order") is not None:
-            answers = last is not None and answer["order"] == last.number
-        else:
-            same = last is not None and answer.get("why") == last.why and int(answer["step"]) >= last.known
-            answers = answer["kind"] == "unsaved" or same
-        if answers:
+        unnamed = answer["kind"] == "unsaved" and answer.get("order") is None
+        if unnamed or self._is_for_last(answer):
             self.answered.set()
 
-    def note_failed(self, worker: str, why: str) -> None:
-        """A worker could not save: what it was told to is not for others, as the place is the same."""
-        if worker == self._saver and self._last is not None and why == self._last.why:
+    def note_failed(self, worker: str, failure: Message) -> None:
+        """A worker could not save: what it was told to is not for others, as the place is the same.
+
+        Where it does not say which order that was, it may be one that was given before the last.
+        """
+        if worker == self._saver and self._is_for_last(failure):
             self.answered.set()
+
+    def _is_for_last(self, answer: Message) -> bool:
+        last = self._last
+        if last is None or answer.get("order") is not None:
+            return last is not None and bool(answer["order"] == last.number)
+        return bool(answer.get("why") == last.why and int(answer["step"]) >= last.known)
 
     def note_lost(self, worker: str) -> None:
         """A worker is lost: if it was told to save, and has not, another one is.

@@ -105,6 +105,25 @@ def test_what_could_not_be_saved_is_not_ordered_of_others(scene: Look) -> None:
     scene(check)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_that_an_earlier_order_failed_for_the_same_reason_is_no_answer(scene: Look, named: bool) -> None:
+    """It was still being written when the next one was given, which may well be carried out."""
+
+    def check(made: Scene) -> None:
+        failed = {"kind": "save_failed", "why": "node is drained", "reason": "Input/output error"}
+        first = made.run.roster.workers[FIRST]
+        for known in (8, 9):
+            made.run.journal.change(step=known)
+            made.run.order_save("node is drained", urgent=True)
+        earlier, last = ({"order": each["order"]} if named else {} for each in orders(made)[FIRST])
+        made.hearing.hear(first, {**failed, "step": 8, **earlier})
+        assert not made.run.saves.answered.is_set()
+        made.hearing.hear(first, {**failed, "step": 9, **last})
+        assert made.run.saves.answered.is_set()
+
+    scene(check)
+
+
 def test_another_worker_s_loss_leaves_an_order_where_it_is(scene: Look) -> None:
     def check(made: Scene) -> None:
         made.run.order_save("why", urgent=True)
