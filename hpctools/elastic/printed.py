@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class Printed:
     ) -> None:
         self._worker = worker
         # Without rules the worker prints to our own output itself; with them we do, and never from our loop.
-        self._log = None if log is None and listener is None else WorkerLog(log, warn)
+        self._log = None if log is None and listener is None else WorkerLog(log or sys.stdout, warn)
         self._listener = listener
 
     @contextlib.contextmanager

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic import worker_log
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.pipes import roomy_pipe
+from hpctools.elastic.pipes import Passage, roomy_pipe
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.worker_log import WorkerLog
 from hpctools.errors import CommandError
 from hpctools.slurm import run
 
@@ -34,17 +35,25 @@ LAST_WORDS_SECONDS = 1.0
 class LastWords:
     """A worker's standard error: copied to ours as it comes, the last lines kept.
 
+    A full disk takes the copy, and nothing else; where ours hangs the worker may say as much as two pipes
+    hold before it waits.
+
     Args:
         heard: is given it, too, as it comes; b"" at the end.
+
+    Raises:
+        OSError: there is no pipe to be had.
     """
 
     def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
         self._heard = heard
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._reading, self._writing = roomy_pipe()
         self._partial = b""
         self._over = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._reading, self._read)
+        self._log = WorkerLog(sys.stderr, lambda _: None)
+        reading, self._writing = roomy_pipe()
+        with self._log.writing() as sink:
+            self._passage = Passage(reading, os.dup(sink), self._note)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[int]:
@@ -57,22 +66,20 @@ class LastWords:
     async def spoken(self, seconds: float) -> None:
         """Wait for the end of it; not for ever, since a process that the worker left behind may hold it."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._over.wait(), seconds)
+            await asyncio.wait_for(self._spoken(seconds), seconds)
         self.close()
+
+    async def _spoken(self, seconds: float) -> None:
+        await self._over.wait()
+        await self._log.written(seconds)
 
     def close(self) -> None:
         """Read no more."""
-        if self._reading >= 0:
-            asyncio.get_running_loop().remove_reader(self._reading)
-            os.close(self._reading)
-            self._reading = -1
+        self._passage.finish()
 
-    def _read(self) -> None:
-        chunk = os.read(self._reading, 1 << 16)
+    def _note(self, chunk: bytes) -> None:
         if not chunk:
             self._over.set()
-            asyncio.get_running_loop().remove_reader(self._reading)
-        worker_log.copied(chunk)
         if self._heard is not None:
             self._heard(chunk)
         *lines, partial = (self._partial + chunk).split(b"\n")

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from hpctools.elastic.pipes import roomy_pipe
 
 CHUNK = 1 << 16
+NOWHERE = -1  # no descriptor: there may be none to be had, and who prints is not to wait for that
 
 
 class WorkerLog:
@@ -26,16 +27,16 @@ class WorkerLog:
     the worker may print as much as a pipe holds; then it waits, as it would for the file itself.
 
     Args:
-        path: the file; None: our own standard output.
-        warn: told, in our loop, when it is another file than `path`, and which; once, that something is
+        target: the file; or a stream of ours, the job's output or errors.
+        warn: told, in our loop, when it is another file than `target`, and which; once, that something is
             dropped.
 
     Raises:
         OSError: there is no pipe to be had.
     """
 
-    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
-        self._path = path
+    def __init__(self, target: Path | TextIO, warn: Callable[[str], None]) -> None:
+        self._target = target
         self._warn = warn
         self._dropped = 0
         self._why = ""  # empty: nothing was ever dropped
@@ -64,21 +65,24 @@ class WorkerLog:
             self._append(file, chunk)
         self._append(file, b"")  # it may be the time to say what is missing at the end
         os.close(self._reading)
-        with contextlib.suppress(OSError):
-            os.close(file)
+        if isinstance(self._target, Path):
+            with contextlib.suppress(OSError):
+                os.close(file)
         self._tell(self._over.set)
 
     def _opened(self) -> int:
         try:
-            if self._path is None:
-                return os.dup(sys.stdout.fileno())
-            return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not isinstance(self._target, Path):
+                return self._target.fileno()
+            return os.open(self._target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            file, where = _elsewhere(self._path or Path("worker.out"))
+            file, where = _elsewhere(self._target)
             self._say(error, f"what it was for goes {where}", "for the next one")
             return file
 
     def _append(self, file: int, chunk: bytes) -> None:
+        if file == NOWHERE:
+            return
         rest = memoryview(self._gap() + chunk)
         try:
             while rest:
@@ -100,7 +104,7 @@ class WorkerLog:
         self._dropped, self._why = count, str(error.strerror or error)
 
     def _say(self, error: OSError, then: str, when: str) -> None:
-        what = self._path or "the job's output"
+        what = self._target if isinstance(self._target, Path) else "the job's output"
         self._tell(
             self._warn,
             f"cannot write {what}: {error.strerror or error}; {then}, and the worker trains all the "
@@ -112,18 +116,11 @@ class WorkerLog:
             self._loop.call_soon_threadsafe(told, *what)
 
 
-def copied(chunk: bytes) -> None:
-    """Print a part of a worker's standard error to ours; a full disk takes the copy, and nothing else."""
+def _elsewhere(target: Path | TextIO) -> tuple[int, str]:
+    if not isinstance(target, Path):
+        return NOWHERE, "nowhere"
     try:
-        sys.stderr.buffer.write(chunk)
-        sys.stderr.flush()
+        file, name = tempfile.mkstemp(prefix=f"hpctools-{target.stem}-", suffix=target.suffix)
     except OSError:
-        return
-
-
-def _elsewhere(path: Path) -> tuple[int, str]:
-    try:
-        file, name = tempfile.mkstemp(prefix=f"hpctools-{path.stem}-", suffix=path.suffix)
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), "nowhere"
+        return NOWHERE, "nowhere"
     return file, f"to {name} on {os.uname().nodename}"

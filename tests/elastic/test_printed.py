@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import sys
@@ -14,7 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from hpctools.elastic.printed import Printed
+from hpctools.elastic.processes import LastWords
 from hpctools.elastic.recovery.listening import Listener
+from hpctools.elastic.worker_log import WorkerLog
 
 LIMIT = 90.0  # seconds, of any wait
 STORAGE_SECONDS = 40.0  # after which storage is back whatever happens, so that a failure is told
@@ -108,3 +111,77 @@ def test_a_job_s_output_that_hangs_does_not_hold_the_agent(monkeypatch: pytest.M
     os.close(writing)
     assert storage.freed_in_time
     assert storage.end() == DATA
+
+
+class Errors:
+    """Our own standard error, which hangs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        reading, self._writing = os.pipe()
+        self._file = os.fdopen(self._writing, "w")
+        monkeypatch.setattr(sys, "stderr", self._file)
+        self.storage = Storage(lambda: reading)
+
+    def end(self) -> bytes:
+        self._file.close()
+        return self.storage.end()
+
+
+def test_errors_that_nobody_takes_do_not_hold_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, heard = Errors(monkeypatch), list[bytes]()
+
+    async def scene() -> None:
+        words = LastWords(heard.append)
+        with words.writing() as pipe:
+            mine = os.dup(pipe)
+        room = fcntl.fcntl(mine, fcntl.F_GETPIPE_SZ)
+        saying = asyncio.ensure_future(asyncio.to_thread(write_all, mine, DATA))
+        await until(lambda: sum(map(len, heard)) > room)
+        errors.storage.free()
+        await asyncio.wait_for(saying, LIMIT)
+        await words.spoken(LIMIT)
+
+    asyncio.run(scene())
+    assert errors.storage.freed_in_time
+    assert errors.end() == b"".join(heard) == DATA
+
+
+def test_last_words_are_kept_though_nobody_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a pipe holds was said before; a traceback is what a person wants to see of such a run."""
+    errors, said = Errors(monkeypatch), DATA[: 3 << 19] + b"ValueError: why\n"
+
+    async def scene() -> list[str]:
+        words = LastWords()
+        with words.writing() as pipe:
+            await asyncio.wait_for(asyncio.to_thread(write_all, os.dup(pipe), said), LIMIT)
+        await words.spoken(0.5)
+        tail = list(words.tail)
+        errors.storage.free()
+        await words._log.written(LIMIT)
+        return tail
+
+    assert asyncio.run(scene())[-1] == "ValueError: why"
+    assert errors.storage.freed_in_time
+    assert errors.end() == said
+
+
+def test_a_worker_does_not_wait_for_a_log_that_no_descriptor_is_left_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def scene() -> list[str]:
+        warned: list[str] = []
+        monkeypatch.setattr(os, "open", refused)
+        log = WorkerLog(tmp_path / "out", warned.append)
+        with log.writing() as output:
+            printing = threading.Thread(target=write_all, args=(os.dup(output), DATA), daemon=True)
+        printing.start()
+        await asyncio.to_thread(printing.join, 20.0)
+        assert not printing.is_alive()
+        await log.written(LIMIT)
+        return warned
+
+    (warning,) = asyncio.run(scene())
+    assert "Too many open files; what it was for goes nowhere" in warning

@@ -110,7 +110,7 @@ def test_where_no_log_can_be_written_the_worker_starts_and_its_last_words_are_to
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nothing"))
     folder.logs.rmdir()
     with Path("/dev/full").open("wb", buffering=0) as full:
-        monkeypatch.setattr(sys, "stderr", SimpleNamespace(buffer=full, flush=full.flush))
+        monkeypatch.setattr(sys, "stderr", SimpleNamespace(fileno=full.fileno))
         said = told_by_a_worker(folder)
     assert said["exited"]["tail"] == ["at the end"]
     assert "goes nowhere" in said["warning"]["message"]
