@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, RunFolder
+from hpctools.elastic.folder import FINAL_STATES, CoordinatorAddress, Ending, RunFolder, RunStatus
 from hpctools.elastic.patience import read_line
+from hpctools.elastic.processes import in_own_thread
 from hpctools.elastic.protocol import BEAT_SECONDS, LINE_LIMIT, SILENCE_SECONDS, Message, decode, encode
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError
@@ -99,15 +100,16 @@ class AgentLine:
         began = needed = loop.time()  # when somebody here last trained
         reason = "it has not published its address"
         while loop.time() < min(needed + FIND_SECONDS, began + ALONE_SECONDS):
-            self._check_not_over(wanted=not self._trains() or loop.time() - began > ENDING_SECONDS)
+            status, ending, address = await in_own_thread(self._read)  # one that hangs is not read again
+            wanted = ending is not None and (not self._trains() or loop.time() - began > ENDING_SECONDS)
+            self._check_not_over(status, wanted=wanted)
             needed = loop.time() if self._trains() else needed
-            address = self._address()
             if address is not None:
                 streams = await self._reached(address)
                 if streams is not None:
                     return streams
                 reason = f"nobody listens at {address.host}:{address.port}"
-            self._succession.unreached(loop.time(), published=address.term if address else None)
+            await self._take_over_if_due(loop.time(), address)
             await asyncio.sleep(LOOK_SECONDS)
         waited = FIND_SECONDS if needed == began else round(loop.time() - began)
         raise ElasticError(
@@ -115,17 +117,24 @@ class AgentLine:
             "the baseline job has probably ended; hp-status tells",
         )
 
-    def _address(self) -> CoordinatorAddress | None:
-        with contextlib.suppress(ElasticError):
-            return self._folder.coordinator()
-        return None
+    async def _take_over_if_due(self, now: float, address: CoordinatorAddress | None) -> None:
+        published = address.term if address else None
+        term = await in_own_thread(lambda: self._succession.unreached(now, published=published))
+        if term:
+            self._succession.take_office(term)
 
-    def _check_not_over(self, *, wanted: bool) -> None:
-        """The run has ended, or, if that counts, somebody wants it to end and nobody is there to do so."""
-        status, ending = None, None
+    def _read(self) -> tuple[RunStatus | None, Ending | None, CoordinatorAddress | None]:
+        """How the run stands, whether somebody wants it to end, and who coordinates it."""
+        status, ending, address = None, None, None
         with contextlib.suppress(ElasticError):
             status, ending = self._folder.status(), self._folder.ending()
-        if (ending is not None and wanted) or (status is not None and status.state in FINAL_STATES):
+        with contextlib.suppress(ElasticError):
+            address = self._folder.coordinator()
+        return status, ending, address
+
+    def _check_not_over(self, status: RunStatus | None, *, wanted: bool) -> None:
+        """The run has ended, or is wanted to end by somebody, and nobody is there to see to that."""
+        if wanted or (status is not None and status.state in FINAL_STATES):
             finished = status is not None and status.state == "finished"
             raise RunOverError(self._run, 0 if finished else ElasticError.exit_code)
 

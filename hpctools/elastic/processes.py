@@ -11,8 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.pipes import Passage, roomy_pipe
@@ -30,6 +31,7 @@ NOT_STARTED = 127
 INCARNATION = "HPCTOOLS_AGENT_STARTED"  # how often this node's agent was started again, by the batch script
 RESTART_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
+Result = TypeVar("Result")
 
 
 class LastWords:
@@ -246,23 +248,31 @@ class Workers:
         }
 
 
-async def in_own_thread(wait: Callable[[], int]) -> int:
-    """The result of a wait without an end; asyncio's own threads are few, and others need them."""
+async def in_own_thread(work: Callable[[], Result]) -> Result:
+    """What comes of something that may never end; asyncio's own threads are few, and others need them."""
     loop = asyncio.get_running_loop()
-    result: asyncio.Future[int] = loop.create_future()
+    result: asyncio.Future[Result] = loop.create_future()
 
-    def work() -> None:
-        code = wait()
+    def act() -> None:
+        try:
+            tell = partial(_resolve, result, work())
+        except Exception as error:  # noqa: BLE001 - it is raised where that is waited for
+            tell = partial(_reject, result, error)
         with contextlib.suppress(RuntimeError):  # the loop has ended before the process
-            loop.call_soon_threadsafe(_resolve, result, code)
+            loop.call_soon_threadsafe(tell)
 
-    threading.Thread(target=work, name="elastic-wait", daemon=True).start()
+    threading.Thread(target=act, name="elastic-wait", daemon=True).start()
     return await result
 
 
-def _resolve(future: asyncio.Future[int], value: int) -> None:
+def _resolve(future: asyncio.Future[Result], value: Result) -> None:
     if not future.done():
         future.set_result(value)
+
+
+def _reject(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

@@ -62,21 +62,31 @@ class Succession:
         """A coordinator has answered."""
         self._vacant = None
 
-    def unreached(self, now: float, *, published: int | None) -> None:
-        """Nobody answers; take over when it is our turn.
+    def unreached(self, now: float, *, published: int | None) -> int:
+        """Nobody answers; claim the next term when it is our turn. May wait for storage: not for our loop.
 
         Args:
             published: the term of the coordinator that the folder names; None: it names none.
+
+        Returns:
+            The term that is ours now, for `take_office`; 0: none.
         """
         if self.in_office or self.barred:
-            return
+            return 0
         with contextlib.suppress(ElasticError):  # a folder that cannot be written has no new term either
             term, before = self._folder.current_term(), self._seen
             self._seen = max(term, before)
             if term < before:
-                return  # an empty folder in the place of what was mounted: terms never go back
-            if self._is_due(now, term, published):
-                self._claim(term + 1)
+                return 0  # an empty folder in the place of what was mounted: terms never go back
+            if self._is_due(now, term, published) and self._folder.claim_term(term + 1, agent=self._name):
+                return term + 1
+        return 0
+
+    def take_office(self, term: int) -> None:
+        """Coordinate; who has to go since it claimed the term does not, and another one claims the next."""
+        if not self.barred:
+            self.coordinator = self._appoint(term)
+            self.work = asyncio.ensure_future(self.coordinator.run())
 
     def named(self, place: int) -> None:
         """A coordinator has told our place among the heirs."""
@@ -100,11 +110,6 @@ class Succession:
             self._vacant = (term, now)
         first = _patience(term - (published or 0))
         return now - self._vacant[1] >= first + HEIR_SECONDS * self.heir
-
-    def _claim(self, term: int) -> None:
-        if self._folder.claim_term(term, agent=self._name):
-            self.coordinator = self._appoint(term)
-            self.work = asyncio.ensure_future(self.coordinator.run())
 
 
 def _patience(unfound: int) -> float:

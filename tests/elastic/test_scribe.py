@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder
 from hpctools.elastic.protocol import SILENCE_SECONDS, decode, encode
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError
 from hpctools.testing.slurm import FakeSlurm
 
@@ -204,6 +206,36 @@ def test_what_happens_while_the_disk_is_full_is_written_when_there_is_room(tmp_p
     asyncio.run(act())
     told = [event.detail["message"] for event in made.events() if event.event in ("warning", "cancelled")]
     assert told == [*(f"thing {number}" for number in range(5)), "enough"]
+
+
+def test_an_agent_that_looks_for_its_coordinator_goes_on_while_storage_hangs(tmp_path: Path) -> None:
+    """In restart mode it has to end its ranks in time, whoever coordinates."""
+    folder = HangingFolder(RunFolder.create(tmp_path / "run", SPEC).path)
+    claimed: list[int] = []
+
+    def appoint(term: int) -> Coordinator:
+        claimed.append(term)
+        return Coordinator(folder, FakeSlurm(), 1, term)
+
+    async def act() -> None:
+        succession = Succession(folder, "b0", appoint, is_first=True)
+        line = AgentLine(folder, "t-1", succession, lambda: {"agent": "b0"}, lambda message: None)
+        folder.answers.clear()
+        threading.Timer(HANGS, folder.answers.set).start()  # whatever happens
+        keeping = asyncio.ensure_future(line.keep())
+        await asyncio.sleep(0.05)
+        assert not folder.answers.is_set()
+        folder.answers.set()
+        async with asyncio.timeout(20):
+            while not claimed:
+                await asyncio.sleep(0.01)
+        keeping.cancel()
+        succession.resign()
+        assert succession.work is not None
+        assert await asyncio.wait_for(succession.work, 20) is None
+
+    asyncio.run(act())
+    assert claimed == [1]
 
 
 class LateFolder(RunFolder):

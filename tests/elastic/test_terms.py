@@ -156,7 +156,8 @@ class Waits:
 
     def look(self, now: float, published: int | None) -> None:
         try:
-            self.succession.unreached(now, published=published)
+            if term := self.succession.unreached(now, published=published):
+                self.succession.take_office(term)
         except InterruptedError:
             return
 
@@ -224,6 +225,14 @@ def test_nobody_claims_a_term_in_an_empty_folder_in_the_place_of_the_run_s(folde
     folder.path.with_name("mounted").rename(folder.path)
     agent.look(100.0, 1)
     assert agent.terms == [2]
+
+
+def test_who_has_to_go_after_it_has_claimed_a_term_does_not_take_office(folder: RunFolder) -> None:
+    agent = Waits(folder, is_first=True)
+    term = agent.succession.unreached(0.0, published=None)
+    agent.succession.resign()
+    agent.succession.take_office(term)
+    assert (term, agent.terms) == (1, [])
 
 
 def test_who_is_about_to_go_takes_over_when_nobody_else_does(folder: RunFolder) -> None:
