@@ -72,18 +72,28 @@ class FolderFiles:
 
     def _append(self, name: str, *values: Mapping[str, Any]) -> None:
         lines = b"".join(json.dumps(each).encode() + b"\n" for each in values)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             descriptor = os.open(self.path / name, flags, 0o600)
             try:
-                # One write, so that the lines of hp-submit and of the coordinator do not mix.
-                if (written := os.write(descriptor, lines)) < len(lines):
-                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                _add(descriptor, lines)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise unwritable(self.path / name, error) from None
+
+
+def _add(descriptor: int, lines: bytes) -> None:
+    """All of them or none, in one write, so that those of hp-submit and of the coordinator do not mix."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        lines = b"\n" + lines  # what was torn is not to take ours with it
+    if (written := os.write(descriptor, lines)) == len(lines):
+        return
+    end = os.lseek(descriptor, 0, os.SEEK_CUR)  # of what was written just now (open(2), O_APPEND)
+    if os.fstat(descriptor).st_size == end:  # else somebody has added a line since
+        os.ftruncate(descriptor, end - written)
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _object_or_none(line: str) -> dict[str, Any] | None:

@@ -6,11 +6,12 @@ import dataclasses
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hpctools.elastic.folder import CoordinatorAddress, RunFolder, RunStatus, runs_root
+from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder, RunStatus, runs_root
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -140,6 +141,41 @@ def test_damaged_file_is_named(folder: RunFolder) -> None:
     (folder.path / "status.json").write_text("{")
     with pytest.raises(ElasticError, match=r"status\.json is damaged"):
         folder.status()
+
+
+def torn(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """The disk takes only the beginning of an event; `then` happens before that is undone."""
+    write = os.write
+
+    def some(descriptor: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", write)
+        written = write(descriptor, data[:9])
+        then()
+        return written
+
+    monkeypatch.setattr(os, "write", some)
+    with pytest.raises(ElasticError, match="No space left on device"):
+        folder.append_event("torn")
+
+
+def test_an_event_that_does_not_fit_takes_none_with_it_that_comes_meanwhile(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.append_event("first")
+    torn(folder, monkeypatch, lambda: None)
+    assert (folder.path / "events.jsonl").read_text().count("\n") == 1, "nothing of it is left"
+    torn(folder, monkeypatch, lambda: folder.append_event("of hp-submit"))
+    folder.append_event("last")
+    assert [event.event for event in folder.events()] == ["first", "of hp-submit", "last"]
+
+
+def test_a_torn_line_that_stays_does_not_swallow_the_next_one(folder: RunFolder) -> None:
+    """It could not be taken back, or who wrote it was ended."""
+    folder.append_event("first")
+    with (folder.path / "events.jsonl").open("a") as file:
+        file.write('{"time":')
+    folder.append_events(Event("now", "second", {}), Event("now", "third", {}))
+    assert [event.event for event in folder.events()] == ["first", "second", "third"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
