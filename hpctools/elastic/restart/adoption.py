@@ -63,6 +63,11 @@ class Adoption:
         self._vanished.pop(agent, None)
         return True
 
+    def note_end(self, at: float) -> None:
+        """A rank that ran when its agent reported has ended: the training goes on no longer."""
+        self._ended.append(at)
+        self._stopped.append(at)
+
     def forget(self, agent: str, now: float, *, unforeseen: bool) -> None:
         """An agent is gone; what still ran there is lost unless it comes back in time and reports again."""
         if not self.record.over(agent):

@@ -173,6 +173,8 @@ class Generations(Telling):
             return
         rank = record.ranks[agent, local]
         rank.code, rank.told = code, rank.told or told
+        if self._adoption is not None:
+            self._adoption.note_end(now - ago)
         if code != 0 and not ours and self._roster.stays(agent):
             self._note_bad_end(record, agent, local, said, now - ago)
         if code != 0 and self.phase in ("running", "telling") and not rank.told:

@@ -48,6 +48,21 @@ def test_ranks_that_ended_while_nobody_coordinated() -> None:
     assert found.recovered
 
 
+def test_ranks_that_end_while_others_are_still_awaited() -> None:
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    machine.joined("a0", (0,), NOW, {**REPORT, "ranks": {"0": [30, 0, None, ""]}, "moved": 0.1})
+    machine.ended("a0", 4, 0, 1, 0, ["why"], NOW + 1, ago=0.5)
+    ends = {"stopped": 2.0, "moved": 2.0, "ends": {"0": [2.0, False]}}
+    machine.joined("a1", (1,), NOW + 2, {**REPORT, "ranks": {"0": [30, 0, 1, "why"]}, **ends})
+    machine.tick(NOW + 10)
+    machine.offered("a0", 5, "host", 1, NOW + 10)
+    for name in machine.members:
+        machine.began(name, 5, NOW + 11)
+        machine.counted(name, 5, {"0": (1, 0)}, NOW + 20)
+    (found,) = [each for each in machine.effects if isinstance(each, Resized)]
+    assert (found.pause, found.phases["save"]) == (pytest.approx(20.0), pytest.approx(0.5))
+
+
 def test_an_event_that_was_told_and_carried_out_meanwhile() -> None:
     told = {"stopped": 6.0, "moved": 5.0, "told": 30, "committed": 30, "ends": {"0": [4.0, False]}, "code": 0}
     (found,) = resized(dict(told), dict(told))
