@@ -11,8 +11,9 @@ from metadata_service import serving
 from test_recovered_runs import AilingRun, enforced
 
 from hpctools.elastic.notices import REBALANCE_PATH
+from hpctools.testing.folder_slurm import FIRST_JOB
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]
 MakeRun = Callable[..., AilingRun]
 MANY = 100_000  # steps: the test ends the run
 
@@ -22,16 +23,13 @@ def make_run(tmp_path: Path) -> MakeRun:
     return lambda recovery, *options, **more: AilingRun(tmp_path, recovery, *options, **more)
 
 
-def asked_without(run: AilingRun, node: str) -> str:
-    """Wait for a job that must not get the node, and start it; the worker that it brings."""
-
-    def job() -> str | None:
-        jobs = run.queue.glob("1???.json")
-        return next((path.stem for path in jobs if f'"--exclude={node}"' in path.read_text()), None)
-
-    found = run.wait(job)
+def started_without(run: AilingRun, node: str) -> str:
+    """Wait for the next job, which must not get the node, and start it; the worker that it brings."""
+    path = run.queue / f"{FIRST_JOB + 1}.json"
+    run.wait(path.exists)
+    assert f"--exclude={node}" in json.loads(path.read_text())["options"], run.story()
     run.capacity = 1
-    return f"r{found}.0.0"
+    return f"r{path.stem}.0.0"
 
 
 def trains(run: AilingRun, worker: str) -> bool:
@@ -55,7 +53,7 @@ def test_a_node_that_offends_again_is_left_out_and_the_run_goes_on_elsewhere(mak
         run.capacity = 1
         run.wait(lambda: trains(run, "r1000.0.0"))
         run.capacity = 0
-        another = asked_without(run, "n2")
+        another = started_without(run, "n2")
         run.wait(lambda: trains(run, another))
         ended_by_scancel(run)
     assert run.found()[:2] == [
@@ -114,7 +112,7 @@ def test_an_instance_that_the_cloud_expects_to_take_back_is_left(
         service.concerned = set(service.tokens)
         service.documents[REBALANCE_PATH] = json.dumps({"noticeTime": "2026-11-26T04:00:00Z"})
         run.capacity = 0
-        another = asked_without(run, "n2")
+        another = started_without(run, "n2")
         run.wait(lambda: trains(run, another))
         ended_by_scancel(run)
     notices = [each.detail for each in run.events("notice")]
