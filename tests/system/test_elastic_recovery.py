@@ -53,7 +53,7 @@ def world(folder: RunFolder) -> int:
     return status.world_size if status is not None else 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_drained_node_is_left_without_a_lost_step_and_not_taken_again(
     cluster: Cluster, person: str
 ) -> None:
