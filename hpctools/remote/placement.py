@@ -1,4 +1,4 @@
-"""In which order a cluster's login nodes are tried: the site's API knows, else the person's list."""
+"""In which order a cluster's login nodes are tried: the site's API knows, else each person has their own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
+from hpctools.login.placement import Node, Policy, rank
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.names import is_host, shown
 from hpctools.submit.prices import Source, find_source
@@ -27,20 +28,31 @@ def login_nodes(
     """Login nodes, the best first. An API that is silent keeps nobody from working.
 
     Args:
-        user: says who logs in there; asked only where there is an API.
+        user: says who logs in there; asked only where there is something to choose.
         tell: says why the API names no node: it knows the sessions, but who enters is for the nodes to say.
     """
     # What the list does not have comes last: the node may be new, but the name may as well be known here as
     # another site's host (decision 0185). A bare address comes after the names: no known_hosts has it.
     stated = cluster.login_nodes
     source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
-    status, answer = _ask(source, user()) if source else (0, {})
+    if source is None and len(stated) == 1:
+        return stated
+    who = user()
+    status, answer = _ask(source, who) if source else (0, {})
     if status == http.client.CONFLICT and (why := _plain(answer.get("detail"))):
         tell(f"the site's API names no login node: {why}")
     said = _said(answer) if status in (http.client.OK, http.client.CREATED) else ()
     named = [each for node, address in said for each in _called(node, address, stated) if is_host(each)]
     new = sorted((each for each in named if each not in stated), key=is_address)
-    return tuple(dict.fromkeys([*(each for each in named if each in stated), *stated, *new]))
+    return tuple(dict.fromkeys([*(each for each in named if each in stated), *own_order(who, stated), *new]))
+
+
+def own_order(user: str, nodes: Sequence[str]) -> list[str]:
+    """Login nodes as the service ranks them for somebody when all are alike: not everybody has the same."""
+    # The service calls them by their short names, and so ranks these.
+    short = {_short(node): node for node in nodes}
+    called = short if len(short) == len(nodes) else {node: node for node in nodes}
+    return [called[each.name] for each in rank(user, [Node(name) for name in called], Policy())]
 
 
 def _called(node: str, address: str, stated: Sequence[str]) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def test_a_person_goes_to_a_node_of_their_list(stranger: Service) -> None:
     assert "is not the service that answers" in way.why
 
 
-def test_hp_submit_goes_by_the_list(stranger: Service, tmp_path: Path) -> None:
+def test_hp_submit_goes_by_the_persons_own_order(stranger: Service, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-token")
     cluster = Cluster("uni", ("login-1", "login-2"), api=f"http://{stranger.host}")

@@ -107,12 +107,12 @@ class TestPam:
         assert (code, err) == (1, f"hp-submit: closed2 does not let lab1 in; it says:\n{CLOSED}")
 
     def test_another_node_may_let_in(self, here: Here, cluster: Rig) -> None:
-        port, open_port = self.closed(cluster, "closed3"), cluster.logins[0].port
+        port, open_port = self.closed(cluster, "closed4"), cluster.logins[0].port
         cluster.know(port, open_port)
-        cluster.configure({"closed3": port, "login1": open_port})
+        cluster.configure({"closed4": port, "login1": open_port})
         code, _, err = here("--cluster", "uni", "job.sh")
         assert (code, len(cluster.jobs)) == (0, 1)
-        assert err == "hp-submit: closed3 does not let lab1 in; it says:\n"
+        assert err == "hp-submit: closed4 does not let lab1 in; it says:\n"
 
 
 class TestKeys:
@@ -379,33 +379,33 @@ def test_a_node_on_which_hp_submit_cannot_run_is_passed_over(here: Here, cluster
     sound.write_text(f'#!/bin/sh\nexec {sys.executable} -m hpctools.cli.hp_submit "$@"\n')
     sound.chmod(0o755)
     settings = {"SetEnv": f"PATH={broken}:/usr/bin:/bin"}
-    sick = cluster.start("sick", settings=settings)
+    sick = cluster.start("sick2", settings=settings)
     first = cluster.logins[0].port
     cluster.know(sick.port, first)
-    cluster.configure({"sick": sick.port, "login1": first})
+    cluster.configure({"sick2": sick.port, "login1": first})
     config = cluster.home / ".config/hpctools/clusters.yaml"
-    config.write_text("clusters:\n  uni: {login_nodes: [sick, login1]}\n")
+    config.write_text("clusters:\n  uni: {login_nodes: [sick2, login1]}\n")
     code, _, err = here("--cluster", "uni", "job.sh")
     assert (code, len(cluster.jobs)) == (0, 1), err
-    assert err.startswith("hp-submit: `hp-submit` on sick failed with exit code 1: hp-submit: no such file")
-    config.write_text("clusters:\n  uni: {login_nodes: [sick]}\n")
+    assert err.startswith("hp-submit: `hp-submit` on sick2 failed with exit code 1: hp-submit: no such file")
+    config.write_text("clusters:\n  uni: {login_nodes: [sick2]}\n")
     code, _, err = here("--cluster", "uni", "job.sh")
-    assert (code, "try it there: ssh sick hp-submit --version" in err) == (1, True)
+    assert (code, "try it there: ssh sick2 hp-submit --version" in err) == (1, True)
 
 
 def test_a_node_without_its_homes_is_passed_over(here: Here, cluster: Rig) -> None:
     """No authorized_keys there: each node is asked once, and if none takes a key, that is what is said."""
     empty = cluster.folder / "etc/no_keys"
     empty.write_text("")
-    homeless = cluster.start("homeless", settings={"AuthorizedKeysFile": str(empty)})
+    homeless = cluster.start("homeless4", settings={"AuthorizedKeysFile": str(empty)})
     first = cluster.logins[0].port
     cluster.know(homeless.port, first)
-    cluster.configure({"homeless": homeless.port, "login1": first})
+    cluster.configure({"homeless4": homeless.port, "login1": first})
     code, _, err = here("--cluster", "uni", "job.sh")
     key = cluster.home / ".ssh/key"
-    no = f"hp-submit: homeless does not let lab1 in with {key}"
+    no = f"hp-submit: homeless4 does not let lab1 in with {key}"
     assert (code, len(cluster.jobs), err) == (0, 1, f"{no}\n")
-    cluster.configure({"homeless": homeless.port})
+    cluster.configure({"homeless4": homeless.port})
     code, _, err = here("--cluster", "uni", "job.sh")
-    assert (code, len(cluster.jobs), err.startswith(no), "try `ssh homeless`" in err) == (1, 1, True, True)
+    assert (code, len(cluster.jobs), err.startswith(no), "try `ssh homeless4`" in err) == (1, 1, True, True)
     assert homeless.log.read_text().count("Failed publickey") <= 2

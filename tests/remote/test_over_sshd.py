@@ -176,10 +176,10 @@ def test_another_login_node_is_taken_when_one_is_away(here: Here, cluster: Rig) 
     port = cluster.logins[0].port
     with cutter(port) as gone:
         pass
-    cluster.configure({"login1": gone.port, "login2": port})
+    cluster.configure({"login1": port, "login2": gone.port})  # which is the first of lab1's own order
     code, _, err = here("--cluster", "uni", "job.sh")
     assert (code, len(cluster.jobs)) == (0, 1)
-    assert err.startswith("hp-submit: login1 (127.0.0.1, port ")
+    assert err.startswith("hp-submit: login2 (127.0.0.1, port ")
     assert "does not answer" in err
 
 

@@ -16,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.errors import UsageError
+from hpctools.login.placement import Node, Policy, rank
 from hpctools.remote import placement
 from hpctools.remote.clusters import Cluster, load
 from hpctools.remote.names import is_host
 from hpctools.remote.placement import login_nodes
 
 NODES = ("login1.uni.edu", "login2.uni.edu")
+OWN = NODES[::-1]
+"""In nlp1's own order."""
 
 
 class Api:
@@ -73,8 +76,8 @@ def order(api: Api, folder: Path, url: str = "", said: list[str] | None = None) 
 
 def test_the_best_one_comes_first_and_what_the_list_does_not_have_last(api: Api, tmp_path: Path) -> None:
     """A name that only the API has may be known here as another site's host."""
-    api.answer = json.dumps({"node": "login2", "address": "login2", "others": ["login3.uni.edu"]}).encode()
-    assert order(api, tmp_path) == ("login2.uni.edu", "login1.uni.edu", "login3.uni.edu")
+    api.answer = json.dumps({"node": "login1", "address": "login1", "others": ["login3.uni.edu"]}).encode()
+    assert order(api, tmp_path) == ("login1.uni.edu", "login2.uni.edu", "login3.uni.edu")
     assert api.asked == [("/v1/login/sessions", "Bearer secret", {"user": "nlp1"})]
 
 
@@ -85,6 +88,30 @@ def test_bare_addresses_come_last_but_for_those_whose_node_the_list_has(api: Api
     api.answer = json.dumps({**answer, "addresses": addresses}).encode()
     listed = ("login2.uni.edu", "login1.uni.edu")
     assert order(api, tmp_path) == (*listed, "login3", "login4.uni.edu", "10.0.0.3"), "its name comes first"
+
+
+def first(user: str, nodes: tuple[str, ...]) -> str:
+    """Where somebody goes whose cluster names no API."""
+    found = login_nodes(Cluster("uni", nodes), lambda: user, {}, lambda told: None)
+    assert sorted(found) == sorted(nodes)
+    return found[0]
+
+
+def test_without_an_api_each_person_has_an_order_of_their_own() -> None:
+    """That of hp-login and the service, so that not all meet on the list's first node; whatever its order."""
+    people = [f"nlp{number}" for number in range(200)]
+    went = [first(user, NODES) for user in people]
+    assert [first(user, NODES[::-1]) for user in people] == went
+    assert 70 < went.count(NODES[0]) < 130
+    assert went == [
+        NODES[0] if rank(user, [Node("login1"), Node("login2")], Policy())[0].name == "login1" else NODES[1]
+        for user in people
+    ]
+
+
+def test_nobody_is_asked_who_they_are_where_there_is_one_node() -> None:
+    """ssh would be asked, which takes its time."""
+    assert login_nodes(Cluster("uni", NODES[:1]), lambda: pytest.fail("asked"), {}, print) == NODES[:1]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +128,14 @@ def test_an_api_that_makes_no_sense_keeps_nobody_from_working(
     api: Api, tmp_path: Path, status: int, answer: bytes
 ) -> None:
     api.status, api.answer = status, answer
-    assert order(api, tmp_path) == NODES
+    assert order(api, tmp_path) == OWN
 
 
 def test_why_no_node_is_named_is_told_and_sshd_has_the_last_word(api: Api, tmp_path: Path) -> None:
     why = "nlp1: you have 2 sessions on the login nodes, and the limit is 2:\n  8: \x1b[31mlogin2"
     api.status, api.answer = 409, json.dumps({"status": 409, "detail": why}).encode()
     said: list[str] = []
-    assert order(api, tmp_path, said=said) == NODES
+    assert order(api, tmp_path, said=said) == OWN
     assert said == [f"the site's API names no login node: {why.replace(chr(27), chr(92) + 'x1b')}"]
 
 
@@ -116,12 +143,12 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(api: Api, tmp_p
     """Each of them comes in time, all together do not."""
     api.answer, api.pause = json.dumps({"node": "login2.uni.edu", "others": []}).encode(), 0.2
     begun = time.monotonic()
-    assert order(api, tmp_path) == NODES
+    assert order(api, tmp_path) == OWN
     assert time.monotonic() - begun < 5
 
 
 def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
-    assert order(api, tmp_path, "http://api.uni.example") == NODES
+    assert order(api, tmp_path, "http://api.uni.example") == OWN
     assert api.asked == []
 
 
