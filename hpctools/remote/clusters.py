@@ -11,6 +11,9 @@ from hpctools.errors import UsageError
 from hpctools.remote.names import is_host, is_user
 
 COMMAND = "hp-submit"
+FOLDER = "/opt/hpctools/bin"
+"""Where our pages for sysadmins install it: looked into after the PATH, unless a command is stated."""
+_LOOK = f'command -v {COMMAND} >/dev/null && exec {COMMAND} "$@"; exec {FOLDER}/{COMMAND} "$@"'
 _KEYS = {"login_nodes", "user", "command", "api", "python"}
 
 
@@ -19,9 +22,9 @@ class Cluster:
     """A cluster.
 
     Attributes:
-        login_nodes: names for ssh, the one to try first first.
+        login_nodes: names for ssh, in any order.
         user: who logs in; empty: as ssh's configuration says.
-        command: what runs hp-submit there, words for the login shell.
+        command: what runs hp-submit there, words for the login shell; empty: it is looked for there.
         api: the site's API, which knows the best login node; empty: nobody is asked.
         python: what runs a Python file that says nothing itself.
     """
@@ -29,9 +32,22 @@ class Cluster:
     name: str
     login_nodes: tuple[str, ...]
     user: str = ""
-    command: str = COMMAND
+    command: str = ""
     api: str = ""
     python: str = "python3"
+
+    @property
+    def called(self) -> str:
+        """What runs hp-submit there, for people."""
+        return self.command or COMMAND
+
+    def line(self, word: str) -> str:
+        """hp-submit with a word, for the login shell, whichever that is: csh and fish read it, too.
+
+        The PATH stays as it is, since jobs inherit it.
+        """
+        stated = self.command or f"sh -c '{_LOOK}' {COMMAND}"
+        return f"{stated} {word}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import paramiko
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote.clusters import Cluster
+from hpctools.remote.clusters import FOLDER, Cluster
 from hpctools.remote.host_keys import UnknownHost
 from hpctools.remote.names import shown
 from hpctools.remote.route import Connection, Road, connect
@@ -63,7 +63,7 @@ class Exchange:
             self.channel = connection.transport.open_session(timeout=SILENT_SECONDS)
             self.channel.settimeout(BEGIN_SECONDS)
             with self._limited(BEGIN_SECONDS):
-                self.channel.exec_command(f"{cluster.command} --stdin-request")
+                self.channel.exec_command(cluster.line("--stdin-request"))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost(error) from None
         self.wire = Wire(self._receive, self._send)
@@ -150,16 +150,17 @@ class Exchange:
         """What it means that no answer came."""
         code = self._exit_code()
         if code in (126, 127) and not self._greeted:
+            where = "" if self.cluster.command else f", neither on its PATH nor in {FOLDER}"
             raise SickNode(
                 self.node,
-                f"{self.node} has no `{self.cluster.command}`: {self._said()}",
+                f"{self.node} has no `{self.cluster.called}`{where}: {self._said()}",
                 "name it with its path: `command:` in clusters.yaml (docs/laptop.md)",
             ) from None
         if code is not None and code > 0 and not self._greeted:
             raise SickNode(
                 self.node,
-                f"`{self.cluster.command}` on {self.node} failed with exit code {code}: {self._said()}",
-                f"try it there: ssh {self.node} {self.cluster.command} --version",
+                f"`{self.cluster.called}` on {self.node} failed with exit code {code}: {self._said()}",
+                f"try it there: ssh {self.node} {self.cluster.called} --version",
             ) from None
         raise self._lost(error) from None
 

@@ -44,7 +44,7 @@ SBATCH = """\
 #!/bin/bash
 [ -e "$JOBS/refuse" ] && { cat "$JOBS/refuse" >&2; exit 1; }
 n=1; until mkdir "$JOBS/$n" 2>/dev/null; do n=$((n + 1)); done
-printf '%s\\0' "$@" >"$JOBS/$n/words"; pwd >"$JOBS/$n/cwd"
+printf '%s\\0' "$@" >"$JOBS/$n/words"; pwd >"$JOBS/$n/cwd"; echo "$PATH" >"$JOBS/$n/path"
 for word in "$@"; do
   case $word in */hp-runs/*/*) printf '%s %s\\n' "$n" "$word" >"$JOBS/$n/line"; script=$word; break ;; esac
   shift
@@ -186,6 +186,7 @@ class Rig:
         more: str = "",
         settings: Mapping[str, str] | None = None,
         pam: str = "",
+        opt: Path | None = None,
     ) -> Login:
         """Start a login node.
 
@@ -193,6 +194,7 @@ class Rig:
             more: variables for what sshd starts.
             settings: of sshd, in the place of its usual ones.
             pam: its PAM service; without one PAM is not asked.
+            opt: what its /opt has besides this machine's.
         """
         config = self.folder / f"etc/sshd_{name}"
         stated = {**(settings or {}), **({"UsePAM": "yes"} if pam else {})}
@@ -202,6 +204,8 @@ class Rig:
         service = self.folder / f"etc/pam_{name}"
         service.write_text(pam)
         cover = f"mount --bind {service} /etc/pam.d/sshd && " if pam else ""
+        if opt:
+            cover += f"mount -t overlay -o lowerdir={opt}:/opt overlay /opt && "
         port = free_port()
         log = self.folder / f"{name}.log"
         script = (
