@@ -20,6 +20,7 @@ from typing import Any
 from hpctools.errors import HpctoolsError, RemoteError
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
+from hpctools.slurm.run import KEPT
 from hpctools.submit import suffix
 
 Program = Callable[[Sequence[str]], int]
@@ -95,13 +96,18 @@ class HereSlurm:
     words: tuple[str, ...]
 
     def submit(self, record: Record, lock: int) -> Answer:
-        """See `once.Slurm`: sbatch inherits the lock as its standard input, which it does not read."""
+        """See `once.Slurm`: sbatch inherits the lock.
+
+        A plain job's has our standard input, which it does not read; a run's, which has one of its own, is
+        given the descriptor besides.
+        """
         os.dup2(lock, 0)
-        stated = suffix.STATED.set(record.suffix)
+        stated, kept = suffix.STATED.set(record.suffix), KEPT.set((lock,))
         try:
             said = self.run(("--json", "--yes"))
         finally:
             suffix.STATED.reset(stated)
+            KEPT.reset(kept)
         return Answer(said.code, _job(said.stdout), "", said.stderr)
 
     def run(self, more: Sequence[str]) -> Said:

@@ -20,9 +20,14 @@ from hpctools.remote.receiving import Reception
 from hpctools.remote.submissions import Record, Submission
 
 SETTLE_SECONDS = 15.0
-"""So long a request that sbatch has sent may take to appear in the queue: more than MessageTimeout's 10 s."""
+"""So long a request that sbatch has sent may take to appear in the queue of a slurmctld that answers: more
+than MessageTimeout's 10 s."""
+EXPIRED_SECONDS = 3600.0
+"""No munge credential, and so no request, is taken when it is older (MUNGE_MAXIMUM_TTL)."""
 _STOOD_SECONDS = 5.0
-"""So long after its mark sbatch is not started any more: with its own 10 s others would not wait for it."""
+"""So long after its claim sbatch is not started any more: with its own 10 s others would not wait for it."""
+_LOST_SECONDS = 10.0
+"""Who claimed a submission so long ago, and wrote nothing, will not submit it: twice _STOOD_SECONDS."""
 _LOOK_SECONDS = 1.0
 # Words of slurm_errno.c after which a job may be there all the same: only the answer is missing.
 _UNSURE = re.compile(r"timed out|send/recv|Zero Bytes|Connection reset|Broken pipe|Communication connection")
@@ -134,17 +139,31 @@ class Once:
         """Write down that it is submitted now, unless another process is about to do the same.
 
         The lock keeps others out. But one that holds for a node only (see decision 0142), and one that was
-        lost while this process stood still, keep out nobody: who sees then what they did not write submits
-        nothing.
+        lost while this process stood still, keep out nobody: who does not get the claim, or sees what they
+        did not write, submits nothing.
         """
-        if self.submission.record() != before:
+        begun = self._claimed(before)
+        if begun is None or self.submission.record() != before:
             raise _not_now(wanted, "another connection of yours is at work on it")
         record = self.submission.write(replace(wanted, state="submitting"))
         if self.submission.record() != record:
             raise _not_now(wanted, "another connection of yours is at work on it")
-        if (stood := self.submission.now() - record.marked) >= _STOOD_SECONDS:
+        if (stood := self.submission.now() - begun) >= _STOOD_SECONDS:
             raise _not_now(wanted, f"the login node or its file system stood still for {stood:.0f} s")
         return record
+
+    def _claimed(self, before: Record | None) -> float | None:
+        """When it became ours to go on from what was written last; None when another process went on."""
+        name, turn = before.nonce if before else "", 0
+        while not (claim := self.submission.claim(f"{name}.{turn}")).mine:
+            if self.submission.record() != before:
+                return None
+            if self.submission.now() - claim.at >= _LOST_SECONDS:
+                turn += 1
+            else:
+                self.waiting()
+                self.sleep(_LOOK_SECONDS)
+        return claim.at
 
     def _submit(self, record: Record, lock: int) -> Record:
         answer = self.slurm.submit(record, lock)
@@ -160,12 +179,20 @@ class Once:
         raise Refused(answer)
 
     def _settled(self, record: Record) -> Job | None:
-        """The job, once it is certain that it is there, or will never be."""
+        """The job, once it is certain that it is there, or will never be.
+
+        A slurmctld that stands still, or is away, takes up what was sent to it whenever it goes on. So the
+        time counts from its first answer to us, who came later: from then on it has the request at hand.
+        """
+        answered: float | None = None
         while True:
-            old = self.submission.now() - record.marked >= SETTLE_SECONDS
+            begun = self.submission.now()
             found = self._found(record)
-            if found or old:
+            settled = answered is not None and begun - answered >= SETTLE_SECONDS
+            if found or settled or begun - record.marked >= EXPIRED_SECONDS:
                 return found
+            if answered is None:
+                answered = self.submission.now()
             self.waiting()
             self.sleep(_LOOK_SECONDS)
 

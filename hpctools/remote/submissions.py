@@ -54,6 +54,19 @@ class Record:
     nonce: str = ""
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What was found where something can be had by one process alone.
+
+    Attributes:
+        mine: it is ours from now on.
+        at: when it was taken, by the file system's clock, Unix seconds.
+    """
+
+    mine: bool
+    at: float
+
+
 def root(environment: Mapping[str, str]) -> Path:
     """Where the folders of submissions are: $HPCTOOLS_SUBMISSIONS, or ~/hp-runs."""
     stated = environment.get("HPCTOOLS_SUBMISSIONS")
@@ -129,6 +142,23 @@ class Submission:
         finally:
             with contextlib.suppress(OSError):
                 probe.unlink()
+
+    def claim(self, name: str) -> Claim:
+        """Take something that is had once: of several processes, on whichever nodes, one gets it.
+
+        It does not need `flock`: making a file that is not there is a file server's own doing.
+
+        Raises:
+            RemoteError: it cannot be taken.
+        """
+        path = self.own / f"claim.{name}"
+        try:
+            with path.open("x") as file:
+                return Claim(True, os.fstat(file.fileno()).st_mtime)
+        except FileExistsError:
+            return Claim(False, path.stat().st_mtime)
+        except OSError as error:
+            raise _cannot("write", path, error) from None
 
     @contextlib.contextmanager
     def locked(self, waiting: Callable[[], None], seconds: float = LOCK_SECONDS) -> Iterator[int]:

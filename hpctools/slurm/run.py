@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -23,6 +24,8 @@ from hpctools.errors import CommandError, CommandTimeout
 # The last words of sacctmgr on 26.05, now and then, when slurmdbd has hung up after it refused: no reason.
 _FAREWELL = re.compile(r"^.*Getting response to message type: DBD_FINI\n?", re.MULTILINE)
 
+KEPT: ContextVar[tuple[int, ...]] = ContextVar("descriptors that are kept", default=())
+"""Descriptors of ours that programs which `run` starts keep open as long as they last: a lock, say."""
 Process = subprocess.Popen[bytes]
 PIPE = subprocess.PIPE
 """A program that `start` started."""
@@ -81,6 +84,7 @@ def run(
             env=dict(env) if env is not None else None,
             cwd=cwd,
             start_new_session=new_session,
+            pass_fds=KEPT.get(),
             check=False,
         )
     except subprocess.TimeoutExpired as error:

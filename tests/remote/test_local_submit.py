@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,32 +15,60 @@ from hpctools.remote import local_submit
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
 from hpctools.remote.submissions import Record, Submission
+from hpctools.slurm import run
 
 RECORD = Record("train-0123456789ab", "r", state="submitting", suffix="0123456789ab")
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Slurm knows of no job any more."""
     monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
     monkeypatch.setattr(local_submit, "_jobs_by_comment", dict)
-    folder = tmp_path / "train-0123456789ab"
-    folder.mkdir()
-    return folder
+    made = tmp_path / "train-0123456789ab"
+    made.mkdir()
+    return made
 
 
-def test_the_job_that_was_noted_down_is_found(run: Path) -> None:
-    slurm = HereSlurm(Submission(run), lambda _: 0, ())
+def test_the_job_that_was_noted_down_is_found(folder: Path) -> None:
+    slurm = HereSlurm(Submission(folder), lambda _: 0, ())
     assert slurm.find(RECORD) is None
-    RunFolder(run).append_job("baseline", 7)
+    RunFolder(folder).append_job("baseline", 7)
     assert slurm.find(RECORD) == Job(7, "train-0123456789ab")
 
 
-def test_a_run_that_has_begun_is_never_removed(run: Path) -> None:
-    slurm = HereSlurm(Submission(run), lambda _: 0, ())
-    (run / "status.json").write_text("{}")
+@pytest.mark.parametrize("stdin", [None, "of a run"])
+def test_sbatch_keeps_the_lock(tmp_path: Path, stdin: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a plain job and of a run: who kills us lets nobody else submit before sbatch has ended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    submission, held, kept = Submission(tmp_path / RECORD.id), [], os.dup(0)
+    submission.make()
+    look = ["sh", "-c", 'for each in /proc/self/fd/*; do readlink "$each"; done; true']
+
+    def sbatch(words: Sequence[str]) -> int:
+        if stdin is None:
+            said = subprocess.run(look, capture_output=True, text=True, check=True).stdout
+        else:
+            said = run.run(look, timeout=30).stdout
+        held.append(str(submission.own / "lock") in said.splitlines())
+        return 1
+
+    try:
+        with submission.locked(lambda: None) as lock:
+            HereSlurm(submission, sbatch, ()).submit(RECORD, lock)
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    assert held == [True]
+    assert "lock" not in run.run(look, timeout=30).stdout, "it is for this once"
+
+
+def test_a_run_that_has_begun_is_never_removed(folder: Path) -> None:
+    slurm = HereSlurm(Submission(folder), lambda _: 0, ())
+    (folder / "status.json").write_text("{}")
     with pytest.raises(RemoteError, match="has run already"):
         slurm.forget(RECORD)
-    (run / "status.json").unlink()
+    (folder / "status.json").unlink()
     slurm.forget(RECORD)
-    assert not run.exists()
+    assert not folder.exists()

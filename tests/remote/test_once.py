@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote.once import SETTLE_SECONDS, Answer, Job, Once, Refused
 from hpctools.remote.receiving import Reception
-from hpctools.remote.submissions import Record, Submission
+from hpctools.remote.submissions import Claim, Record, Submission
 
 NAME = "train-0123456789ab"
 
@@ -29,6 +30,8 @@ class World:
 
     Attributes:
         jobs: when each appeared in the queue.
+        still_until: so long slurmctld stands still; what was sent to it waits.
+        claims: when each was taken.
     """
 
     left: int = 10**9
@@ -36,6 +39,8 @@ class World:
     delay: float = 0.0
     answer: Answer | None = None
     jobs: list[float] = field(default_factory=list)
+    still_until: float = 0.0
+    claims: dict[str, float] = field(default_factory=dict)
 
     def step(self) -> None:
         if self.left == 0:
@@ -46,12 +51,16 @@ class World:
         self.step()
         if self.answer is not None and self.answer.code and "timed out" not in self.answer.stderr:
             return self.answer
-        self.jobs.append(self.time + self.delay)
+        self.jobs.append(max(self.time, self.still_until) + self.delay)
         self.step()
         return self.answer or Answer(0, Job(7))
 
     def find(self, record: Record) -> Job | None:
         self.step()
+        if self.still_until - self.time > 10:
+            self.time += 10
+            raise UnreachableError("Slurm does not answer", "")
+        self.time = max(self.time, self.still_until)
         return Job(7) if any(each <= self.time for each in self.jobs) else None
 
     def forget(self, record: Record) -> None:
@@ -73,6 +82,13 @@ class Watched(Submission):
         self.world.step()
         return written
 
+    def claim(self, name: str) -> Claim:
+        self.world.step()
+        claim = super().claim(name)
+        at = self.world.claims.setdefault(name, self.world.time)
+        self.world.step()
+        return replace(claim, at=at)
+
     def now(self) -> float:
         return self.world.time
 
@@ -87,7 +103,7 @@ def attempt(folder: Path, world: World, request: str = "r") -> tuple[Record, boo
     return once.make(Record(NAME, request), Reception(submission, ()))
 
 
-@given(st.lists(st.integers(0, 9), max_size=4), st.floats(0, SETTLE_SECONDS - 1), st.floats(0, 60))
+@given(st.lists(st.integers(0, 11), max_size=4), st.floats(0, SETTLE_SECONDS - 1), st.floats(0, 60))
 @settings(deadline=None)
 def test_killed_anywhere_and_asked_again_there_is_one_job(
     kills: list[int], delay: float, pause: float
@@ -106,6 +122,62 @@ def test_killed_anywhere_and_asked_again_there_is_one_job(
         assert (record.state, record.job_id, len(world.jobs)) == ("submitted", 7, 1)
         again, before = attempt(Path(folder), world)
         assert (again, before, len(world.jobs)) == (record, True, 1)
+
+
+@given(st.floats(0, 200), st.floats(0, SETTLE_SECONDS - 1), st.floats(0, 60))
+@settings(deadline=None)
+def test_a_slurmctld_that_stands_still_takes_up_one_job(still: float, delay: float, pause: float) -> None:
+    """The request of a login node that died waits there, longer than anybody waits for the job."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(delay=delay)
+        world.still_until = world.time + still
+        world.left = 6  # right after the request went out
+        with pytest.raises(Killed):
+            attempt(Path(folder), world)
+        assert len(world.jobs) == 1
+        world.left = 10**9
+        world.time += pause
+        for _ in range(30):
+            with suppress(UnreachableError):
+                record, _ = attempt(Path(folder), world)
+                break
+        assert (record.job_id, len(world.jobs)) == (7, 1)
+
+
+def test_a_request_that_is_an_hour_old_is_not_waited_for(tmp_path: Path) -> None:
+    """slurmctld takes none whose credential has expired."""
+    world = World(left=5)
+    with pytest.raises(Killed):
+        attempt(tmp_path, world)
+    world.left, world.time = 10**9, world.time + 3700
+    begun = world.time
+    assert attempt(tmp_path, world)[0].job_id == 7
+    assert world.time == begun
+
+
+def test_two_on_two_nodes_whose_locks_hold_for_one_make_one_job(tmp_path: Path) -> None:
+    """Lustre's localflock, NFS without locks: one is at it between the other's look and its mark."""
+    world = World()
+
+    class Unlocked(Watched):
+        @contextmanager
+        def locked(self, waiting: Callable[[], None], seconds: float = 0) -> Iterator[int]:
+            yield 0
+
+    class Overtaken(Unlocked):
+        def write(self, record: Record) -> Record:
+            if not world.jobs:
+                made(Unlocked(tmp_path / NAME, world))
+            return super().write(record)
+
+    def made(submission: Submission) -> tuple[Record, bool]:
+        once = Once(submission, world, lambda _: None, lambda: None, world.sleep)
+        return once.make(Record(NAME, "r"), Reception(submission, ()))
+
+    with pytest.raises(RemoteError, match=f"was not submitted now: .*--submission {NAME}"):
+        made(Overtaken(tmp_path / NAME, world))
+    record, before = attempt(tmp_path, world)
+    assert (record.job_id, before, len(world.jobs)) == (7, True, 1)
 
 
 def test_an_answer_that_got_lost_is_looked_for_in_the_queue(tmp_path: Path) -> None:

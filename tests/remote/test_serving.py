@@ -94,6 +94,7 @@ def arranged(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setenv("HPCTOOLS_RUNS", str(home / "runs"))
     monkeypatch.setattr(scripts, "jobs_from", made.found)
     monkeypatch.setattr(once, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(once, "_LOOK_SECONDS", 0.0)
     return made
 
 
