@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from bench.login_logins import goals as login_goals
 from bench.login_logins import logins as measured_logins
 from bench.login_placement import placements
-from bench.login_submit import PARAMIKO_MORE, start_seconds, submissions
+from bench.login_submit import MORE_ROUND_TRIPS, PARAMIKO_MORE, round_trips, start_seconds, submissions
 from bench.report import Goal, report
 from hpctools.login.placement import Policy
 from hpctools.login.simulation import (
@@ -102,8 +102,14 @@ def submit(quick: bool) -> Part:
         for e in found
         for how, more in (("", e.more_s), (", asking the service", e.asking_more_s))
     ]
+    counted = round_trips()
+    trips = [
+        Goal(f"round trips more than ssh sbatch{how}", count - counted.ssh, "", "<=", MORE_ROUND_TRIPS)
+        for how, count in (("", counted.ours), (", asking the service", counted.asking))
+    ]
     started = Goal("start beyond paramiko's (CPU)", start_seconds(), "s", "<=", PARAMIKO_MORE)
-    return Part([asdict(each) for each in found], (*goals, started))
+    told = {f"round trips: {name}": count for name, count in asdict(counted).items()}
+    return Part([{**asdict(each), **told} for each in found], (*goals, *trips, started))
 
 
 PARTS: dict[str, Callable[[bool], Part]] = {

@@ -3,12 +3,15 @@
 Both submit the same script to a Slurm of shell scripts, so that what differs is the way there. Ours is run
 with a list of login nodes, and once more asking the site's service first, over the same line, which it is
 to be. The service is a stand-in that answers at once: how long the real one takes is another part's matter.
+
+The delay is the kernel's (netem on the loopback device of a network of our own) where it has that, else a
+proxy's. Round trips are counted by the proxy in any case: time alone does not tell them from slowness.
+
+python -m bench.login_submit DELAY_MS TIMES    one delay, on this network as it is; prints a line of JSON
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import statistics
 import subprocess
@@ -16,10 +19,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from bench.line import Line, delayed
 from tests.remote.rig import Rig, rig  # type: ignore[import-untyped]
 
 DELAYS_MS = (0, 50, 150)
@@ -27,6 +31,14 @@ DELAYS_MS = (0, 50, 150)
 MORE_SECONDS, MORE_ROUND_TRIPS = 0.5, 3
 TIMES, QUICK_TIMES = 9, 3
 PARAMIKO_MORE = 0.2
+COUNTED_SECONDS = 0.05
+"""One way, when round trips are counted."""
+_NETEM_SECONDS = 600
+_OWN_NETWORK = (
+    'ip link set lo up && {{ [ {ms} = 0 ] || tc qdisc add dev lo root netem delay {ms}ms; }} && exec "$@"'
+)
+_Road = Callable[[int], AbstractContextManager[Line]]
+"""To a port, over a line."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,7 @@ class Submission:
 
     Attributes:
         round_trip_ms: the line's.
+        by: who delays it.
         ssh_s, ours_s: from the command's start to its end.
         more_s: how much longer ours takes.
         asking_more_s: how much longer when the service is asked first.
@@ -42,6 +55,7 @@ class Submission:
     """
 
     round_trip_ms: int
+    by: str
     ssh_s: float
     ours_s: float
     more_s: float
@@ -49,33 +63,106 @@ class Submission:
     allowed_s: float
 
 
+@dataclass(frozen=True)
+class RoundTrips:
+    """How many were waited for, one after the other, that of a connection included."""
+
+    ssh: int
+    ours: int
+    asking: int
+
+
 def submissions(quick: bool) -> list[Submission]:
     """Measure each delay."""
     times = QUICK_TIMES if quick else TIMES
-    with rig() as cluster:
-        login = cluster.start("login1")
-        (cluster.home / "job.sh").write_text("#!/bin/bash\nhostname\n")
-        return [_measured(cluster, login.port, delay, times) for delay in DELAYS_MS]
+    if has_netem():
+        return [_in_own_network(delay, times) for delay in DELAYS_MS]
+    with _cluster() as cluster:
+        return [_measured(cluster, _by_proxy(delay), delay, times, "a proxy") for delay in DELAYS_MS]
 
 
-def _measured(cluster: Rig, port: int, delay_ms: int, times: int) -> Submission:
-    with delayed(port, delay_ms / 2000) as near, service() as api, delayed(api, delay_ms / 2000) as near_api:
-        cluster.know(near)
-        cluster.configure({"login1": near})
-        config = str(cluster.home / ".ssh/config")
-        ssh = ["ssh", "-F", config, "login1", "sbatch", "--parsable", "/home/lab1/hp-runs/x/job.sh"]
-        theirs, mine = _medians(cluster, ssh, times)
-        _name_service(cluster, near_api)
-        before, asking = _medians(cluster, ssh, times)
+def round_trips() -> RoundTrips:
+    """Count them once."""
+    with _cluster() as cluster, service() as api:
+        with _counted(cluster) as line:
+            _seconds(cluster, _ssh(cluster))
+        with _counted(cluster) as mine:
+            _seconds(cluster, OURS)
+        with _counted(cluster) as asking, delayed(api, COUNTED_SECONDS) as place:
+            _name_service(cluster, place.port)
+            _seconds(cluster, OURS)
+    return RoundTrips(line.round_trips, mine.round_trips, asking.round_trips + place.round_trips)
+
+
+@contextmanager
+def _counted(cluster: Rig) -> Iterator[Line]:
+    """The way to the login node from now on."""
+    with delayed(cluster.logins[0].port, COUNTED_SECONDS) as line:
+        cluster.know(line.port)
+        cluster.configure({"login1": line.port})
+        yield line
+
+
+def has_netem() -> bool:
+    """Whether this kernel delays packets, and we may ask it to."""
+    return _own_network(1, ["true"]).returncode == 0
+
+
+def _own_network(one_way_ms: float, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    script = _OWN_NETWORK.format(ms=f"{one_way_ms:g}")
+    words = ["unshare", "--net", "--", "sh", "-c", script, "sh", *argv]
+    return subprocess.run(words, capture_output=True, text=True, timeout=_NETEM_SECONDS, check=False)
+
+
+def _in_own_network(delay_ms: int, times: int) -> Submission:
+    # Every packet leaves by the loopback device once, so that half a round trip is what it waits there.
+    argv = [sys.executable, "-m", "bench.login_submit", str(delay_ms), str(times)]
+    done = _own_network(delay_ms / 2, argv)
+    assert done.returncode == 0, done.stderr
+    return Submission(**json.loads(done.stdout))
+
+
+@contextmanager
+def _cluster() -> Iterator[Rig]:
+    with rig() as made:
+        made.start("login1")
+        (made.home / "job.sh").write_text("#!/bin/bash\nhostname\n")
+        yield made
+
+
+def _by_proxy(delay_ms: int) -> _Road:
+    return lambda port: delayed(port, delay_ms / 2000)
+
+
+@contextmanager
+def _as_it_is(port: int) -> Iterator[Line]:
+    yield Line(port)
+
+
+def _measured(cluster: Rig, road: _Road, delay_ms: int, times: int, by: str) -> Submission:
+    with road(cluster.logins[0].port) as near, service() as api, road(api) as near_api:
+        cluster.know(near.port)
+        cluster.configure({"login1": near.port})
+        theirs, mine = _medians(cluster, times)
+        _name_service(cluster, near_api.port)
+        before, asking = _medians(cluster, times)
     allowed = MORE_SECONDS + MORE_ROUND_TRIPS * delay_ms / 1000
     more = (round(mine - theirs, 3), round(asking - before, 3))
-    return Submission(delay_ms, round(theirs, 3), round(mine, 3), *more, allowed)
+    return Submission(delay_ms, by, round(theirs, 3), round(mine, 3), *more, allowed)
 
 
-def _medians(cluster: Rig, ssh: Sequence[str], times: int) -> tuple[float, float]:
+OURS = [sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni", "--parsable", "job.sh"]
+
+
+def _ssh(cluster: Rig) -> list[str]:
+    script = "/home/lab1/hp-runs/x/job.sh"
+    return ["ssh", "-F", str(cluster.home / ".ssh/config"), "login1", "sbatch", "--parsable", script]
+
+
+def _medians(cluster: Rig, times: int) -> tuple[float, float]:
     """Seconds of ssh and of ours, in turn, so that whatever else the machine does meets both."""
-    ours = [sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni", "--parsable", "job.sh"]
-    pairs = [(_seconds(cluster, ssh), _seconds(cluster, ours)) for _ in range(times + 1)][1:]
+    ssh = _ssh(cluster)
+    pairs = [(_seconds(cluster, ssh), _seconds(cluster, OURS)) for _ in range(times + 1)][1:]
     theirs, mine = (statistics.median(each) for each in zip(*pairs, strict=True))
     return theirs, mine
 
@@ -146,54 +233,7 @@ def _import_seconds(modules: str, times: int) -> float:
     return min(float(each.stdout) for each in found)
 
 
-@contextmanager
-def delayed(target: int, seconds: float) -> Iterator[int]:
-    """A port that leads to another one; every byte takes so long, in each direction."""
-    loop = asyncio.new_event_loop()
-    ready: list[int] = []
-    begun = threading.Event()
-
-    async def begin() -> None:
-        server = await asyncio.start_server(lambda r, w: _pass_on(r, w, target, seconds), "127.0.0.1", 0)
-        ready.append(server.sockets[0].getsockname()[1])
-        begun.set()
-
-    loop.create_task(begin())  # noqa: RUF006 - the loop holds it until it has run
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    assert begun.wait(10)
-    try:
-        yield ready[0]
-    finally:
-        asyncio.run_coroutine_threadsafe(_end_all(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
-
-
-async def _end_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pass_on(
-    near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter, target: int, seconds: float
-) -> None:
-    # A connection takes a round trip before its first byte.
-    await asyncio.sleep(2 * seconds)
-    far_in, far_out = await asyncio.open_connection("127.0.0.1", target)
-    await asyncio.gather(_carry(near_in, far_out, seconds), _carry(far_in, near_out, seconds))
-
-
-async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-
-    def later(action: Callable[[], object]) -> None:
-        loop.call_later(seconds, action)
-
-    with contextlib.suppress(OSError):  # who hangs up first, does
-        while data := await source.read(65536):
-            later(lambda data=data: None if sink.is_closing() else sink.write(data))  # type: ignore[misc]
-    later(sink.close)
+if __name__ == "__main__":
+    with _cluster() as here:
+        asked_ms, asked_times = map(int, sys.argv[1:])
+        print(json.dumps(asdict(_measured(here, _as_it_is, asked_ms, asked_times, "netem"))))
