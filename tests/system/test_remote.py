@@ -44,18 +44,24 @@ class Laptop:
 
     def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
         """A command on it."""
+        with self.start(program, *words) as process:
+            out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
+        """The same, not waited for."""
         ours = {"HOME": str(self.home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
         ours |= {"HPCTOOLS_SSH_CONFIG": str(self.home / ".ssh/config")}
         ours |= {"HPCTOOLS_CLUSTERS": str(self.home / "clusters.yaml")}
         module = f"hpctools.cli.{program.replace('-', '_')}"
-        return subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-m", module, *words],
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
             cwd=self.home,
             env={**{k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SSH_"))}, **ours},
-            check=False,
         )
 
     def submit(self, *words: str) -> dict[str, object]:
@@ -174,8 +180,10 @@ def test_a_line_that_breaks_makes_one_job(laptop: Laptop, cluster: Cluster) -> N
     port = laptop.ports["login-1"]
     for budget in (3000, 4500, 5500, 6500):
         with cutter(port, budget) as line:
+            # The first of this person's own order.
             laptop.configure({"login-1": line.port, "login-2": laptop.ports["login-2"]})
             said = laptop.submit("--hold", "job.sh")
+        assert line.cut == 1
         assert jobs_of(cluster, said["id"]) == [said["job_id"]]
 
 
