@@ -33,6 +33,8 @@ from tests.system.login_rig import LoginRig, Service  # type: ignore[import-unty
 
 NODES = tuple(f"login-{number}" for number in range(1, 5))
 PLAIN = tuple(f"plain-{number}" for number in range(1, 5))
+BALANCED_ON = "[sessions, cpu, memory]"
+"""By the reference site."""
 AT_A_TIME = (1, 4)
 """How many log in at a time, at low rates."""
 ADDED_MS, FROM_EVEN = 50.0, 1.0
@@ -300,8 +302,11 @@ class _Rig(LoginRig):  # type: ignore[misc]
 
 
 @contextmanager
-def four_nodes(people: int) -> Iterator[Front]:
+def four_nodes(people: int, balance_on: str = BALANCED_ON) -> Iterator[Front]:
     """Four login nodes, four plain sshds, the service, and accounts for so many people.
+
+    Args:
+        balance_on: as the site states it; without `cpu` it does not matter who else works on this machine.
 
     Raises:
         SandboxError: there is no checkout, or a daemon does not start.
@@ -309,10 +314,12 @@ def four_nodes(people: int) -> Iterator[Front]:
     site = example_site()
     if site is None:
         raise SandboxError("the reference site is not here", "run this from a checkout")
+    text = site.read_text().replace(f"balance_on: {BALANCED_ON}\n", f"balance_on: {balance_on}\n")
+    assert f"balance_on: {balance_on}\n" in text
     with tempfile.TemporaryDirectory(prefix="hpctools-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # the sandbox's daemons run under accounts of their own
-        sandbox, service = Sandbox(folder / "sandbox"), Service(folder, site.read_text())
+        sandbox, service = Sandbox(folder / "sandbox"), Service(folder, text)
         rig = None
         try:
             up(sandbox, site, 2, lambda name, seconds: None)

@@ -260,7 +260,7 @@ def is_refused_for_the_limit(rig: LoginRig, user: str) -> bool:
     return "the limit is 2" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_minute_without_the_service_keeps_nobody_out_and_loses_no_session(rig: LoginRig) -> None:
     """All leases are long out of date when it comes back, and it still knows who was there all the time."""
     before = rig.stay("sshd-front-1", "nlp1")
