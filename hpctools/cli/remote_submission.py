@@ -148,7 +148,8 @@ def _looked_at(cluster: Cluster) -> tuple[list[Offer], int]:
     # be another machine's later, and of which no certificate speaks.
     user = lambda: user_of(cluster, way.config)  # noqa: E731
     named = login_nodes(cluster, user, os.environ, tell("hp-submit"))
-    for node in (each for each in named if each in cluster.login_nodes or not is_address(each)):
+    new = [each for each in named if each not in cluster.login_nodes and not is_address(each)]
+    for node in (*cluster.login_nodes, *new):  # in the list's order, which people can compare
         try:
             offer = trusting.look(settings(node, cluster.user, way.config), way)
         except (UnreachableError, RemoteError) as error:
