@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from hpctools.sandbox import cgroups
 from hpctools.sandbox.hosts import Fleet, Host, Hosts, hosts
 from hpctools.sandbox.hosts.plan import Group
-from hpctools.slurm.run import Completed
+from hpctools.slurm.run import Completed, run
 from tests.system.bootstrap_rig import need_cgroups
 from tests.system.harness import until
 from tests.system.page import Block, blocks, follow, on_host
@@ -22,7 +24,7 @@ FLEET = Fleet(
     groups=(Group("ctl", "controller", 1), Group("login", "login", 2), Group("worker", "compute", 3)),
     provider="own",
 )
-TOGETHER = "10."
+COMMANDS, TOGETHER = "10.", "11."
 SERVICE = "api.physics.example"
 TLS = """\
 defaults
@@ -44,6 +46,7 @@ cat /etc/ssl/service.crt /etc/ssl/service.key >/etc/ssl/service.pem
 """
 TRUST = "cp /etc/ssl/service.crt /usr/local/share/ca-certificates/ && update-ca-certificates >/dev/null 2>&1"
 CODE = Path(__file__).resolve().parents[2]
+LOGINS = ("login-1", "login-2")
 PEOPLE = {"ada": 20001, "ben": 20002, "cleo": 20003}
 
 
@@ -74,16 +77,23 @@ def _do(cluster: Hosts, block: Block) -> str:
     return follow(block, lambda name: on_host(cluster[name], block))
 
 
-def _follow(cluster: Hosts, *, together: bool) -> list[str]:
-    """The page's last section, or all before it."""
-    wanted = [block for block in blocks(PAGE) if block.section.startswith(TOGETHER) is together]
-    return [_do(cluster, block) for block in wanted]
+def _follow(cluster: Hosts, wanted: Callable[[str], bool]) -> list[str]:
+    """What the commands of some sections printed."""
+    return [_do(cluster, block) for block in blocks(PAGE) if wanted(block.section)]
 
 
 @pytest.fixture(scope="module")
 def followed(cluster: Hosts) -> list[str]:
-    """What the page's commands printed, up to its last section."""
-    return _follow(cluster, together=False)
+    """What the page's commands printed, up to the first job."""
+    return _follow(cluster, lambda section: not section.startswith((COMMANDS, TOGETHER)))
+
+
+@pytest.fixture(scope="module")
+def commanded(cluster: Hosts, followed: list[str]) -> list[str]:
+    """The same of the section about people's commands. Python's packages are this repository's."""
+    for name in LOGINS:
+        _install_packages(cluster[name])
+    return _follow(cluster, lambda section: section.startswith(COMMANDS))
 
 
 def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts, followed: list[str]) -> None:
@@ -104,14 +114,55 @@ def _login_follows_the_job(cluster: Hosts) -> None:
     assert worker.ssh("root", "true").code == 0
 
 
-@pytest.mark.usefixtures("followed")
+def test_a_laptop_submits_to_login_nodes_that_the_page_has_made(
+    cluster: Hosts, commanded: list[str], tmp_path: Path
+) -> None:
+    """By the PATH that their sshd gives; the page publishes the fingerprint that the laptop asks about."""
+    assert {line.split()[1] for line in commanded[-1].splitlines()} == set(_fingerprints(cluster))
+    laptop = _laptop(cluster, tmp_path)
+    for key in _fingerprints(cluster):
+        laptop("trust", "uni", "--fingerprint", key, check=False)
+    said = laptop("--cluster", "uni", "--json", "-p", "astro", "--hold", "job.sh")
+    job = json.loads(said.stdout)["job_id"]
+    shown = cluster["ctl-1"].run(["squeue", "-h", "-j", str(job), "-o", "%u %T"]).stdout
+    assert shown == "ben PENDING\n"
+    cluster["ctl-1"].run(["scancel", str(job)])
+    for name in LOGINS:
+        assert cluster[name].ssh("ben", "command -v hp-submit").stdout == "/usr/local/bin/hp-submit\n"
+        assert "hp-submit" in cluster[name].read("/etc/bash_completion.d/hpctools")
+
+
+def _fingerprints(cluster: Hosts) -> list[str]:
+    show = ["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]
+    return [cluster[name].run(show).stdout.split()[1] for name in LOGINS]
+
+
+def _laptop(cluster: Hosts, home: Path) -> Callable[..., Completed]:
+    """hp-submit of somebody whose machine is none of the cluster's, but reaches its login nodes."""
+    hosts_ = "".join(f"Host {name}\n  HostName {cluster[name].machine.address}\n" for name in LOGINS)
+    (home / "ssh").write_text(
+        f"{hosts_}Host *\n  User ben\n  IdentityFile {cluster.rack.key}\n  UserKnownHostsFile {home}/known\n"
+    )
+    (home / "clusters.yaml").write_text(f"clusters: {{uni: [{', '.join(LOGINS)}]}}\n")
+    (home / "job.sh").write_text("#!/bin/bash\nhostname\n")
+    told = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(CODE)}
+    told |= {"HPCTOOLS_SSH_CONFIG": f"{home}/ssh", "HPCTOOLS_CLUSTERS": f"{home}/clusters.yaml"}
+    inside = ["nsenter", f"--target={cluster.rack.ground.pid}", "--net", "--"]
+    program = [*inside, sys.executable, "-m", "hpctools.cli.hp_submit"]
+
+    def submit(*words: str, check: bool = True) -> Completed:
+        return run([*program, *words], timeout=90, env=told, cwd=home, check=check)
+
+    return submit
+
+
+@pytest.mark.usefixtures("commanded")
 @pytest.mark.slow
 def test_login_nodes_behind_one_name_with_agents_and_a_drain(cluster: Hosts) -> None:
     """The page's last section. Python's packages are this repository's; TLS is a proxy of the site's own."""
-    for name in ("ctl-1", "login-1", "login-2"):
-        _install_packages(cluster[name])
+    _install_packages(cluster["ctl-1"])
     _speak_tls(cluster)
-    printed = _follow(cluster, together=True)
+    printed = _follow(cluster, lambda section: section.startswith(TOGETHER))
     assert [line.split()[:2] for line in printed[-1].splitlines()[1:3]] == [
         ["login-1", "up"],
         ["login-2", "up"],
@@ -141,7 +192,8 @@ def _counted_together(cluster: Hosts) -> None:
 def _install_packages(host: Host) -> None:
     """What pip would put there, and the repository's units beside it."""
     host.run(["mkdir", "-p", "/opt/hpctools/bin", "/opt/hpctools/api", "/opt/hpctools/hpctools/login"])
-    for program in ("hpctools", "hpctools-api", "hp-login-agent"):
+    programs = {each.name for each in distribution("hpctools").entry_points}
+    for program in sorted(programs):
         host.run(["ln", "-s", str(Path(sys.executable).parent / program), "/opt/hpctools/bin"])
     for folder in ("api", "hpctools/login"):
         host.run(["cp", "-r", str(CODE / folder / "systemd"), f"/opt/hpctools/{folder}/systemd"])
@@ -155,7 +207,7 @@ def _speak_tls(cluster: Hosts) -> None:
     controller.run(["bash", "-euc", CERTIFICATE])
     controller.write("/etc/ssl/proxy.cfg", TLS)
     controller.run(["haproxy", "-D", "-f", "/etc/ssl/proxy.cfg"])
-    for name in ("login-1", "login-2"):
+    for name in LOGINS:
         cluster[name].write("/etc/ssl/service.crt", controller.read("/etc/ssl/service.crt"))
         cluster[name].run(["sh", "-ec", TRUST])
         line = f"{controller.machine.address} {SERVICE}"

@@ -80,17 +80,38 @@ class Laptop:
 
 
 @pytest.fixture
-def laptop(cluster: Cluster, tmp_path: Path) -> Iterator[Laptop]:
+def installed(cluster: Cluster, tmp_path: Path) -> Iterator[None]:
+    """hp-submit in /opt/hpctools/bin and nowhere else: the sandbox has it on the PATH."""
+    # pytest's folders are closed to other people.
+    opt = cluster.sandbox.layout.tree / "tmp/opt"
+    (opt / "hpctools/bin").mkdir(parents=True)
+    (opt / "hpctools/bin/hp-submit").symlink_to(Path(sys.executable).parent / "hp-submit")
+    cluster.inside("mount", "-t", "overlay", "-o", "lowerdir=/tmp/opt:/opt", "overlay", "/opt")
+    hidden = [cluster.home(USER) / ".bashrc", cluster.sandbox.layout.tree / "usr/local/bin/hp-submit"]
+    for each in hidden:
+        each.rename(each.with_name(f".{each.name}-hidden"))
+    try:
+        yield
+    finally:
+        for each in hidden:
+            each.with_name(f".{each.name}-hidden").rename(each)
+        cluster.inside("umount", "/opt")
+        shutil.rmtree(opt)
+
+
+@pytest.fixture
+def laptop(cluster: Cluster, tmp_path: Path, installed: None) -> Iterator[Laptop]:
     yield Laptop(tmp_path, cluster)
     cluster.inside("scancel", "-u", USER)
 
 
 def test_what_is_installed_is_what_pip_knows() -> None:
-    """The page's first step, which needs a package index: the extra and the commands are there."""
+    """The page's first step, by the package index or a copy: the extra and the commands are there."""
     (line,) = commands(steps()[0])
     extra = re.fullmatch(r"pip install 'hpctools\[(\w+)\]'", line)
     ours = distribution("hpctools")
     assert extra is not None
+    assert f"`pip install './hpctools[{extra[1]}]'`" in (DOCS / "laptop.md").read_text()
     needed = [each for each in ours.requires or () if re.search(f"extra == .{extra[1]}.", each)]
     assert any(each.startswith("paramiko") for each in needed)
     typed = {each.split()[0] for block in steps()[2:] for each in commands(block)}
@@ -98,7 +119,13 @@ def test_what_is_installed_is_what_pip_knows() -> None:
 
 
 def test_the_first_submit_in_five_minutes(laptop: Laptop, cluster: Cluster) -> None:
-    """Every line that is typed works, shows what the page shows, and ends with the job's output here."""
+    """Every line that is typed works, shows what the page shows, and ends with the job's output here.
+
+    The login nodes are as the pages for sysadmins leave them, with the PATH that their sshd gives.
+    """
+    found_there = ["ssh", "-F", str(laptop.home / ".ssh/config"), "-o", "StrictHostKeyChecking=no"]
+    found_there += ["-o", "UserKnownHostsFile=/dev/null", NODES[0], "command -v hp-submit"]
+    assert subprocess.run(found_there, capture_output=True, timeout=60, check=False).stdout == b""
     _, clusters, trust, submit, later = steps()
     place = laptop.home / ".config/hpctools/clusters.yaml"
     place.parent.mkdir(parents=True)
