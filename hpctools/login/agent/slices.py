@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +66,16 @@ class SystemdSlices:
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """See `Slices`; systemd has the processes already."""
         values = _properties(limits)
-        self._take_back(uid, [name for name, value in values.items() if value is None])
-        if any(value is not None for value in values.values()):
+        wanted = {name: value for name, value in values.items() if value is not None}
+        folder = self.control / f"user-{uid}.slice.d"
+        if wanted:
+            _pin(folder, wanted)
+        lifted = {name: folder / f"50-{name}.conf" for name in values if name not in wanted}
+        self._take_back(uid, lifted if wanted else {**lifted, _PINNED: folder / _PINNED})
+        if wanted:
             run(set_property(uid, limits), timeout=_SECONDS)
 
-    def _take_back(self, uid: int, names: Iterable[str]) -> None:
-        folder = self.control / f"user-{uid}.slice.d"
-        files = {name: folder / f"50-{name}.conf" for name in names}
+    def _take_back(self, uid: int, files: Mapping[str, Path]) -> None:
         there = {name: file for name, file in files.items() if file.exists()}
         if not there:
             return
@@ -81,11 +84,33 @@ class SystemdSlices:
                 file.unlink(missing_ok=True)
         except OSError as error:
             # A unit from before it could write here: no limit is better than one that never ends.
-            _log.warning("%s: %s; limits are set to none. Copy the new hp-login-agent.service", folder, error)
-            unlimited = [f"{name}={_UNLIMITED[name]}" for name in there]
+            _log.warning("%s; limits are set to none. Copy the new hp-login-agent.service", error)
+            unlimited = [f"{name}={_UNLIMITED[name]}" for name in there if name in _UNLIMITED]
             run(_set(uid, unlimited), timeout=_SECONDS)
         else:
             run(["systemctl", "daemon-reload"], timeout=_RELOAD_SECONDS)
+
+
+_PINNED = "zz-hpctools-login.conf"
+
+
+def _pin(folder: Path, values: Mapping[str, str]) -> None:
+    """Have limits count also when systemd reads its files anew, after those of the site's.
+
+    Files of a unit's are read in the order of their names, wherever they are: the 50-CPUQuota.conf of
+    `set-property` before an override.conf for all people.
+    """
+    lines = "".join(f"{name}={value}\n" for name, value in values.items())
+    new = folder / f".{_PINNED}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        new.write_text(f"# Made by hp-login-agent, and removed by it when the limit ends.\n[Slice]\n{lines}")
+        new.replace(folder / _PINNED)
+    except OSError as error:
+        _log.warning(
+            "%s: %s; a daemon-reload ends the limit where the site has one of its own. Copy the new "
+            "hp-login-agent.service", folder, error
+        )  # fmt: skip
 
 
 _UNLIMITED = {"CPUQuota": "", "MemoryHigh": "infinity", "MemoryMax": "infinity"}
