@@ -1,0 +1,103 @@
+"""What runs on the kernel of `tests/system/uml.py`: the agent's own code limits a person, who is looked at.
+
+Prints one JSON object: what the kernel was told at each stage, and what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpctools.login.agent.processes import TICKS, Process, read_processes
+from hpctools.login.agent.slices import CGROUPS, find_slices, held
+from hpctools.login.care import Limits
+
+UID = 54321
+SLICE = f"user-{UID}.slice"
+MIB = 1 << 20
+BURN = "while :; do :; done # burn"
+HOARD = "head -c 200000000 /dev/zero | tail -n 1 >/dev/null"
+FILES = ("cpu.max", "memory.high", "memory.max")
+
+
+def theirs(mark: str) -> list[Process]:
+    """A person's programs that have this at the end of their command line."""
+    return [each for each in read_processes() if each.name == "sh" and each.title.endswith(mark)]
+
+
+def used(process: Process) -> float:
+    """Processors that a process uses, over a second and a half."""
+
+    def ticks() -> int:
+        return next(each.cpu_ticks for each in read_processes() if each.pid == process.pid)
+
+    before, begin = ticks(), time.monotonic()
+    time.sleep(1.5)
+    return (ticks() - before) / TICKS / (time.monotonic() - begin)
+
+
+def told(folder: Path) -> list[str]:
+    """What the kernel has been told."""
+    return [(folder / name).read_text().strip() for name in FILES]
+
+
+def in_folders() -> dict[str, object]:
+    """Without systemd: folders of cgroup v2 of the agent's own."""
+    folder, slices = CGROUPS / f"hpctools-login/user-{UID}", find_slices()
+    subprocess.Popen(["sh", "-c", BURN])
+    (program,) = theirs(BURN)
+    hoard = subprocess.Popen(["sh", "-c", f"read go; {HOARD}"], stdin=subprocess.PIPE)
+    limited = Limits(0.1, 64 * MIB, 96 * MIB)
+    slices.limit(UID, limited, [program, *theirs(HOARD)])
+    found = {"slices": type(slices).__name__, "limited": told(folder), "used": used(program)}
+    # Above what slows down a program takes minutes to get to what ends it.
+    slices.limit(UID, Limits(memory_most=96 * MIB), [])
+    hoard.communicate(b"\n")
+    found["hoarder"] = hoard.returncode
+    slices.limit(UID, Limits(), [program])
+    return {**found, "lifted": told(folder), "used_then": used(program)}
+
+
+def under_systemd() -> dict[str, object]:
+    """user-UID.slice, beside the site's own limits of it."""
+    folder, slices = CGROUPS / "user.slice" / SLICE, find_slices()
+    program = begin("burn", BURN)
+    found: dict[str, object] = {"slices": type(slices).__name__, "site": told(folder)}
+    slices.limit(UID, Limits(0.1, 64 * MIB), ())
+    found |= {"limited": told(folder), "used": used(program), "holds": held(UID)}
+    call("systemctl", "daemon-reload")
+    found["reloaded"] = told(folder)
+    call("systemctl", "stop", "burn")
+    begin("again", BURN)
+    found["back"] = told(folder)
+    slices.limit(UID, Limits(), ())
+    return {**found, "lifted": told(folder)}
+
+
+def begin(unit: str, program: str) -> Process:
+    """Begin a program of the person's."""
+    call("systemd-run", "--collect", f"--unit={unit}", f"--slice={SLICE}", "/bin/sh", "-c", program)
+    end = time.monotonic() + 20
+    while not (found := theirs(program)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found[0]
+
+
+def call(*argv: str) -> None:
+    """Run a command."""
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+
+
+def main(words: Iterable[str]) -> None:
+    """Write what is found into a file."""
+    how, file = words
+    found = in_folders() if how == "folders" else under_systemd()
+    Path(file).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
