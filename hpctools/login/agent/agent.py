@@ -21,6 +21,7 @@ from hpctools.login.agent.reminding import Reminders
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
 from hpctools.login.agent.sessions import OpenSession, detached, user_name
+from hpctools.login.agent.unasked import farewell, too_many
 from hpctools.login.placement import Node, Policy
 from hpctools.site.login_care import IdleSessions
 
@@ -58,6 +59,7 @@ class Agent:
         standing: what it said last.
         ends: hears from the kernel of sessions that end; they are seen by the next look when None.
         drain_notice: seconds for which people are still taken after a drain has begun.
+        sessions_per_user: that one person may have here while the service is away; no limit when None.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Agent:
     own_sshd: OwnSshd | None = None
     standing: Standing = "open"
     drain_notice: float = 0.0
+    sessions_per_user: int | None = None
     ended: int = 0
     wake: Event = field(default_factory=Event)
     claims: Claims = field(default_factory=Claims)
@@ -81,6 +84,7 @@ class Agent:
     _watched: Mapping[str, Watched] = field(default_factory=dict)
     _told: frozenset[str] = frozenset()
     _farewells: frozenset[str] = frozenset()
+    _unasked: frozenset[str] = frozenset()
     _reminders: Reminders = field(default_factory=Reminders)
 
     def look(self) -> None:
@@ -93,6 +97,7 @@ class Agent:
         self._watch(self.sample)
         if heard is not None:
             self._obey(heard, self.sample)
+        self._end_too_many(before, self.sample)
         self._announce(self.sample)
         if self.carer is not None and before is not None:
             self.carer.look(before, self.sample)
@@ -162,6 +167,22 @@ class Agent:
         elif self.hands.end(what):
             self.ended += 1
             _log.info("ended %s of %s, as the service asked", what.key, user)
+
+    def _end_too_many(self, before: Sample | None, sample: Sample) -> None:
+        """Keep the node's own limit for those who were never asked, while the service cannot keep its own."""
+        for session in sample.sessions:
+            if session.key in self._unasked and self.hands.end(session):
+                self.ended += 1
+                _log.info("ended %s of %s, one too many without the service", session.key, session.user)
+        fresh: tuple[OpenSession, ...] = ()
+        limit, is_away = self.sessions_per_user, self.reporter.silent_since is not None
+        if limit is not None and is_away and before is not None and not self.hands.lifts_limits():
+            known = {session.key for session in before.sessions} - self._unasked
+            fresh = too_many(known, sample.sessions, limit, self.exempt)
+            for session in fresh:
+                if session.key not in self._unasked:
+                    self.hands.tell(session.ttys, farewell(self.name, limit))
+        self._unasked = frozenset(session.key for session in fresh)
 
     def drain(self, *, draining: bool, why: str) -> None:
         """Drain this node by a word on the node itself, or take that back; the service hears of it next."""

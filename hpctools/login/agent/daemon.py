@@ -80,6 +80,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         administrators,
         settings.idle,
         drain_notice=settings.drain_notice,
+        sessions_per_user=settings.sessions_per_user,
     )
     if settings.sshd_port:
         agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)

@@ -19,6 +19,7 @@ def agent_settings(site: Site) -> Settings:
         "administrators": access.administrators,
         "balance_on": login.balance_on,
         "most_sessions": access.login.sessions,
+        "sessions_per_user": access.login.sessions_per_user or login.max_sessions_per_user,
         "when_unreachable": login.when_unreachable,
         "every": min(LONGEST_PAUSE, login.silent_after / 3),
         "care": login.care,

@@ -38,6 +38,9 @@ class Settings(Model):
     """What makes the node count as busy."""
     most_sessions: int | None = None
     """Sessions of all people on this node."""
+    sessions_per_user: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Sessions of one person on this node, as PAM keeps it for ssh; counts for Session Manager's while the
+    service does not answer. No limit when left out."""
     when_unreachable: Literal["open", "refuse"] = "open"
     """Whether people get in while the service that counts sessions does not answer."""
     every: Annotated[float, Field(gt=0, le=LONGEST_PAUSE)] = 5.0
