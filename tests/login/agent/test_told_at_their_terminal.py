@@ -37,14 +37,16 @@ ANSWER = {"taken": True, "draining": True, "why": "new kernel", "end": [SESSION]
 
 
 class OursOnly:
-    """Looks at this machine, and sees no session but ours: others are not to be disturbed."""
+    """Looks at this machine, and sees nobody but our session: others at terminals are not to be disturbed."""
 
     def __init__(self) -> None:
         self.real = Sampler(time.monotonic, time.time, dict)
 
     def look(self) -> Sample:
         found = self.real.look()
-        return replace(found, sessions=tuple(each for each in found.sessions if each.key == SESSION))
+        ours = tuple(each for each in found.sessions if each.key == SESSION)
+        inside = tuple(process for session in ours for process in session.processes)
+        return replace(found, sessions=ours, processes=inside)
 
 
 @pytest.fixture
