@@ -67,11 +67,12 @@ def delayed(target: int, seconds: float) -> Iterator[Line]:
     loop = asyncio.new_event_loop()
     line = Line()
     servers: list[asyncio.Server] = []
+    sinks: list[asyncio.StreamWriter] = []
     begun = threading.Event()
 
     async def begin() -> None:
         server = await asyncio.start_server(
-            lambda r, w: _pass_on(line, r, w, target, seconds), "127.0.0.1", 0
+            lambda r, w: _pass_on(line, sinks, r, w, target, seconds), "127.0.0.1", 0
         )
         servers.append(server)
         line.port = server.sockets[0].getsockname()[1]
@@ -84,29 +85,40 @@ def delayed(target: int, seconds: float) -> Iterator[Line]:
     try:
         yield line
     finally:
-        asyncio.run_coroutine_threadsafe(_end_all(servers), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end_all(servers, sinks), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
 
 
-async def _end_all(servers: Sequence[asyncio.Server]) -> None:
+async def _end_all(servers: Sequence[asyncio.Server], sinks: Sequence[asyncio.StreamWriter]) -> None:
     for server in servers:
         server.close()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    for sink in sinks:
+        sink.close()
+        with contextlib.suppress(OSError):
+            await sink.wait_closed()
 
 
 async def _pass_on(
-    line: Line, near_in: asyncio.StreamReader, near_out: asyncio.StreamWriter, target: int, seconds: float
+    line: Line,
+    sinks: list[asyncio.StreamWriter],
+    near_in: asyncio.StreamReader,
+    near_out: asyncio.StreamWriter,
+    target: int,
+    seconds: float,
 ) -> None:
     chain = _Chain(line, len(line.connections))
     line.connections.append(1)
+    sinks.append(near_out)
     # A connection takes a round trip before its first byte.
     await asyncio.sleep(2 * seconds)
     far_in, far_out = await asyncio.open_connection("127.0.0.1", target)
+    sinks.append(far_out)
     await asyncio.gather(
         _carry(near_in, far_out, seconds, chain.sent), _carry(far_in, near_out, seconds, chain.answered)
     )
