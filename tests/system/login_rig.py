@@ -148,11 +148,13 @@ class LoginRig(Rig):
     Attributes:
         every: seconds between two reports of an agent.
         settings: of sshd, beside those of its file.
+        before_all: what a node's shell does first.
         api_port: where agents ask the service.
     """
 
     every = 1.0
     settings: ClassVar[Mapping[str, str]] = sshd.SETTINGS
+    before_all: ClassVar[str] = ""
     api_port = 0
 
     def __init__(self, cluster: Cluster, service: Service) -> None:
@@ -192,7 +194,8 @@ class LoginRig(Rig):
             (library,) = Path("/usr/lib").glob(f"*/{FAKETIME}")
             told += [f"FAKETIME={clock_off_by:+d}", f"FAKETIME_LIBRARY={library}"]
             told += ["FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME_DISABLE_SHM=1"]
-        argv = ["env", *told, *alone, "sh", "-c", NODE, "node", *about, *argv, *self._named(service)]
+        script = ["sh", "-c", self.before_all + NODE, "node"]
+        argv = ["env", *told, *alone, *script, *about, *argv, *self._named(service)]
         with (self.cluster.sandbox.layout.logs / f"{service}.log").open("wb") as log:
             inside = self.cluster.sandbox.command(argv)
             self.processes.append(subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
@@ -236,9 +239,13 @@ class LoginRig(Rig):
         agent |= {"every": self.every, "check_port": 0, "drain_notice": 0.0}
         agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
         agent |= {"sshd_port": self.ports[f"sshd-{node}"]}
-        agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited"}
+        agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited", **self.told(node)}
         (folder / "agent.yaml").write_text(json.dumps(agent))
         self.give_token(node)
+
+    def told(self, node: str) -> Mapping[str, object]:
+        """What a node's agent is told beside that."""
+        return {}
 
     def give_token(self, node: str) -> None:
         """Put the nodes' present token where a node's agent finds it."""
