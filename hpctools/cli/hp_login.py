@@ -307,6 +307,8 @@ def _plain(error: HpctoolsError) -> str:
 
 
 def _first(user: str, nodes: Sequence[str], answers: Answers, why: str) -> Way:
+    from hpctools.remote.placement import own_order
+
     for node in own_order(user, nodes):
         if answers(node):
             return Way(node, node, f"the first that answers, in your own order of the list ({why}).")
@@ -314,16 +316,6 @@ def _first(user: str, nodes: Sequence[str], answers: Answers, why: str) -> Way:
     raise UnreachableError(
         f"no login node answers{asked}, and {why}", "see `hp-login --help`, or ask your administrator"
     )
-
-
-def own_order(user: str, nodes: Sequence[str]) -> list[str]:
-    """Login nodes as the service ranks them for somebody when all are alike: not everybody has the same."""
-    from hpctools.login.placement import Node, Policy, rank
-
-    # The service calls them by their short names, and so ranks these.
-    short = {node.partition(".")[0]: node for node in nodes}
-    called = short if len(short) == len(nodes) else {node: node for node in nodes}
-    return [called[each.name] for each in rank(user, [Node(name) for name in called], Policy())]
 
 
 def _answers(user: str) -> Answers:

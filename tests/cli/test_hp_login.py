@@ -12,9 +12,10 @@ import pytest
 
 from hpctools.budget.service import TokenRefusedError
 from hpctools.cli import hp_login
-from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, own_order, ssh_command
+from hpctools.cli.hp_login import Way, answers_as_sshd, find_way, main, ssh_command
 from hpctools.errors import BudgetError, ConflictError, HpctoolsError, UnreachableError
 from hpctools.login.placement import Node, Policy, rank
+from hpctools.remote.placement import own_order
 from tests.login.agent.made_agent import FakeService
 
 FIRST = {"node": "login-1", "address": "login-1.uni.example", "why": "your tmux is on login-1.", "others": []}
