@@ -239,11 +239,11 @@ class LoginRig(Rig):
         agent |= {"every": self.every, "check_port": 0, "drain_notice": 0.0}
         agent |= {"metrics_port": 0, "when_unreachable": when_unreachable, "socket": login["agent_socket"]}
         agent |= {"sshd_port": self.ports[f"sshd-{node}"]}
-        agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited", **self.told(node)}
+        agent |= {"state": f"/tmp/{node}", "unlimited_file": f"/tmp/{node}/unlimited", **self.besides(node)}
         (folder / "agent.yaml").write_text(json.dumps(agent))
         self.give_token(node)
 
-    def told(self, node: str) -> Mapping[str, object]:
+    def besides(self, node: str) -> Mapping[str, object]:
         """What a node's agent is told beside that."""
         return {}
 

@@ -39,7 +39,7 @@ class CareRig(LoginRig):
 
     before_all: ClassVar[str] = SLOWING
 
-    def told(self, node: str) -> Mapping[str, object]:
+    def besides(self, node: str) -> Mapping[str, object]:
         if node == CARING:
             return {"care": CARE}
         return {"idle": {**IDLE, "spare_multiplexed": node == SPARING}}
