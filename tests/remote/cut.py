@@ -21,6 +21,7 @@ class Cutter:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
         self.sockets: list[socket.socket] = []
+        self.lock = threading.Lock()  # the two ways of a connection have one budget
         self.threads = [threading.Thread(target=self._accept, daemon=True)]
         self.threads[0].start()
 
@@ -39,16 +40,24 @@ class Cutter:
     def _pass_on(self, source: socket.socket, sink: socket.socket, left: list[int]) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                self.carried += len(data)
-                if left[0] >= 0 and left[0] < len(data):
-                    sink.sendall(data[: left[0]])
-                    self.cut += 1
+                through = self._counted(data, left)
+                sink.sendall(through)
+                if len(through) < len(data):
                     break
-                sink.sendall(data)
-                left[0] -= len(data) if left[0] >= 0 else 0
         for each in (source, sink):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def _counted(self, data: bytes, left: list[int]) -> bytes:
+        """As much of it as is still carried."""
+        with self.lock:
+            self.carried += len(data)
+            if left[0] < 0:
+                return data
+            through = data[: left[0]]
+            self.cut += len(through) < len(data)
+            left[0] -= len(through)
+            return through
 
     def close(self) -> None:
         """End it, with all connections."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remote.cut import cutter
+from tests.remote.cut import Cutter, cutter
 from tests.system.harness import Cluster, until
 
 ROOT = Path(__file__).parents[2]
@@ -177,15 +177,17 @@ def test_tasks_of_an_array_are_found_by_their_number(laptop: Laptop, cluster: Cl
 
 def test_a_line_that_breaks_makes_one_job(laptop: Laptop, cluster: Cluster) -> None:
     """In the key exchange, at the login, in the request, in the answer."""
-    port, cut = laptop.ports["login-1"], 0
-    for budget in (3000, 4500, 5500, 6500):
-        with cutter(port, budget) as line:
+
+    def submitted(*budget: int) -> Cutter:
+        with cutter(laptop.ports["login-1"], *budget) as line:
             # The first of this person's own order.
             laptop.configure({"login-1": line.port, "login-2": laptop.ports["login-2"]})
             said = laptop.submit("--hold", "job.sh")
-        cut += line.cut
         assert jobs_of(cluster, said["id"]) == [said["job_id"]]
-    assert cut >= 2, "the line is taken, and breaks"
+        return line
+
+    whole = submitted().carried
+    assert [submitted(whole * part // 100).cut for part in (40, 60, 75, 85, 95)] == [1] * 5
 
 
 def test_a_python_file_trains_elastically(laptop: Laptop, cluster: Cluster) -> None:
