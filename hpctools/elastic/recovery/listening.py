@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hpctools.elastic.pipes import roomy_pipe
+from hpctools.elastic.pipes import Passage, roomy_pipe
 from hpctools.elastic.protocol import decode
 from hpctools.elastic.recovery.lines import LINE_LENGTH
 from hpctools.elastic.recovery.matcher import rules_to_text
@@ -87,7 +87,7 @@ class Listener:
         when the worker has ended.
         """
         reading, writing = roomy_pipe()
-        _Copy(reading, os.dup(output), self.reader(worker, 1))
+        Passage(reading, os.dup(output), self.reader(worker, 1))
         return writing
 
     def _pass_on(self, worker: str, line: bytes) -> None:
@@ -134,40 +134,3 @@ class Listener:
             self._writer = None
         process.kill()
         process.wait()
-
-
-class _Copy:
-    """One worker's output on its way, in our loop, which must not stand still for whoever takes it."""
-
-    def __init__(self, reading: int, sink: int, heard: Callable[[bytes], None]) -> None:
-        self._reading = reading
-        self._sink = sink
-        self._heard = heard
-        self._loop = asyncio.get_running_loop()
-        os.set_blocking(sink, False)
-        self._loop.add_reader(reading, self._read)
-
-    def _read(self) -> None:
-        chunk = os.read(self._reading, 1 << 16)
-        self._heard(chunk)
-        if chunk:
-            self._write(chunk)
-            return
-        self._loop.remove_reader(self._reading)
-        os.close(self._reading)
-        os.close(self._sink)
-
-    def _write(self, data: bytes) -> None:
-        try:
-            while data:
-                data = data[os.write(self._sink, data) :]
-        except BlockingIOError:
-            self._loop.remove_reader(self._reading)
-            self._loop.add_writer(self._sink, self._go_on, data)
-        except OSError:
-            return  # nobody takes it any more: the line is lost, as it would be without us
-
-    def _go_on(self, data: bytes) -> None:
-        self._loop.remove_writer(self._sink)
-        self._loop.add_reader(self._reading, self._read)
-        self._write(data)
