@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +63,14 @@ class LedgerRun(LocalRun):
         """The process of a worker whose name begins so, once it was fed something."""
         pids = self.wait(lambda: [line["pid"] for line in self.ledger() if line["worker"].startswith(prefix)])
         return int(pids[-1])
+
+    def lose_replica(self, job: int) -> None:
+        """Its agent and worker are killed, no other replica job gets a node, and the others go on."""
+        self.capacity, victim = 0, self.pid_of(f"r{job}")
+        self.replicas[job].kill()  # its agent would start it again
+        os.kill(victim, signal.SIGKILL)
+        self.wait(lambda: [each for each in self.events("resize") if each.detail["recovered"]])
+        self.wait_for_steps(1)
 
     def wait(self, condition: Callable[[], Any], limit: float = PATIENCE) -> Any:
         """What the condition returns as soon as it is true."""

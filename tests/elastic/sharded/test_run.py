@@ -69,11 +69,7 @@ def test_grow_shrink_and_a_worker_that_is_killed(
         run.preempt(1)
         run.wait_for_world(2)
         run.wait_for_steps(3)
-        run.capacity, victim = 0, run.pid_of("r1000")
-        run.replicas[1000].kill()  # its agent would start it again
-        os.kill(victim, signal.SIGKILL)
-        run.wait(lambda: [each for each in run.events("resize") if each.detail["recovered"]])
-        run.wait_for_steps(1)
+        run.lose_replica(1000)
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)

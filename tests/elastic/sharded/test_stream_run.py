@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,11 +42,7 @@ def test_every_sample_once_whoever_reads_it(tmp_path: Path) -> None:
         old.capacity = 2
         old.wait_for_world(3)
         old.wait_for_steps(3)
-        old.capacity, victim = 0, old.pid_of("r1001")
-        old.replicas[1001].kill()  # its agent would start it again
-        os.kill(victim, signal.SIGKILL)
-        old.wait(lambda: [each for each in old.events("resize") if each.detail["recovered"]])
-        old.wait_for_steps(1)
+        old.lose_replica(1001)
         old.preempt(1)
         old.wait_for_world(1)
         old.cancel_baseline()
