@@ -28,7 +28,7 @@ def test_bare_addresses_that_only_the_api_names_are_not_asked_about(
     (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1, 10.0.0.5]}\n")
     monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
     assert trust(["uni"]) == 0
-    assert asked == ["10.0.0.5", "login1", "login3"]
+    assert asked == ["login1", "10.0.0.5", "login3"]  # in the list's order, which people can compare
 
 
 def test_the_next_key_comes_from_the_sites_list_and_the_end_of_input_is_a_no(

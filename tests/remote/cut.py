@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
+_NO_LIMIT, _CUT = -1, -2
+
 
 class Cutter:
     """Passes connections on to a port; the first ones end after so many bytes.
@@ -30,7 +32,7 @@ class Cutter:
             while True:
                 near, _ = self.listener.accept()
                 far = socket.create_connection(("127.0.0.1", self.target))
-                left = [self.budgets.pop(0) if self.budgets else -1]
+                left = [self.budgets.pop(0) if self.budgets else _NO_LIMIT]
                 self.sockets += [near, far]
                 for source, sink in ((near, far), (far, near)):
                     thread = threading.Thread(target=self._pass_on, args=(source, sink, left), daemon=True)
@@ -52,11 +54,13 @@ class Cutter:
         """As much of it as is still carried."""
         with self.lock:
             self.carried += len(data)
-            if left[0] < 0:
+            if left[0] == _NO_LIMIT:
                 return data
-            through = data[: left[0]]
-            self.cut += len(through) < len(data)
-            left[0] -= len(through)
+            through = data[: max(0, left[0])]
+            if len(through) == len(data):
+                left[0] -= len(data)
+            elif left[0] != _CUT:  # the other way of it may have been first, and it is cut once
+                self.cut, left[0] = self.cut + 1, _CUT
             return through
 
     def close(self) -> None:
