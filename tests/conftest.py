@@ -1,7 +1,8 @@
 """On which Slurm releases tests with real daemons run (`--slurm`), and how many tests (`--slow`, `--long`).
 
 A test that takes the fixture `slurm_release` runs on this machine's own Slurm. One that is also marked
-`releases` runs on every release that `--slurm` names. A release that cannot be had is told in the
+`releases` runs on every release that `--slurm` names; `releases(all="long")` marks one that takes long, which
+runs on the first of these alone, and on all with `--long`. A release that cannot be had is told in the
 last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
 
 A test that is marked `slow` runs with `--slow`, as CI does for each change, and with `--long`; one that is
@@ -63,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Whoever starts us in the background may have us ignore both, and tests of them need Python's own answer.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    config.addinivalue_line("markers", "releases: runs on every Slurm release that --slurm names")
+    config.addinivalue_line("markers", "releases(all): runs on every Slurm release that --slurm names")
     config.addinivalue_line("markers", "slow: runs with --slow or --long only")
     config.addinivalue_line("markers", "long: runs with --long only")
     config.stash[CHOICE] = _choose(config.getoption("--slurm"))
@@ -91,8 +92,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     choice = metafunc.config.stash[CHOICE]
     if "slurm_release" not in metafunc.fixturenames or choice == Choice():
         return
-    everywhere = metafunc.definition.get_closest_marker("releases") is not None
-    names = [name for name in choice.names if everywhere or name == OWN] or [NOWHERE]
+    marker = metafunc.definition.get_closest_marker("releases")
+    names = [name for name in choice.names if marker or name == OWN] or [NOWHERE]
+    if marker and "all" in marker.kwargs and not metafunc.config.getoption("--long"):
+        names = names[:1]
     ids = [name or "own" for name in names]
     metafunc.parametrize("slurm_release", names, ids=ids, indirect=True, scope="session")
 

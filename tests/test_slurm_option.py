@@ -77,7 +77,49 @@ def test_what_takes_long_runs_when_it_is_asked_for(
     tmp_path: Path, options: list[str], runs: list[str], says: str
 ) -> None:
     """The day's own tests stay short, CI's are more, the night's are all."""
-    (tmp_path / "test_tiers.py").write_text(TIERS)
+    lines = would_run(tmp_path, TIERS, *options)
+    assert found_in(lines) == [f"<Function test_{name}>" for name in runs]
+    assert says in lines
+
+
+EVERYWHERE = """
+import pytest
+
+@pytest.mark.releases
+def test_each(slurm_release): ...
+
+@pytest.mark.releases(all="long")
+def test_longer(slurm_release): ...
+"""
+AS_IF_ALL_WERE_THERE = """
+from hpctools.sandbox import releases
+
+releases.lack = lambda name: ""
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "options", "longer_on"),
+    [
+        ("all", [], ["own"]),
+        ("all", ["--slow"], ["own"]),
+        ("all", ["--long"], ["own", *OTHERS]),
+        (OTHERS[-1], ["--slow"], [OTHERS[-1]]),
+    ],
+)
+def test_what_takes_long_on_each_release_runs_on_one_and_at_night_on_all(
+    tmp_path: Path, stated: str, options: list[str], longer_on: list[str]
+) -> None:
+    (tmp_path / "all_there.py").write_text(AS_IF_ALL_WERE_THERE)
+    found = found_in(would_run(tmp_path, EVERYWHERE, "-p", "all_there", f"--slurm={stated}", *options))
+    each_on = ["own", *OTHERS] if stated == "all" else [stated]
+    expected = [*(f"each[{name}]" for name in each_on), *(f"longer[{name}]" for name in longer_on)]
+    assert sorted(found) == sorted(f"<Function test_{name}>" for name in expected)
+
+
+def would_run(folder: Path, tests: str, *options: str) -> list[str]:
+    """What pytest says about a file of tests, of which it runs none."""
+    (folder / "test_tiers.py").write_text(tests)
     argv = [
         sys.executable,
         "-m",
@@ -88,8 +130,10 @@ def test_what_takes_long_runs_when_it_is_asked_for(
         "-p",
         "tests.conftest",
     ]
-    argv += ["-c", str(ROOT / "pyproject.toml"), *options, str(tmp_path / "test_tiers.py")]
-    lines = run(argv, timeout=60, cwd=ROOT).stdout.splitlines()
-    found = [line.strip() for line in lines if "<Function" in line]
-    assert found == [f"<Function test_{name}>" for name in runs]
-    assert says in lines
+    argv += ["-c", str(ROOT / "pyproject.toml"), *options, str(folder / "test_tiers.py")]
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    return run(argv, timeout=60, cwd=ROOT, env=env).stdout.splitlines()
+
+
+def found_in(lines: list[str]) -> list[str]:
+    return [line.strip() for line in lines if "<Function" in line]

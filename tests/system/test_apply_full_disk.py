@@ -129,7 +129,7 @@ def test_with_too_little_room_nothing_changes_and_with_enough_it_is_done(folder:
             low = middle
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_disks_that_fill_while_slurmctld_loads_do_not_keep_the_old_files_from_coming_back(

@@ -57,7 +57,7 @@ def judge(row: dict[str, Any]) -> None:
     assert (row["completed"], row["closed"], row["left"]) == (True, True, False), row
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 def test_killed_anywhere_the_cluster_is_old_or_new_and_the_next_apply_completes(

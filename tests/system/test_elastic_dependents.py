@@ -70,7 +70,7 @@ def dependencies(cluster: Cluster) -> dict[int, str]:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.slow
 def test_what_waits_for_a_run_begins_when_the_run_has_ended_and_not_its_first_job(
     cluster: Cluster, drained: list[str]

@@ -143,7 +143,7 @@ def test_a_folder_with_strangers_is_not_taken(tmp_path: Path, site_file: Path) -
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.slow
 def test_up_heals_whatever_daemon_was_killed(broken: Cluster, site_file: Path) -> None:
     for name in [d.name for d in status(broken.sandbox).daemons]:
@@ -157,7 +157,7 @@ def test_up_heals_whatever_daemon_was_killed(broken: Cluster, site_file: Path) -
     assert broken.ended(job, "nlp1").state == "COMPLETED"
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.slow
 def test_up_heals_when_everything_was_killed_and_accounting_survives(
     broken: Cluster, site_file: Path
@@ -184,7 +184,7 @@ def _accounted(cluster: Cluster, job: int) -> str:
     return cluster.inside("sacct", "-nPXj", str(job), f"--format={fields}").stdout
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.slow
 def test_two_sandboxes_do_not_meet_and_down_leaves_nothing(
     broken: Cluster, tmp_path: Path, site_file: Path, request: pytest.FixtureRequest
