@@ -50,6 +50,7 @@ from api.services.login_rules import RulesOf
 from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
 from api.services.site_work import SiteWork
+from api.services.slurm_limits import SlurmLimits
 from api.services.warming import Warming
 from api.services.watching import SiteWatch, Watching
 from api.settings import Settings
@@ -107,7 +108,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     )
     engine, site_file = connect(settings.database_url), SiteFile(settings.site, settings.metric)
     app.state.context = Context(engine, site_file, clock, *_oidc(settings))
-    app.state.settings = settings
+    app.state.settings, app.state.limits_of = settings, SlurmLimits
     app.state.metrics = Metrics()
     app.state.one_way_threads = CapacityLimiter(_THREADS[engine.dialect.name])
     app.state.login_threads = CapacityLimiter(_LOGIN_THREADS[engine.dialect.name])
@@ -120,12 +121,11 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.state.warming = Warming(engine, site_file, clock)
     problems.install(app)
     _stand_in_front(app, settings)
-    for module in _OFTEN:
-        # Routes are tried one after the other, and an included router is looked through twice.
-        app.router.routes.extend(module.router.routes)
+    # Routes are tried one after the other. An included router is looked through twice, and its routes are made
+    # once more at the first request: a quarter of a second.
     # page_statements has /jobs/7.csv, which would be a number of page_costs.
-    for module in (*_API, health, session, page_statements, *_PAGES):
-        app.include_router(module.router)
+    for module in (*_OFTEN, *_API, health, session, page_statements, *_PAGES):
+        app.router.routes.extend(module.router.routes)
     openapi.install(app)
     return app
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Request
 
 from api.deps import Ctx, Enforcer, Site, visible_account
 from api.problems import ProblemError
@@ -17,7 +17,6 @@ from api.routers import problems
 from api.schemas.alert import EnforcementOut, StepOut
 from api.services.budgets import Change
 from api.services.enforcement import Limits, apply, give_back, make_plan
-from api.services.slurm_limits import SlurmLimits
 from hpctools.budget.tree import SITE_ACCOUNT
 from hpctools.errors import BudgetError, CommandError
 
@@ -26,9 +25,10 @@ _log = logging.getLogger("hpctools.api")
 router = APIRouter(prefix="/v1/enforcement", tags=["enforcement"], route_class=StrictRoute)
 
 
-def get_slurm(site: Site) -> Limits:
+def get_slurm(request: Request, site: Site) -> Limits:
     """The cluster."""
-    return SlurmLimits(site.cluster)
+    limits: Limits = request.app.state.limits_of(site.cluster)
+    return limits
 
 
 Slurm = Annotated[Limits, Depends(get_slurm)]

@@ -20,7 +20,6 @@ from sqlalchemy import Engine
 from api.app import create_app
 from api.auth.principal import Scope
 from api.db.engine import connect
-from api.routers.enforcement import get_slurm
 from api.services import tokens
 from api.services.reconcile import reconcile
 from api.services.site_file import SiteFile
@@ -261,7 +260,7 @@ def _service(url: str, engine: Engine, site_path: Path) -> Iterator[Service]:
     app = create_app(
         Settings(database_url=url, site=site_path, reconcile_every=0, watch_every=0), clock=lambda: NOW
     )
-    app.dependency_overrides[get_slurm] = QuietSlurm
+    app.state.limits_of = lambda cluster: QuietSlurm()
     yield Service(app, engine)
     app.state.context.engine.dispose()
 

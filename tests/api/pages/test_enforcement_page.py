@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from api.routers.enforcement import get_slurm
 from api.services.budgets import Change
 from api.services.enforcement import apply
 from hpctools.budget.enforcement import Live, PendingJob
@@ -56,7 +55,7 @@ class Cluster:
 @pytest.fixture
 def cluster(overspent: Any) -> Cluster:
     cluster = Cluster({"nlp": {"GrpSubmitJobs": "20"}}, {}, {7: PendingJob(7, 1, "nlp-lab-a", "medium")})
-    overspent.app.dependency_overrides[get_slurm] = lambda: cluster
+    overspent.app.state.limits_of = lambda name: cluster
     return cluster
 
 

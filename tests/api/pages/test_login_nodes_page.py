@@ -11,7 +11,6 @@ import pytest
 
 from api.auth.people import member
 from api.auth.principal import Principal
-from api.deps import get_visitor
 from api.pages.wording import DASH
 from api.services.login_nodes import Drain, set_drain
 from tests.api.routers.test_login import report, session
@@ -42,10 +41,10 @@ def busy(sqlite_service: Any) -> Any:
     return sqlite_service
 
 
-def as_person(service: Any, user: str, account: str) -> Any:
+def as_person(service: Any, user: str, account: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The browser of somebody who signed in at the provider."""
     principal = Principal(f"oidc:{user}", (member(account),))
-    service.app.dependency_overrides[get_visitor] = lambda: principal
+    monkeypatch.setattr("api.deps.identify_browser", lambda context, cookie: principal)
     client = service.anonymous()
     client.headers["Accept"] = "text/html"
     return client
@@ -67,8 +66,10 @@ def test_an_administrator_sees_nodes_limits_and_everybodys_sessions(busy: Any) -
     assert "You have" not in said
 
 
-def test_a_person_sees_their_own_sessions_and_what_is_left(busy: Any) -> None:
-    page = as_person(busy, "nlp1", "nlp-lab-a").get("/login-nodes").text
+def test_a_person_sees_their_own_sessions_and_what_is_left(
+    busy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = as_person(busy, "nlp1", "nlp-lab-a", monkeypatch).get("/login-nodes").text
     said = words(page)
     assert people_of(page) == ["nlp1", "nlp1", "nlp1"]
     assert "You have 2 of the 4 sessions that you may have: you may open 2 more." in said
