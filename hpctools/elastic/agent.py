@@ -27,7 +27,7 @@ from hpctools.elastic.last_save import AGAIN_SECONDS
 from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
 from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
-from hpctools.elastic.processes import INCARNATION, Post, Workers
+from hpctools.elastic.processes import INCARNATION, Post, Workers, in_own_thread
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
@@ -208,7 +208,7 @@ class Agent:
             self._succession.coordinator.cancel(message, at)
         first = self._cancelled = at if self._cancelled is None else self._cancelled
         again = abs(at - first) > AGAIN_SECONDS  # what was asked later may be answered first
-        noting = asyncio.to_thread(self._note_wish, Ending("cancelled", message), again=again)
+        noting = in_own_thread(lambda: self._note_wish(Ending("cancelled", message), again=again))
         with contextlib.suppress(ElasticError, asyncio.TimeoutError):
             await asyncio.wait_for(noting, ENDING_SECONDS)
 
@@ -225,7 +225,7 @@ class Agent:
         """
         ending: Ending | None = None
         with contextlib.suppress(ElasticError, asyncio.TimeoutError):
-            ending = await asyncio.wait_for(asyncio.to_thread(self._folder.ending), ENDING_SECONDS)
+            ending = await asyncio.wait_for(in_own_thread(self._folder.ending), ENDING_SECONDS)
         if ending is None and not self._leaving:
             self._leave("preempted")
 

@@ -45,6 +45,7 @@ from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.last_save import LastSave
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Outcome
+from hpctools.elastic.processes import told_in
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
 from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import longest_silence, watchers_of
@@ -118,18 +119,19 @@ class Coordinator:
         server = await asyncio.start_server(self._connections.serve, listen, 0, limit=LINE_LIMIT)
         port = server.sockets[0].getsockname()[1]
         self._begin(publish)
-        address = CoordinatorAddress(
-            publish, port, self._connections.token, os.getpid(), run.job_id, self._term
-        )
-        await publishing.publish(run, address)
+        where = (publish, port, self._connections.token)
+        await publishing.publish(run, CoordinatorAddress(*where, os.getpid(), run.job_id, self._term))
         keeping = [asyncio.ensure_future(work) for work in (run.replicas.keep(), self._baseline.keep())]
         ticking = asyncio.ensure_future(self._tick())
         try:
             outcome = await self._first_outcome(*keeping, ticking)
         finally:
             run.replicas.stop()
-        superseded = outcome.state == "superseded" or not await asyncio.to_thread(run.fence.holds)
-        if superseded:
+        # Storage that hangs counts as one that cannot be read: what is to be saved does not wait for it.
+        superseded = outcome.state == "superseded" or not await told_in(WISH_SECONDS, run.fence.holds, True)
+        if not superseded:
+            await self._last_save.keep(outcome)
+        if superseded := superseded or run.fence.lost:  # it may have answered meanwhile
             self._step_down(server, *keeping, ticking)
         else:
             await self._close(outcome, ticking, *keeping)
@@ -220,7 +222,6 @@ class Coordinator:
     async def _close(self, outcome: Outcome, *tasks: asyncio.Future[None]) -> None:
         """Leave nothing behind: replicas, agents and workers end; the folder tells how it was."""
         run = self._run
-        await self._last_save.keep(outcome)
         run.finishing = True
         run.journal.event(outcome.state, message=outcome.message, step=run.journal.status.step)
         run.journal.change(state=outcome.state, message=outcome.message)
@@ -232,7 +233,8 @@ class Coordinator:
         ticking, submitting, keeping = tasks
         keeping.cancel()
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
-        await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), self._agents_gone())
+        gone = _until(lambda: not run.roster.agents, CLOSING_SECONDS)
+        await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), gone)
         await _until(lambda: not run.journal.owes, NOTED_SECONDS)
         ticking.cancel()
         run.give_up_background()
@@ -241,9 +243,6 @@ class Coordinator:
     def _withdraw(self) -> None:
         with contextlib.suppress(ElasticError):  # the disk is gone; the status, if it was written, tells it
             self._run.folder.remove_coordinators(self._term)
-
-    async def _agents_gone(self) -> None:
-        await _until(lambda: not self._run.roster.agents, CLOSING_SECONDS)
 
     # What follows
 

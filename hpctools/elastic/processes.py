@@ -249,7 +249,10 @@ class Workers:
 
 
 async def in_own_thread(work: Callable[[], Result]) -> Result:
-    """What comes of something that may never end; asyncio's own threads are few, and others need them."""
+    """What comes of something that may never end; asyncio's own threads are few, and others need them.
+
+    Our process ends without waiting for it.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Result] = loop.create_future()
 
@@ -263,6 +266,13 @@ async def in_own_thread(work: Callable[[], Result]) -> Result:
 
     threading.Thread(target=act, name="elastic-wait", daemon=True).start()
     return await result
+
+
+async def told_in(seconds: float, work: Callable[[], Result], otherwise: Result) -> Result:
+    """What comes of something that may never end, or something else when that takes longer."""
+    telling = asyncio.ensure_future(in_own_thread(work))
+    await asyncio.wait([telling], timeout=seconds)
+    return telling.result() if telling.done() else otherwise
 
 
 def _resolve(future: asyncio.Future[Result], value: Result) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.folder import Ending
 from hpctools.elastic.peers import Outcome
+from hpctools.elastic.processes import in_own_thread
 from hpctools.errors import ElasticError
 
 GATHER_SECONDS = 0.05
@@ -61,5 +62,5 @@ class Wave:
 
     async def _look(self) -> Ending | None:
         with contextlib.suppress(ElasticError):
-            return await asyncio.to_thread(self._run.folder.ending)
+            return await in_own_thread(self._run.folder.ending)
         return None

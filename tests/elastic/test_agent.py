@@ -416,7 +416,10 @@ def test_a_second_scancel_is_noted_for_who_coordinates_elsewhere(
 
 
 def test_a_run_is_cancelled_though_storage_hangs(tmp_path: Path) -> None:
-    """Its coordinator may be in this agent's loop: nothing would be saved before Slurm kills all."""
+    """Its coordinator may be in this agent's loop: nothing would be saved before Slurm kills all.
+
+    And the agent ends: a process that waited for storage would keep its node until SIGKILL.
+    """
     slurm, office, noted = FakeSlurm(), Office(), threading.Event()
     slurm.queue[12] = Job(12, "train", "nlp1", "nlp", "gpu", "high", "COMPLETING")
     slurm.accounted[12] = "CANCELLED"
@@ -432,11 +435,28 @@ def test_a_run_is_cancelled_though_storage_hangs(tmp_path: Path) -> None:
         made._succession.coordinator = known  # type: ignore[assignment]
         made.on_terminate()
         await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
-        noted.set()
 
     asyncio.run(told())
+    assert in_time == [], "it was waited for"
+    noted.set()
     assert len(office.cancelled) == 1
-    assert in_time == [True]
+
+
+def test_a_replica_goes_though_storage_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who preempts it waits for the end of its agent's process, too."""
+    monkeypatch.setattr(agent, "ENDING_SECONDS", 0.1)
+    over, in_time = threading.Event(), list[bool]()
+
+    async def told() -> str:
+        made = Agent(RunFolder.create(tmp_path / "run", SPEC), Place("replica", 12, 0, "n4"), FakeSlurm())
+        monkeypatch.setattr(made._folder, "ending", lambda: in_time.append(over.wait(LIMIT / 3)))
+        made.on_terminate()
+        await asyncio.wait_for(asyncio.gather(*made._tasks), LIMIT)
+        return made._leaving
+
+    assert asyncio.run(told()) == "preempted"
+    assert in_time == [], "it was waited for"
+    over.set()
 
 
 def test_of_a_cancelled_baseline_job_the_run_is_to_end(tmp_path: Path) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_acting import Wire
+from test_membership import started
 
+from hpctools.elastic import coordinator as coordinator_module
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.fence import FRESH_SECONDS
 from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder
+from hpctools.elastic.peers import Worker
 from hpctools.elastic.protocol import SILENCE_SECONDS, decode, encode
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
@@ -154,6 +160,70 @@ def test_agents_hear_the_coordinator_while_storage_hangs(tmp_path: Path) -> None
     events = made.events()
     assert [event.detail["what"] for event in events if event.event == "notice"] == list(notices)
     assert events[-1].event == "cancelled"
+
+
+def cancelled_while_storage_hangs(
+    made: RunFolder, then: Callable[[Coordinator, HangingFolder], Awaitable[None]]
+) -> tuple[int | None, list[dict[str, Any]]]:
+    """The exit code of a coordinator to which this happens, and what it has told its worker to save."""
+    folder, wire, worker = HangingFolder(made.path), Wire(), "b0.0.0"
+    folder.claim_term(1, agent="b0")
+
+    async def act() -> int | None:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while made.coordinator() is None:
+            await asyncio.sleep(0.01)
+        run: Any = coordinator._run
+        run.membership = started([worker], (1,))
+        run.roster.workers[worker] = Worker(wire, worker, "b0", time.monotonic())  # type: ignore[arg-type]
+        folder.answers.clear()
+        await until(lambda: time.monotonic() - run.fence._asked > FRESH_SECONDS)  # it asks again
+        coordinator.cancel("enough")
+        await until(lambda: wire.said("save"))
+        await then(coordinator, folder)
+        return await asyncio.wait_for(running, 20)
+
+    freeing = threading.Timer(50, folder.answers.set)  # else a failure would not be told
+    freeing.start()
+    code = asyncio.run(act())
+    assert freeing.is_alive(), "storage was waited for"
+    freeing.cancel()
+    folder.answers.set()
+    return code, wire.said("save")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_run_that_is_cancelled_saves_and_ends_though_storage_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is in office cannot be found out, and Slurm kills all after KillWait."""
+    monkeypatch.setattr(coordinator_module, "CLOSING_SECONDS", 0.2)
+
+    async def then(coordinator: Coordinator, folder: HangingFolder) -> None:
+        coordinator._last_save.hurry()
+
+    made = RunFolder.create(tmp_path / "run", SPEC)
+    code, (order,) = cancelled_while_storage_hangs(made, then)
+    assert (code, order["why"], order["urgent"]) == (143, "enough", True)
+
+
+def test_who_finds_out_while_it_saves_that_it_was_replaced_goes_without_a_word(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path / "run", SPEC)
+
+    async def then(coordinator: Coordinator, folder: HangingFolder) -> None:
+        made.claim_term(2, agent="r7")
+        folder.answers.set()
+        await until(lambda: coordinator._run.fence.lost)
+        coordinator._last_save.hurry()
+
+    assert cancelled_while_storage_hangs(made, then)[0] is None
+    assert "cancelled" not in [event.event for event in made.events()]
 
 
 def test_who_resigns_first_writes_down_what_it_has_seen(tmp_path: Path) -> None:
