@@ -25,6 +25,27 @@ def roomy_pipe() -> tuple[int, int]:
     return reading, writing
 
 
+def tapped_pipe(sink: int, heard: Callable[[bytes], None]) -> tuple[int, Passage]:
+    """The writing end of a new pipe, and what passes on what comes out of it to `sink`.
+
+    Args:
+        sink: the writing end of another pipe; it stays the caller's.
+        heard: is given what comes, too; b"" at the end.
+
+    Raises:
+        OSError: there is no pipe to be had; nothing is left open.
+    """
+    with contextlib.ExitStack() as opened:
+        reading, writing = roomy_pipe()
+        opened.callback(os.close, reading)
+        opened.callback(os.close, writing)
+        ours = os.dup(sink)
+        opened.callback(os.close, ours)
+        passage = Passage(reading, ours, heard)
+        opened.pop_all()
+    return writing, passage
+
+
 class Passage:
     """What comes out of one pipe goes into another, in our loop, which never waits for who takes it.
 

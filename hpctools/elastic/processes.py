@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.pipes import Passage, roomy_pipe
+from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
 from hpctools.elastic.recovery.listening import Listener
@@ -31,6 +31,7 @@ NOT_STARTED = 127
 INCARNATION = "HPCTOOLS_AGENT_STARTED"  # how often this node's agent was started again, by the batch script
 RESTART_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
+THREAD_SECONDS = 0.5
 Result = TypeVar("Result")
 
 
@@ -44,7 +45,7 @@ class LastWords:
         heard: is given it, too, as it comes; b"" at the end.
 
     Raises:
-        OSError: there is no pipe to be had.
+        OSError: there is no pipe to be had, or no thread; nothing is left open.
     """
 
     def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
@@ -53,9 +54,8 @@ class LastWords:
         self._partial = b""
         self._over = asyncio.Event()
         self._log = WorkerLog(sys.stderr, lambda _: None)
-        reading, self._writing = roomy_pipe()
         with self._log.writing() as sink:
-            self._passage = Passage(reading, os.dup(sink), self._note)
+            self._writing, self._passage = tapped_pipe(sink, self._note)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[int]:
@@ -63,7 +63,7 @@ class LastWords:
         try:
             yield self._writing
         finally:
-            os.close(self._writing)
+            self._close_writing()
 
     async def spoken(self, seconds: float) -> None:
         """Wait for the end of it; not for ever, since a process that the worker left behind may hold it."""
@@ -76,8 +76,14 @@ class LastWords:
         await self._log.written(seconds)
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more; the worker may never have been started."""
+        self._close_writing()
         self._passage.finish()
+
+    def _close_writing(self) -> None:
+        if self._writing >= 0:
+            os.close(self._writing)
+            self._writing = -1
 
     def _note(self, chunk: bytes) -> None:
         if not chunk:
@@ -158,12 +164,14 @@ class Workers:
         self._say("spawned", worker=name)
         listener, shown = self._post.listener, self._post.shows_output and local == 0
         log = None if shown else self._post.folder.logs / f"{name}.out"
-        words = LastWords(listener.reader(name, 2) if listener is not None else None)
+        words: LastWords | None = None
         try:
+            words = LastWords(listener.reader(name, 2) if listener is not None else None)
             printed = Printed(name, log, self._post.warn, listener)
             pid, wait = self._start(name, words, printed)
         except (CommandError, OSError) as error:
-            words.close()
+            if words is not None:  # else no descriptor or no thread was left for them
+                words.close()
             self._tell_end(name, NOT_STARTED, [str(error)])
             self._none_left.set()
             return
@@ -251,7 +259,7 @@ class Workers:
 async def in_own_thread(work: Callable[[], Result]) -> Result:
     """What comes of something that may never end; asyncio's own threads are few, and others need them.
 
-    Our process ends without waiting for it.
+    Our process ends without waiting for it. Where the node has no thread left it waits until there is one.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Result] = loop.create_future()
@@ -264,8 +272,18 @@ async def in_own_thread(work: Callable[[], Result]) -> Result:
         with contextlib.suppress(RuntimeError):  # the loop has ended before the process
             loop.call_soon_threadsafe(tell)
 
-    threading.Thread(target=act, name="elastic-wait", daemon=True).start()
+    while not _has_begun(threading.Thread(target=act, name="elastic-wait", daemon=True)):
+        await asyncio.sleep(THREAD_SECONDS)
     return await result
+
+
+def _has_begun(thread: threading.Thread) -> bool:
+    """Whether it could be started: the node may have none left for now."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def told_in(seconds: float, work: Callable[[], Result], otherwise: Result) -> Result:

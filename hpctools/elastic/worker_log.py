@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import tempfile
 import threading
@@ -47,12 +48,23 @@ class WorkerLog:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[int]:
-        """The end that the worker gets; closed on our side afterwards."""
-        threading.Thread(target=self._copy, name="elastic-log", daemon=True).start()
+        """The end that the worker gets; closed on our side afterwards.
+
+        Raises:
+            OSError: there is no thread to be had.
+        """
         try:
+            self._begin()
             yield self._writing
         finally:
             os.close(self._writing)
+
+    def _begin(self) -> None:
+        try:
+            threading.Thread(target=self._copy, name="elastic-log", daemon=True).start()
+        except RuntimeError as error:
+            os.close(self._reading)
+            raise OSError(errno.EAGAIN, str(error)) from None
 
     async def written(self, seconds: float) -> None:
         """Wait until all is; not for ever, since a process that the worker left behind may print on."""

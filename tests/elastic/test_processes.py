@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scarce import open_files, scarce
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.processes import LINE_CHARACTERS, TAIL_LINES, LastWords, Post, Workers
+from hpctools.elastic.processes import LINE_CHARACTERS, TAIL_LINES, LastWords, Post, Workers, in_own_thread
 from hpctools.elastic.protocol import LINE_LIMIT
+from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
 
 
@@ -63,12 +69,15 @@ def test_words_without_end_fit_into_a_message(word: str) -> None:
 SAYS = "import sys; print('trained'); sys.stderr.write('at the end\\n'); sys.exit(3)"
 
 
-def told_by_a_worker(folder: RunFolder) -> dict[str, dict[str, Any]]:
+def told_by_a_worker(folder: RunFolder, listener: Listener | None = None) -> dict[str, dict[str, Any]]:
     """What is said about a worker, from its start to its end, by the kind of message."""
     said: dict[str, dict[str, Any]] = {}
 
+    def say(kind: str, **told: Any) -> None:
+        said[kind] = told
+
     async def scene() -> None:
-        workers = Workers(Post(folder, folder.spec(), "b1", lambda kind, **told: said.update({kind: told})))
+        workers = Workers(Post(folder, folder.spec(), "b1", say, listener=listener))
         workers.spawn(0)
         workers.expect_no_restart(60.0)
         await asyncio.wait_for(workers.all_ended(), 60)
@@ -114,3 +123,47 @@ def test_where_no_log_can_be_written_the_worker_starts_and_its_last_words_are_to
         said = told_by_a_worker(folder)
     assert said["exited"]["tail"] == ["at the end"]
     assert "goes nowhere" in said["warning"]["message"]
+
+
+FILES, THREADS = (
+    f"[Errno {errno.EMFILE}] Too many open files",
+    f"[Errno {errno.EAGAIN}] can't start new thread",
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "why"),
+    [
+        *(("pipe", number, FILES) for number in range(4)),  # of standard error two, of standard output two
+        *(("dup", number, FILES) for number in range(2)),
+        *(("thread", number, THREADS) for number in range(2)),
+    ],
+)
+def test_a_worker_for_which_nothing_is_left_could_not_be_started_and_is_told_so(
+    what: str, before: int, why: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would hear of it again; and what was opened for it is there for the next one."""
+    told_by_a_worker(folder)  # what Python opens once
+    files, listener = open_files(), Listener((), lambda *_, **__: None)
+    with scarce(monkeypatch, what, before):
+        said = told_by_a_worker(folder, listener)
+    assert said["exited"] == {"worker": "b1.0.0", "code": 127, "tail": [why]}
+    deadline = time.monotonic() + 30.0
+    while open_files() != files:  # a log's thread closes its end by itself
+        assert time.monotonic() < deadline, (files, open_files())
+        time.sleep(0.01)
+
+
+def test_a_process_is_waited_for_as_soon_as_there_is_a_thread_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs already: nobody would hear of its end."""
+    tries, start = itertools.count(), threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if next(tries) < 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert asyncio.run(asyncio.wait_for(in_own_thread(lambda: 7), 30.0)) == 7

@@ -7,13 +7,12 @@ keep up are dropped and counted.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hpctools.elastic.pipes import Passage, roomy_pipe
+from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.protocol import decode
 from hpctools.elastic.recovery.lines import LINE_LENGTH
 from hpctools.elastic.recovery.matcher import rules_to_text
@@ -85,10 +84,11 @@ class Listener:
         As long as that one is full the worker is not heard, and waits when its own pipe is full, too; we
         never do. Both are descriptors. The caller closes ours once the worker has it; the other end is closed
         when the worker has ended.
+
+        Raises:
+            OSError: there is no pipe to be had.
         """
-        reading, writing = roomy_pipe()
-        Passage(reading, os.dup(output), self.reader(worker, 1))
-        return writing
+        return tapped_pipe(output, self.reader(worker, 1))[0]
 
     def _pass_on(self, worker: str, line: bytes) -> None:
         writer, words = self._writer, worker.encode() + b"\t" + line + b"\n"

@@ -29,7 +29,11 @@ class Output:
     listener: Listener | None = None
 
     def words(self, local: int) -> LastWords:
-        """A rank's standard error."""
+        """A rank's standard error.
+
+        Raises:
+            OSError: there is no pipe to be had.
+        """
         listener = self.listener
         return LastWords(listener.reader(f"{self.agent}.{local}", 2) if listener is not None else None)
 

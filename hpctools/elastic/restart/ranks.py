@@ -121,11 +121,9 @@ class Ranks:
         """Start them all.
 
         Raises:
-            OSError: the node has no room for their slots; none was started.
+            OSError: the node has no room for their slots, or no pipes for them; none was started.
         """
-        places = range(self._spec.workers_per_node)
-        slots = [Slot.create(self._folder.path / str(local)) for local in places]
-        self.ranks = [LocalRank(local, slots[local], self._output.words(local)) for local in places]
+        self._make_room()
         for rank in self.ranks:
             try:
                 rank.pid, wait = self._start(rank)
@@ -136,6 +134,18 @@ class Ranks:
             task = asyncio.ensure_future(self._watch(rank, wait))
             self._watching.add(task)
             task.add_done_callback(self._watching.discard)
+
+    def _make_room(self) -> None:
+        """A slot for each, and pipes for what it says; where one is not to be had, nothing is left open."""
+        with contextlib.ExitStack() as made:
+            made.callback(self._folder.remove)
+            for local in range(self._spec.workers_per_node):
+                slot = Slot.create(self._folder.path / str(local))
+                made.callback(slot.close)
+                words = self._output.words(local)
+                made.callback(words.close)
+                self.ranks.append(LocalRank(local, slot, words))
+            made.pop_all()
 
     @property
     def alive(self) -> list[LocalRank]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scarce import open_files, scarce
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import Post
@@ -59,6 +60,22 @@ def test_a_node_whose_memory_is_full_says_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(ranks, "SlotFolder", full)
     words = "no room for the ranks' slots: [Errno 28] No space left on device"
     assert obeyed(tmp_path, leaves=False) == ends(127, words)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_ranks_for_which_no_pipe_is_left_leave_nothing_open(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that begin after them need what was opened."""
+    obeyed(tmp_path, leaves=True)  # what Python opens once
+    files = open_files()
+    with scarce(monkeypatch, "pipe", before):
+        said = obeyed(tmp_path, leaves=False)
+    assert said == ends(127, "no room for the ranks' slots: [Errno 24] Too many open files")
+    deadline = time.monotonic() + 30.0
+    while open_files() != files:  # a log's thread closes its end by itself
+        assert time.monotonic() < deadline, (files, open_files())
+        time.sleep(0.01)
 
 
 ASKS = """

@@ -1,0 +1,41 @@
+"""A node that has run out of something that a process needs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WHAT: dict[str, tuple[Any, str, Exception]] = {
+    "pipe": (os, "pipe", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
+    "dup": (os, "dup", OSError(errno.EMFILE, os.strerror(errno.EMFILE))),
+    "thread": (threading.Thread, "start", RuntimeError("can't start new thread")),
+}
+
+
+@contextlib.contextmanager
+def scarce(monkeypatch: pytest.MonkeyPatch, what: str, before: int) -> Iterator[None]:
+    """Of this there are so many left."""
+    owner, name, error = WHAT[what]
+    given, ours = itertools.count(), getattr(owner, name)
+
+    def refused(*args: Any) -> Any:
+        if next(given) >= before:
+            raise error
+        return ours(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, refused)
+        yield
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
