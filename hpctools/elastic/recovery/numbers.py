@@ -53,6 +53,14 @@ def _whose(report: Report, name: str) -> str:
     return "" if name == LOSS else report.worker
 
 
+def _blamed(report: Report, name: str) -> tuple[str, str]:
+    """Worker and node that are to blame for a number, empty for the loss.
+
+    Else it would be who told it first, and another one's would be at the first rung again.
+    """
+    return ("", "") if name == LOSS else (report.worker, report.node)
+
+
 def _told(report: Report, name: str) -> Sequence[tuple[int, float]]:
     value = report.metrics.get(name)
     if name in report.in_steps or name == LOSS or value is None or report.step is None:
@@ -85,14 +93,14 @@ class Finite:
         """Nothing is remembered."""
 
     def _finding(self, report: Report, name: str, value: float, step: int | None) -> Finding:
-        shared = name == LOSS  # else who told first would be blamed, and the next one at the first rung again
+        worker, node = _blamed(report, name)
         return Finding(
             "nonFinite",
             self._settings.do,
             f"{name} is {value}",
             name=name,
-            worker="" if shared else report.worker,
-            node="" if shared else report.node,
+            worker=worker,
+            node=node,
             step=step,
             numbers={name: value},
         )
@@ -213,13 +221,14 @@ class Metrics:
         first = streak[0]
         streak.clear()
         limit = f"{rule.threshold.operator} {rule.threshold.value:g}"
+        worker, node = _blamed(report, rule.metric)
         return Finding(
             "metric",
             rule.do,
             f"{rule.metric} is {value:.4g} ({limit} {rule.threshold.points} times in a row)",
             name=rule.name,
-            worker=report.worker,
-            node=report.node,
+            worker=worker,
+            node=node,
             step=first,
             numbers={rule.metric: value, "threshold": rule.threshold.value},
         )

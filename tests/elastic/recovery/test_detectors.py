@@ -247,7 +247,7 @@ def test_a_spike_between_two_signs_of_life_is_found_and_its_own_step_blamed() ->
     assert course.heard(0.0, beat_of(90.0, 2.0, 2.1, 2.0, last=10, worker="b1.0.0")) == [], "told again"
     rule = Metrics((MetricRule("high", "loss", Threshold(50.0, "gt", 2)),))
     (found,) = rule.heard(0.0, beat_of(2.0, 90.0, 95.0, 2.0, last=10))
-    assert (found.cause, found.step, found.worker) == ("metric", 8, "b0.0.0")
+    assert (found.cause, found.step, found.worker, found.node) == ("metric", 8, "", "")
     assert rule.heard(0.0, beat_of(90.0, 95.0, 2.0, last=10, worker="b1.0.0")) == []
 
 
@@ -327,4 +327,4 @@ def test_metric_rules_count_for_each_worker() -> None:
     assert metrics.heard(0.0, beat(1, "w1", grad_norm=3.0)) == []
     assert metrics.heard(0.0, beat(2, "w1", grad_norm=2.5)) == []
     (found,) = metrics.heard(0.0, beat(2, "w0", grad_norm=math.nan))
-    assert (found.cause, found.name, found.worker) == ("metric", "gradients", "w0")
+    assert (found.cause, found.name, found.worker, found.node) == ("metric", "gradients", "w0", "node-of-w0")

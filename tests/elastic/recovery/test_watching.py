@@ -18,6 +18,7 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import MemberView, Report, View
 from hpctools.elastic.watching import in_steps_of
 
+HIGH = {"name": "high", "metric": "loss", "metricThreshold": 50.0, "operator": "gt"}
 NAN_RULE = {"metrics": {"nonFinite": True}, "runPolicy": {"mode": "enforce"}}
 
 
@@ -157,14 +158,26 @@ def test_where_nothing_at_all_is_kept_all_begin_again_and_print_what_they_print_
     assert quiet(watcher, 6, generation=2) != []
 
 
-def test_a_loss_that_is_no_number_blames_no_node_whoever_tells_it_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rule", "value"), [({"nonFinite": True}, math.nan), ({"rules": [HIGH]}, 90.0)])
+def test_what_is_wrong_with_the_loss_blames_no_node_whoever_tells_it_first(
+    rule: dict[str, Any], value: float, tmp_path: Path
+) -> None:
     """It is one for all: told by another worker the next time, it is the same finding's next rung."""
-    watcher, _ = made(tmp_path, NAN_RULE)
+    watcher, _ = made(tmp_path, {"metrics": rule, "runPolicy": {"mode": "enforce"}})
     watcher.tick(0.0, view(5))
-    watcher.heard(0.1, loss(6, math.nan))
+    (first,) = watcher.heard(0.1, loss(6, value))
+    assert isinstance(first, RollBack)
     watcher.tick(3.0, view(5, generation=2))
-    (action,) = watcher.heard(3.1, replace(loss(7, math.nan), worker="w1", node="n1"))
+    (action,) = watcher.heard(3.1, replace(loss(7, value), worker="w1", node="n1"))
     assert isinstance(action, RestartAll)
+
+
+def test_a_rule_on_the_loss_passes_over_what_needs_a_culprit(tmp_path: Path) -> None:
+    rule = {**HIGH, "do": ["replaceNode", "rollBack"]}
+    watcher, _ = made(tmp_path, {"metrics": {"rules": [rule]}, "runPolicy": {"mode": "enforce"}})
+    watcher.tick(0.0, view(5))
+    (action,) = watcher.heard(0.1, loss(6, 90.0))
+    assert isinstance(action, RollBack)
 
 
 def test_when_nothing_follows_from_an_action_it_is_found_again(tmp_path: Path) -> None:
