@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpctools.elastic.growth import NEVER
@@ -11,6 +12,29 @@ from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
 
 ADOPT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class StepsKnown:
+    """What the coordinators before us have told of steps.
+
+    Attributes:
+        all: how many there were when one of them told of them last.
+        before: by the number of the generation whose first step was seen last: those of the ones before it.
+    """
+
+    all: int = 0
+    before: Mapping[int, int] = field(default_factory=dict)
+
+    def before_generation(self, number: int, calls: int) -> int:
+        """The steps of all generations before one that has been found.
+
+        Args:
+            calls: its own so far. Where nothing better is known they count as told, though some may have
+                been made while nobody coordinated.
+        """
+        known = {1: 0, **self.before}
+        return known.get(number, max(0, self.all - calls))
 
 
 class Adoption:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
-from hpctools.elastic.restart.adoption import Adoption
+from hpctools.elastic.restart.adoption import Adoption, StepsKnown
 from hpctools.elastic.restart.agreement import Agreement
 from hpctools.elastic.restart.blame import BadEnd
 from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
@@ -36,7 +36,7 @@ class Generations(Telling):
         not_before: no generation begins earlier; a new coordinator gives those that run the time to report.
         history: how long replicas stayed, on the clock of the methods' `now`; None: not known.
         charges: restarts after crashes that earlier coordinators counted, on the same clock.
-        steps: how many there were, as they last knew.
+        steps: what they have told of steps; None: nothing.
 
     Attributes:
         restarts: after crashes.
@@ -48,14 +48,14 @@ class Generations(Telling):
         not_before: float = NEVER,
         history: GrowthHistory | None = None,
         charges: Iterable[Charge] = (),
-        steps: int = 0,
+        steps: StepsKnown | None = None,
     ) -> None:
         super().__init__(limits, history)
         self._budget = Budget(limits.period, charges)
         self.restarts = self._budget.ever
         self._adoption: Adoption | None = None
         self._not_before = not_before
-        self._steps_known = steps  # until it is known which of them are those of the generation that is on
+        self._steps_known = steps or StepsKnown()  # until it is known which are of the generation that is on
         self._lost_at = NEVER
         self._closes_at: float | None = None  # when all ranks must have ended, because the run ends
 
@@ -89,9 +89,8 @@ class Generations(Telling):
                 if self._closes_at is None or self.phase != "telling":
                     self._end(now, self._limits.term)
                 elif self._agreement is not None and not self._agreement.committed:
-                    self._agreement.forget(
-                        agent
-                    )  # the others save before the run ends, and have no more time
+                    # The others save before the run ends, and have no more time.
+                    self._agreement.forget(agent)
                     self._heed_agreement(record, self._agreement, now)
                 self._close_if_over(now)
         self.tick(now)
@@ -227,7 +226,7 @@ class Generations(Telling):
         if not wanted or now < max(self._not_before, self._roster.ready_at(before, self._lost_at)):
             return
         self._waits = None
-        self._steps, self._steps_known = self._steps + self._steps_known, 0
+        self._steps, self._steps_known = self._steps + self._steps_known.all, StepsKnown()
         self.generation += 1
         self._record = Record(self.generation, wanted, self._limits.per_node, times={"formed": now})
         self.phase = "offering"
@@ -385,7 +384,8 @@ class Generations(Telling):
         self._lost_at = max(self._lost_at, adoption.lost_at)
         for member in adoption.missing:
             record.drop(member)
-        self._steps, self._steps_known = max(0, self._steps_known - record.calls), 0
+        self._steps = self._steps_known.before_generation(record.number, record.calls)
+        self._steps_known = StepsKnown()
         if adoption.ending or adoption.committed or record.broken or record.over():
             adoption.date_the_end()
         if adoption.ending or record.broken:

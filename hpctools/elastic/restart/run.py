@@ -14,6 +14,7 @@ from hpctools.elastic.folder import RunFolder, utc_now
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.protocol import Message
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
+from hpctools.elastic.restart.adoption import StepsKnown
 from hpctools.elastic.restart.budget import read_charges
 from hpctools.elastic.restart.effects import (
     Broken,
@@ -56,7 +57,8 @@ class RestartRun:
         self._spec = run.spec
         now = time.monotonic()
         wait = now + TAKEOVER_SECONDS if takes_over else 0.0
-        charges, steps = (read_charges(run.folder, now), _steps_known(run.folder)) if takes_over else ([], 0)
+        charges = read_charges(run.folder, now) if takes_over else []
+        steps = _steps_known(run.folder) if takes_over else None
         self._limits = Limits.of(run.spec)
         self._generations = Generations(self._limits, wait, run.payback.history, charges, steps)
         self._expected: dict[str, tuple[float, Prepare]] = {}
@@ -269,13 +271,16 @@ class RestartRun:
         return agent.node if agent is not None else "?"
 
 
-def _steps_known(folder: RunFolder) -> int:
-    """The steps that an earlier coordinator told of last; none where that cannot be read."""
+def _steps_known(folder: RunFolder) -> StepsKnown | None:
+    """The steps that an earlier coordinator told of; None where that cannot be read."""
     try:
         status = folder.status()
     except (ElasticError, OSError):
-        return 0
-    return 0 if status is None else status.step
+        return None
+    if status is None:
+        return None
+    last = status.last_resize or {}
+    return StepsKnown(status.step, {last["generation"]: last["step"]} if "generation" in last else {})
 
 
 def _member(agent: Agent, local: int, step: int | None) -> MemberView:

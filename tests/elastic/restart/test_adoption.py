@@ -135,11 +135,11 @@ def test_who_had_to_go_is_not_waited_for(*, leaves: bool) -> None:
     assert (machine.phase, machine.members) == ("offering", ("a0",))
 
 
-def taken_over(tmp_path: Path, steps: int) -> Generations:
+def taken_over(tmp_path: Path, steps: int, last: dict[str, Any] | None = None) -> Generations:
     """What a new coordinator begins with."""
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now", mode="restart")
     folder = RunFolder.create(tmp_path / "run", spec)
-    folder.write_status(RunStatus("running", generation=4, step=steps))
+    folder.write_status(RunStatus("running", generation=4, step=steps, last_resize=last))
 
     async def machine() -> Generations:
         restart: Any = Coordinator(folder, FakeSlurm(), 5, term=2)._run.restart
@@ -158,6 +158,26 @@ def test_steps_that_earlier_coordinators_knew_of_count_on(tmp_path: Path) -> Non
     assert (machine.phase, machine.step) == ("running", 10_050)
     machine.counted("a0", 4, {"0": (60, 0)}, now + 1)
     assert machine.step == 10_060
+
+
+@pytest.mark.parametrize(
+    ("generation", "calls", "last", "step"),
+    [
+        pytest.param(4, 5000, {"generation": 4, "step": 1000}, 6000, id="known"),
+        pytest.param(4, 5000, {"generation": 3, "step": 900}, 5000, id="of an earlier one"),
+        pytest.param(4, 5000, {}, 5000, id="of an earlier release"),
+        pytest.param(1, 1040, None, 1040, id="nothing was before the first"),
+    ],
+)
+def test_steps_that_were_done_while_nobody_coordinated_count(
+    generation: int, calls: int, last: dict[str, Any] | None, step: int, tmp_path: Path
+) -> None:
+    """1050 were told of; where it is not known how many were before this generation, those are all."""
+    machine, now = taken_over(tmp_path, 1050, last), time.monotonic()
+    report = {**REPORT, "generation": generation, "ranks": {"0": [calls, 0, None, ""]}}
+    for place in range(2):
+        machine.joined(f"a{place}", (place,), now, report)
+    assert (machine.phase, machine.step) == ("running", step)
 
 
 def test_steps_of_generations_that_are_over_count_too(tmp_path: Path) -> None:
