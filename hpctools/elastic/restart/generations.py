@@ -269,7 +269,7 @@ class Generations(Telling):
 
     def _grow_if_worth(self, now: float) -> None:
         record, wanted = self._record, self._roster.wanted()
-        if record is None or "began" not in record.times or len(wanted) <= len(record.members):
+        if record is None or "began" not in record.times:
             return
         came = self._roster.arrivals(except_for=record.members)
         grow, decided = self._growing.decide(now, record, len(wanted), came)

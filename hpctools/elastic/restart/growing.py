@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpctools.elastic.deciding import Verdict
+from hpctools.elastic.deciding import NOBODY, Verdict
 from hpctools.elastic.effects import Decided
-from hpctools.elastic.growth import Rule
+from hpctools.elastic.growth import PAYS, Rule
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.restart.record import Record
@@ -49,9 +49,12 @@ class Growing:
 
         Args:
             record: the generation that is on, with all its ranks begun.
-            possible: nodes of the next one.
+            possible: nodes of the next one; when that is no larger, it is new that those have gone about whom
+                a refusal was.
             came: when those nodes came that do not belong to it.
         """
+        if possible <= len(record.members):
+            return False, self._nobody_to_grow_by(record)
         verdict = self.judge(now, len(record.members), possible, record.times["began"], came, record.calls)
         key = (record.number, verdict.why)
         is_new, self._said = key != self._said, key
@@ -60,6 +63,13 @@ class Growing:
         in_workers = replace(verdict, to=verdict.to * record.per_node)
         sizes = (len(record.members) * record.per_node, possible * record.per_node)
         return verdict.grow, Decided(*sizes, in_workers) if is_new else None
+
+    def _nobody_to_grow_by(self, record: Record) -> Decided | None:
+        """Else the refusal would go on to be shown; also that of an earlier generation."""
+        if self._said is None or self._said[1] in (PAYS, NOBODY):
+            return None
+        self._said, world = (record.number, NOBODY), len(record.members) * record.per_node
+        return Decided(world, world, Verdict(False, world, why=NOBODY))
 
     def judge(
         self, now: float, world: int, possible: int, began: float, came: list[float], calls: int

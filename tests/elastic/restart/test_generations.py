@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from cluster_model import STEPS, Cluster, Crashed, Formed, Resized
 
+from hpctools.elastic.deciding import NOBODY, Verdict
 from hpctools.elastic.effects import Decided, Waiting
 from hpctools.elastic.growth import Patience
 from hpctools.elastic.restart.effects import Tell
@@ -128,6 +129,21 @@ def test_a_script_that_asks_for_no_events_grows_only_after_its_snooze() -> None:
     (first, *_) = model.of(Decided)
     assert (first.world, first.possible, first.verdict.grow) == (4, 6, False)
     assert "asks for no events" in first.verdict.why
+
+
+def test_that_it_does_not_grow_is_said_no_longer_when_nobody_is_left_to_grow_by() -> None:
+    """`hp-status` would go on to show it."""
+    model = cluster(1, 2, asks=False, limits=replace(LIMITS, blind_snooze=60.0))
+    model.until(lambda: begun(model))
+    model.kill(model.add())
+    model.until(lambda: len(model.of(Decided)) == 2)
+    model.run(1.0)
+    (refused, gone) = model.of(Decided)
+    assert (refused.world, refused.possible, refused.verdict.grow) == (4, 6, False)
+    assert gone == Decided(4, 4, Verdict(False, 4, why=NOBODY))
+    model.add()
+    model.until(lambda: len(model.of(Decided)) == 3)
+    assert model.of(Decided)[2].verdict.why == refused.verdict.why
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from hpctools.elastic.deciding import NOBODY, Verdict
+from hpctools.elastic.effects import Decided
 from hpctools.elastic.growth import PAYS, PAYS_NOT, Patience
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.growing import Growing
 from hpctools.elastic.restart.limits import Limits
+from hpctools.elastic.restart.record import Record
 
 LIMITS = Limits(sizes=(1, 2, 3), patience=Patience(settle=0.5, patience=0.5, pause=5.0))
 
@@ -70,3 +73,16 @@ def test_a_growth_counts_as_undone_by_its_pauses_alone() -> None:
     growing.shrank(1000.0 + 20 * 2 * 5.0 + 1)
     verdict = growing.judge(7000.0, 2, 3, began=0.0, came=[6000.0], calls=0)
     assert verdict.numbers["strikes"] == 0
+
+
+def test_what_was_refused_in_an_earlier_generation_is_said_no_longer_either() -> None:
+    """A restart that nobody can date is no `resize`, after which it would not be shown."""
+    growing = Growing(LIMITS)
+    before, after = (Record(number, ("a0",), 2, times={"began": 900.0}) for number in (4, 5))
+    assert growing.decide(999.0, before, 1, []) == (False, None)
+    _, refused = growing.decide(1000.0, before, 2, [999.9])
+    assert refused is not None
+    assert not refused.verdict.grow
+    gone = Decided(2, 2, Verdict(False, 2, why=NOBODY))
+    assert growing.decide(1001.0, after, 1, []) == (False, gone)
+    assert growing.decide(1002.0, after, 1, []) == (False, None)
