@@ -164,8 +164,11 @@ class Batches:
         self._loading.close()
 
     def _for_practice(self) -> Any:
-        """A copy: it is fed again and again, and the loop may change what it gets."""
-        return copy.deepcopy(self._practice)
+        """A copy where there can be one: it is fed again and again, and the loop may change what it gets."""
+        try:
+            return copy.deepcopy(self._practice)
+        except Exception:  # noqa: BLE001 - a result of autograd, a lock, or whatever a data set's samples hold
+            return self._practice
 
     def _read(self, pieces: list[Piece]) -> list[Piece]:
         """Read the streams; the pieces with as many samples as there were."""

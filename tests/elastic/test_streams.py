@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import torch
 from lone_training import File, Readings, model, train
 
 from hpctools import elastic
+from hpctools.elastic.batches import Batches
 from hpctools.elastic.loading import Mark
-from hpctools.elastic.pieces import Piece
+from hpctools.elastic.pieces import Piece, by_shards
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.errors import ElasticError
@@ -96,6 +98,23 @@ def test_a_stream_that_is_taken_over_goes_on_to_the_bit() -> None:
         assert stream.opened == 1
         assert known is None or known.taken == opened_at
     assert len(first) == 3
+
+
+@pytest.mark.parametrize(
+    ("made", "copied"),
+    [
+        (list, True),
+        pytest.param(lambda samples: threading.Lock(), False, id="a lock"),
+        pytest.param(lambda samples: 2 * torch.ones(1, requires_grad=True), False, id="of autograd"),
+    ],
+)
+def test_a_batch_for_practice_is_a_copy_where_there_can_be_one(
+    made: Callable[[list[Any]], Any], *, copied: bool
+) -> None:
+    """What cannot be copied is fed itself: it may be all that the loop is ever fed."""
+    batches = Batches(SAMPLING, Streams(File(), made, SAMPLING), by_shards(SAMPLING), 0)
+    piece, batch = batches.rehearsal()
+    assert (batches.batch(piece) is not batch) == copied
 
 
 def test_a_step_that_is_done_again_reads_the_same_again() -> None:
