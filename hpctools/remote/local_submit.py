@@ -20,7 +20,7 @@ from typing import Any
 from hpctools.errors import HpctoolsError, RemoteError
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
-from hpctools.slurm.run import KEPT
+from hpctools.slurm.run import KEPT, SUBMITTING
 from hpctools.submit import suffix
 
 Program = Callable[[Sequence[str]], int]
@@ -95,19 +95,20 @@ class HereSlurm:
     program: Program
     words: tuple[str, ...]
 
-    def submit(self, record: Record, lock: int) -> Answer:
+    def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
         """See `once.Slurm`: sbatch inherits the lock.
 
         A plain job's has our standard input, which it does not read; a run's, which has one of its own, is
         given the descriptor besides.
         """
         os.dup2(lock, 0)
-        stated, kept = suffix.STATED.set(record.suffix), KEPT.set((lock,))
+        stated, kept, asked = suffix.STATED.set(record.suffix), KEPT.set((lock,)), SUBMITTING.set(go_on)
         try:
             said = self.run(("--json", "--yes"))
         finally:
             suffix.STATED.reset(stated)
             KEPT.reset(kept)
+            SUBMITTING.reset(asked)
         return Answer(said.code, _job(said.stdout), "", said.stderr)
 
     def run(self, more: Sequence[str]) -> Said:

@@ -5,6 +5,10 @@
     submitted   the job id is known
 
 Whoever finds `submitting` asks Slurm for the job by its script, or its run, before submitting anew.
+
+The lock keeps others out. But one that holds for a node only (see docs/decisions/0142-submitted-once.md), and
+one that was lost while its process stood still, keep out nobody. So who is at work shows signs of life, which
+others wait for, and right before each sbatch it is sure that nobody has gone on in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
@@ -25,7 +30,7 @@ than MessageTimeout's 10 s."""
 EXPIRED_SECONDS = 3600.0
 """No munge credential, and so no request, is taken when it is older (MUNGE_MAXIMUM_TTL)."""
 _STOOD_SECONDS = 5.0
-"""So long after its claim sbatch is not started any more: with its own 10 s others would not wait for it."""
+"""So long after its claim sbatch needs a new one to start: with its own 10 s others would not wait for it."""
 _LOST_SECONDS = 10.0
 """Who claimed a submission so long ago, and wrote nothing, will not submit it: twice _STOOD_SECONDS."""
 _LOOK_SECONDS = 1.0
@@ -65,8 +70,13 @@ class Answer:
 class Slurm(Protocol):
     """What submits, and finds again what was submitted."""
 
-    def submit(self, record: Record, lock: int) -> Answer:
-        """Submit; what it starts keeps the descriptor `lock` open as long as it lasts."""
+    def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
+        """Submit.
+
+        Args:
+            lock: a descriptor that what is started keeps open as long as it lasts.
+            go_on: called right before each sbatch, which is not started if it raises a RemoteError.
+        """
         ...
 
     def find(self, record: Record) -> Job | None:
@@ -92,6 +102,20 @@ class Refused(RemoteError):
     def __init__(self, answer: Answer) -> None:
         super().__init__("the cluster refused the submission")
         self.answer = answer
+
+
+@dataclass
+class _Turn:
+    """A mark that this process has made.
+
+    Attributes:
+        begun: when it claimed to do so, by the file system's clock.
+        lost: why it may not go on.
+    """
+
+    record: Record
+    begun: float
+    lost: RemoteError | None = None
 
 
 @dataclass
@@ -128,19 +152,20 @@ class Once:
             if before is not None and before.state == "submitted":
                 return before, True
             if before is not None and before.state == "submitting":
-                found = self._settled(before)
+                found = self._settled(before, partial(self._sign, before))
                 if found:
                     return self._note(before, found), True
-                self.slurm.forget(before)
             self.receive(reception)
-            return self._submit(self._marked(wanted, before), lock), False
+            turn = self._marked(wanted, before)
+            with self.submission.alive():
+                if before is not None and before.state == "submitting":
+                    self.slurm.forget(before)
+                return self._submit(turn, lock), False
 
-    def _marked(self, wanted: Record, before: Record | None) -> Record:
+    def _marked(self, wanted: Record, before: Record | None) -> _Turn:
         """Write down that it is submitted now, unless another process is about to do the same.
 
-        The lock keeps others out. But one that holds for a node only (see decision 0142), and one that was
-        lost while this process stood still, keep out nobody: who does not get the claim, or sees what they
-        did not write, submits nothing.
+        Who does not get the claim, or sees what they did not write, submits nothing, and removes nothing.
         """
         begun = self._claimed(before)
         if begun is None or self.submission.record() != before:
@@ -150,7 +175,25 @@ class Once:
             raise _not_now(wanted, "another connection of yours is at work on it")
         if (stood := self.submission.now() - begun) >= _STOOD_SECONDS:
             raise _not_now(wanted, f"the login node or its file system stood still for {stood:.0f} s")
-        return record
+        return _Turn(record, begun)
+
+    def _go_on(self, turn: _Turn) -> None:
+        """Be sure that nobody else goes on, for as long as sbatch needs.
+
+        Between the mark and sbatch lie questions to Slurm, of which each may take long: others may have found
+        no job meanwhile. After a moment it takes a new claim and a new mark.
+
+        Raises:
+            RemoteError: another process may have gone on.
+        """
+        if self.submission.now() - turn.begun < _STOOD_SECONDS:
+            return
+        try:
+            new = self._marked(turn.record, turn.record)
+        except RemoteError as error:
+            turn.lost = error
+            raise
+        turn.record, turn.begun = new.record, new.begun
 
     def _claimed(self, before: Record | None) -> float | None:
         """When it became ours to go on from what was written last; None when another process went on."""
@@ -165,36 +208,58 @@ class Once:
                 self.sleep(_LOOK_SECONDS)
         return claim.at
 
-    def _submit(self, record: Record, lock: int) -> Record:
-        answer = self.slurm.submit(record, lock)
-        record = replace(record, stdout=answer.stdout, stderr=answer.stderr)
+    def _submit(self, turn: _Turn, lock: int) -> Record:
+        answer = self.slurm.submit(turn.record, lock, partial(self._go_on, turn))
+        if turn.lost:
+            raise turn.lost
+        record = replace(turn.record, stdout=answer.stdout, stderr=answer.stderr)
         if answer.code == 0 and answer.job:
             return self._note(record, answer.job)
         sure = answer.code > 0 and answer.code < 128 and not _UNSURE.search(answer.stderr)
         found = self._found(record) if sure else self._settled(record)
         if found:
             return self._note(record, found)
+        self._go_on(turn)
         self.slurm.forget(record)
         self.submission.write(replace(record, state="receiving"))
         raise Refused(answer)
 
-    def _settled(self, record: Record) -> Job | None:
+    def _settled(self, record: Record, sign: Callable[[], int] = lambda: 0) -> Job | None:
         """The job, once it is certain that it is there, or will never be.
+
+        Args:
+            sign: of life of whoever wrote the record: another one each time it is asked for. Its sbatch may
+                not have sent anything yet.
 
         A slurmctld that stands still, or is away, takes up what was sent to it whenever it goes on. So the
         time counts from its first answer to us, who came later: from then on it has the request at hand.
         """
         answered: float | None = None
+        seen = sign()
         while True:
             begun = self.submission.now()
             found = self._found(record)
+            last, seen = seen, sign()
+            if seen != last:
+                answered = None
             settled = answered is not None and begun - answered >= SETTLE_SECONDS
-            if found or settled or begun - record.marked >= EXPIRED_SECONDS:
+            expired = begun - record.marked >= EXPIRED_SECONDS
+            if found or (seen == last and (settled or expired)):
                 return found
             if answered is None:
                 answered = self.submission.now()
             self.waiting()
             self.sleep(_LOOK_SECONDS)
+
+    def _sign(self, before: Record) -> int:
+        """See `_settled`.
+
+        Raises:
+            RemoteError: they have written something else.
+        """
+        if self.submission.record() != before:
+            raise _not_now(before, "another connection of yours is at work on it")
+        return self.submission.touched()
 
     def _found(self, record: Record) -> Job | None:
         return find(self.slurm, record)

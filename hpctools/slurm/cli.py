@@ -38,6 +38,7 @@ class CommandClient:
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
         """Submit a batch script; see SlurmClient."""
+        run.SUBMITTING.get()()
         done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS, _outside())
         answer = re.findall(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)
         if not answer:

@@ -26,6 +26,9 @@ _FAREWELL = re.compile(r"^.*Getting response to message type: DBD_FINI\n?", re.M
 
 KEPT: ContextVar[tuple[int, ...]] = ContextVar("descriptors that are kept", default=())
 """Descriptors of ours that programs which `run` starts keep open as long as they last: a lock, say."""
+SUBMITTING: ContextVar[Callable[[], None]] = ContextVar("asked before sbatch starts", default=lambda: None)
+"""Called right before each sbatch. It raises RemoteError when another process makes the submission by now:
+then no sbatch is started, and nothing is cleared up, for what is there is the other one's."""
 Process = subprocess.Popen[bytes]
 PIPE = subprocess.PIPE
 """A program that `start` started."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.errors import HpctoolsError, SubmitError
+from hpctools.errors import HpctoolsError, RemoteError, SubmitError
 from hpctools.slurm.client import SlurmClient
 from hpctools.submit.batch import ARRAY_JOB
 from hpctools.submit.dependencies import waiting_for
@@ -20,6 +20,7 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
     """Make the run folders and submit their baseline jobs; return their ids. It is all of them or none.
 
     Raises:
+        RemoteError: another process makes the same submission by now; nothing is undone.
         SubmitError: a run folder cannot be written.
         CommandError: sbatch refused.
         UnreachableError: the controller does not answer.
@@ -32,6 +33,8 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
     try:
         for submission in submissions:
             job_ids[submission.spec.id] = _submit(submission, client, job_ids)
+    except RemoteError:
+        raise  # folders and jobs may be the other one's
     except BaseException:
         _undo(submissions, client)
         raise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from hpctools.slurm.run import Completed, relay
+from hpctools.slurm.run import SUBMITTING, Completed, relay
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent
 from hpctools.submit.script import python_target
@@ -61,10 +61,12 @@ def execute_plain(submission: PlainSubmission, *, parsable: bool = False) -> Com
 
     Raises:
         CommandError: sbatch is not installed.
+        RemoteError: as `SUBMITTING` says.
     """
     script = submission.script
     data = script.encode("utf-8", "surrogateescape") if script is not None else None
     argv = ("sbatch", "--parsable", *submission.argv[1:]) if parsable else submission.argv
+    SUBMITTING.get()()
     done = relay(argv, stdin=data, keep_stdout=parsable)
     if done.code != 0:
         _say_what_to_do(done.stderr)

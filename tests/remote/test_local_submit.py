@@ -56,12 +56,32 @@ def test_sbatch_keeps_the_lock(tmp_path: Path, stdin: str | None, monkeypatch: p
 
     try:
         with submission.locked(lambda: None) as lock:
-            HereSlurm(submission, sbatch, ()).submit(RECORD, lock)
+            HereSlurm(submission, sbatch, ()).submit(RECORD, lock, lambda: None)
     finally:
         os.dup2(kept, 0)
         os.close(kept)
     assert held == [True]
     assert "lock" not in run.run(look, timeout=30).stdout, "it is for this once"
+
+
+def test_before_sbatch_it_is_asked_whether_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    submission, asked, kept = Submission(tmp_path / RECORD.id), [], os.dup(0)
+    submission.make()
+
+    def sbatch(words: Sequence[str]) -> int:
+        run.SUBMITTING.get()()
+        return 1
+
+    try:
+        with submission.locked(lambda: None) as lock:
+            HereSlurm(submission, sbatch, ()).submit(RECORD, lock, lambda: asked.append(1))
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+    run.SUBMITTING.get()()
+    assert asked == [1], "it is for this once"
 
 
 def test_a_run_that_has_begun_is_never_removed(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ class Slurm:
     def __init__(self, job: Job | None = None, *, away: bool = False) -> None:
         self.job, self.away = job, away
 
-    def submit(self, record: Record, lock: int) -> Answer:
+    def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
         raise AssertionError("nothing is submitted")
 
     def find(self, record: Record) -> Job | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpctools.errors import RemoteError, UnreachableError
+from hpctools.remote import submissions
 from hpctools.remote.once import SETTLE_SECONDS, Answer, Job, Once, Refused
 from hpctools.remote.receiving import Reception
 from hpctools.remote.submissions import Claim, Record, Submission
@@ -32,6 +35,8 @@ class World:
         jobs: when each appeared in the queue.
         still_until: so long slurmctld stands still; what was sent to it waits.
         claims: when each was taken.
+        planning: seconds that hp-submit asks Slurm before it starts sbatch.
+        forgotten: how often what was left has been removed.
     """
 
     left: int = 10**9
@@ -41,14 +46,21 @@ class World:
     jobs: list[float] = field(default_factory=list)
     still_until: float = 0.0
     claims: dict[str, float] = field(default_factory=dict)
+    planning: float = 0.0
+    forgotten: int = 0
 
     def step(self) -> None:
         if self.left == 0:
             raise Killed
         self.left -= 1
 
-    def submit(self, record: Record, lock: int) -> Answer:
+    def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
         self.step()
+        self.time += self.planning
+        try:
+            go_on()
+        except RemoteError as error:
+            return Answer(1, None, "", f"hp-submit: {error.message}")
         if self.answer is not None and self.answer.code and "timed out" not in self.answer.stderr:
             return self.answer
         self.jobs.append(max(self.time, self.still_until) + self.delay)
@@ -65,6 +77,7 @@ class World:
 
     def forget(self, record: Record) -> None:
         self.step()
+        self.forgotten += 1
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
@@ -93,8 +106,18 @@ class Watched(Submission):
         return self.world.time
 
 
-def attempt(folder: Path, world: World, request: str = "r") -> tuple[Record, bool]:
-    submission = Watched(folder / NAME, world)
+class Unlocked(Watched):
+    """On a file system whose locks hold for one node: Lustre's localflock, NFS without locks."""
+
+    @contextmanager
+    def locked(self, waiting: Callable[[], None], seconds: float = 0) -> Iterator[int]:
+        yield 0
+
+
+def attempt(
+    folder: Path, world: World, request: str = "r", kind: type[Watched] = Watched
+) -> tuple[Record, bool]:
+    submission = kind(folder / NAME, world)
 
     def receive(reception: Reception) -> None:
         world.step()
@@ -156,28 +179,107 @@ def test_a_request_that_is_an_hour_old_is_not_waited_for(tmp_path: Path) -> None
 
 
 def test_two_on_two_nodes_whose_locks_hold_for_one_make_one_job(tmp_path: Path) -> None:
-    """Lustre's localflock, NFS without locks: one is at it between the other's look and its mark."""
+    """One is at it between the other's look and its mark."""
     world = World()
-
-    class Unlocked(Watched):
-        @contextmanager
-        def locked(self, waiting: Callable[[], None], seconds: float = 0) -> Iterator[int]:
-            yield 0
 
     class Overtaken(Unlocked):
         def write(self, record: Record) -> Record:
             if not world.jobs:
-                made(Unlocked(tmp_path / NAME, world))
+                attempt(tmp_path, world, kind=Unlocked)
             return super().write(record)
 
-    def made(submission: Submission) -> tuple[Record, bool]:
-        once = Once(submission, world, lambda _: None, lambda: None, world.sleep)
-        return once.make(Record(NAME, "r"), Reception(submission, ()))
-
     with pytest.raises(RemoteError, match=f"was not submitted now: .*--submission {NAME}"):
-        made(Overtaken(tmp_path / NAME, world))
+        attempt(tmp_path, world, kind=Overtaken)
     record, before = attempt(tmp_path, world)
     assert (record.job_id, before, len(world.jobs)) == (7, True, 1)
+
+
+def test_who_was_overtaken_before_sbatch_submits_and_removes_nothing(tmp_path: Path) -> None:
+    """hp-submit asks Slurm for long, and its signs of life are not seen: another node finds no job."""
+
+    class Asking(World):
+        is_other = False
+
+        def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
+            if not self.is_other:
+                self.is_other = True
+                attempt(tmp_path, self, kind=Unlocked)
+            return super().submit(record, lock, go_on)
+
+    world = Asking()
+    with pytest.raises(RemoteError, match=f"another connection .*--submission {NAME}"):
+        attempt(tmp_path, world, kind=Unlocked)
+    assert (len(world.jobs), world.forgotten) == (1, 1)
+    assert attempt(tmp_path, world)[0].job_id == 7
+    assert len(world.jobs) == 1
+
+
+@pytest.mark.parametrize("no", [False, True])
+def test_who_asks_slurm_for_long_before_sbatch_marks_it_anew(tmp_path: Path, no: bool) -> None:
+    """Others count from there, and sbatch has its time."""
+    refusal = Answer(1, None, "", "sbatch: error: Invalid account")
+    world = World(planning=20.0, answer=refusal if no else None)
+    with pytest.raises(Refused) if no else nullcontext():
+        attempt(tmp_path, world)
+    assert list(world.claims.values()) == [1000.0, 1020.0]
+    assert (len(world.jobs), world.forgotten) == ((0, 1) if no else (1, 0))
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_who_shows_signs_of_life_is_waited_for(tmp_path: Path, through: bool) -> None:
+    """Its sbatch takes 40 s: then there is the job, or whoever started it is dead, too."""
+
+    class Living(World):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.time < 1040.0:
+                os.utime(tmp_path / NAME / ".hpctools/record.json", (self.time, self.time))
+            elif through and not self.jobs:
+                self.jobs.append(self.time)
+
+    world = Living(left=5)
+    with pytest.raises(Killed):
+        attempt(tmp_path, world)
+    world.left = 10**9
+    record, before = attempt(tmp_path, world, kind=Unlocked)
+    assert (record.job_id, before, len(world.jobs)) == (7, through, 1)
+    assert world.forgotten == (0 if through else 1)
+    assert through or 1040.0 + SETTLE_SECONDS - 2 < world.time < 1040.0 + SETTLE_SECONDS + 2
+
+
+def test_who_waits_for_another_one_hears_when_that_one_is_done(tmp_path: Path) -> None:
+    other = Submission(tmp_path / NAME)
+
+    class Done(World):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            other.write(Record(NAME, "r", state="submitted", job_id=7))
+
+    world = Done(left=5)
+    with pytest.raises(Killed):
+        attempt(tmp_path, world)
+    world.left = 10**9
+    with pytest.raises(RemoteError, match=f"another connection .*--submission {NAME}"):
+        attempt(tmp_path, world, kind=Unlocked)
+    assert (world.jobs, world.forgotten, world.time < 1005) == ([], 0, True)
+
+
+def test_signs_of_life_are_shown_as_long_as_it_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "_SIGN_SECONDS", 0.01)
+    submission = Submission(tmp_path / NAME)
+
+    class Watching(World):
+        def submit(self, record: Record, lock: int, go_on: Callable[[], None]) -> Answer:
+            first, end = submission.touched(), time.monotonic() + 30
+            while submission.touched() == first:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            assert submission.record() == record
+            return super().submit(record, lock, go_on)
+
+    assert attempt(tmp_path, Watching())[0].job_id == 7
 
 
 def test_an_answer_that_got_lost_is_looked_for_in_the_queue(tmp_path: Path) -> None:
@@ -277,10 +379,12 @@ def test_who_sees_what_another_process_wrote_submits_nothing(tmp_path: Path, whe
             other.write(Record(NAME, "r", state="submitting"))
 
     submission = Crossed(tmp_path / NAME, world)
+    submission.make()
+    other.write(Record(NAME, "r", state="submitting"))
     once = Once(submission, world, receive, lambda: None, world.sleep)
     with pytest.raises(RemoteError, match=f"another connection .*--submission {NAME}"):
         once.make(Record(NAME, "r"), Reception(submission, ()))
-    assert world.jobs == []
+    assert (world.jobs, world.forgotten) == ([], 0), "what is there is the other one's"
 
 
 def test_two_that_wrote_at_the_same_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:

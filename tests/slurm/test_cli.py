@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.errors import CommandError, UnreachableError
+from hpctools.errors import CommandError, RemoteError, UnreachableError
+from hpctools.slurm import run
 from hpctools.slurm.cli import CommandClient
+from hpctools.submit.plain import PlainSubmission, execute_plain
 
 
 @pytest.fixture
@@ -41,6 +43,23 @@ def test_an_answer_without_a_job_id_is_an_error(command, says):
     command("sbatch", says)
     with pytest.raises(CommandError, match="sbatch answered without a job id"):
         CommandClient().submit([], Path("/x/job.sh"))
+
+
+def test_who_is_not_to_submit_any_more_starts_no_sbatch(command, tmp_path):
+    def refuse():
+        raise RemoteError("another connection of yours is at work on it")
+
+    command("sbatch", "42")
+    before = run.SUBMITTING.set(refuse)
+    try:
+        with pytest.raises(RemoteError, match="at work on it"):
+            CommandClient().submit([], Path("/x/job.sh"))
+        with pytest.raises(RemoteError, match="at work on it"):
+            execute_plain(PlainSubmission(("sbatch", "/x/job.sh")))
+    finally:
+        run.SUBMITTING.reset(before)
+    assert not (tmp_path / "argv").exists()
+    assert CommandClient().submit([], Path("/x/job.sh")) == 42
 
 
 def test_a_job_does_not_inherit_the_shape_of_the_one_we_run_in(command, tmp_path, monkeypatch):

@@ -11,7 +11,14 @@ import pytest
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import CommandError, ElasticError, HpctoolsError, SubmitError, UnreachableError
+from hpctools.errors import (
+    CommandError,
+    ElasticError,
+    HpctoolsError,
+    RemoteError,
+    SubmitError,
+    UnreachableError,
+)
 from hpctools.submit.execute import execute_elastic
 from hpctools.submit.plan import BatchFile, ElasticSubmission
 from hpctools.testing.slurm import FakeSlurm
@@ -82,6 +89,19 @@ def test_an_interrupt_after_sbatch_reached_the_controller_leaves_no_job_and_no_f
         execute_elastic([submission], slurm)
     assert [job.state for job in slurm.queue.values()] == ["CANCELLED"]
     assert not submission.folder.exists()
+
+
+def test_who_is_not_to_submit_any_more_clears_nothing_up(submission):
+    """Job and folder may be those of the connection that has gone on in its place."""
+
+    def refuse(job: object) -> None:
+        raise RemoteError("another connection of yours is at work on it")
+
+    slurm = FakeSlurm(on_submit=refuse)
+    with pytest.raises(RemoteError):
+        execute_elastic([submission], slurm)
+    assert [job.state for job in slurm.queue.values()] == ["PENDING"]
+    assert RunFolder(submission.folder).spec() == SPEC
 
 
 def test_an_interrupt_does_not_touch_other_jobs(submission):
