@@ -47,7 +47,7 @@ class Carer:
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
         self._memory = memory
         self._standings: dict[int, Standing] = {}
-        self._told: dict[int, Limits] = {}
+        self._told: dict[int, Limits | None] = {}  # None: what an earlier agent told, and nobody could lift
         self._reasons: dict[int, tuple[float, int, str]] = {}
         self.penalties = 0
 
@@ -56,6 +56,8 @@ class Carer:
         seconds = after.at - before.at
         if seconds <= 0:
             return
+        for uid in [uid for uid, told in self._told.items() if told is None]:
+            self._lift(uid)
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
             uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
@@ -108,12 +110,18 @@ class Carer:
     def release(self) -> None:
         """Lift all limits, also those that an agent before this one left; for its beginning and end."""
         for uid in sorted({*self._told, *self._remembered()}):
-            try:
-                self._slices.limit(uid, Limits(), ())
-            except (HpctoolsError, OSError) as error:
-                _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
-            self._told.pop(uid, None)
+            self._lift(uid)
         self._remember()
+
+    def _lift(self, uid: int) -> None:
+        """Lift all limits; what stays is lifted at the next look, or by the next agent."""
+        try:
+            self._slices.limit(uid, Limits(), ())
+        except (HpctoolsError, OSError) as error:
+            _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
+            self._told.setdefault(uid, None)
+        else:
+            self._told.pop(uid, None)
 
     def _remembered(self) -> Iterable[int]:
         try:

@@ -71,15 +71,21 @@ class SystemdSlices:
         if wanted:
             _pin(folder, wanted)
         lifted = {name: folder / f"50-{name}.conf" for name in values if name not in wanted}
-        self._take_back(uid, lifted if wanted else {**lifted, _PINNED: folder / _PINNED})
+        self._take_back(uid, folder / _UNREAD, lifted if wanted else {**lifted, _PINNED: folder / _PINNED})
         if wanted:
             run(set_property(uid, limits), timeout=_SECONDS)
 
-    def _take_back(self, uid: int, files: Mapping[str, Path]) -> None:
+    def _take_back(self, uid: int, unread: Path, files: Mapping[str, Path]) -> None:
+        """Remove files, and have systemd read what is left.
+
+        Args:
+            unread: there while systemd does not know yet of files that were removed.
+        """
         there = {name: file for name, file in files.items() if file.exists()}
-        if not there:
+        if not there and not unread.exists():
             return
         try:
+            unread.touch()
             for file in there.values():
                 file.unlink(missing_ok=True)
         except OSError as error:
@@ -89,9 +95,12 @@ class SystemdSlices:
             run(_set(uid, unlimited), timeout=_SECONDS)
         else:
             run(["systemctl", "daemon-reload"], timeout=_RELOAD_SECONDS)
+            unread.unlink(missing_ok=True)
 
 
 _PINNED = "zz-hpctools-login.conf"
+_UNREAD = ".hpctools-login.unread"
+"""systemd takes nothing for settings that does not end in `.conf`."""
 
 
 def _pin(folder: Path, values: Mapping[str, str]) -> None:

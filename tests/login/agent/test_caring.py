@@ -154,6 +154,27 @@ def test_nobody_stays_limited_by_an_agent_that_is_gone(tmp_path: Path) -> None:
     assert slices.told[-1] == (54321, Limits())
 
 
+def test_a_limit_that_could_not_be_lifted_is_lifted_later(tmp_path: Path) -> None:
+    """By whoever looks next, or by the next agent: its person has left, and uses nothing."""
+    slices, memory = FakeSlices(), tmp_path / "limited.json"
+    work(Carer(CARE, slices, lambda user, words: None, lambda user: False, memory), 3.0, 4)
+    slices.told.clear()
+    slices.broken = True
+    for _ in range(2):
+        Carer(CARE, slices, lambda user, words: None, lambda user: False, memory).release()
+        assert memory.read_text() == "[54321]\n", "the next one is to know"
+    carer = Carer(CARE, slices, lambda user, words: None, lambda user: False, memory)
+    carer.release()
+    for minute, broken in enumerate((True, False, False)):
+        slices.broken = broken
+        carer.look(
+            sample(process(50, uid=1), at=60.0 * minute), sample(process(50, uid=1), at=60.0 * minute + 60)
+        )
+    assert slices.told == [(54321, Limits())], "once"
+    carer.release()
+    assert memory.read_text() == "[]\n"
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[true, null]", "7"])
 def test_a_damaged_note_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "limited.json").write_text(text.replace("true", '"x"'))

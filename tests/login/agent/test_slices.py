@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import CommandTimeout, HpctoolsError
 from hpctools.login.agent.processes import Process, read_processes
 from hpctools.login.agent.slices import CGROUPS, CgroupOne, CgroupTwo, SystemdSlices, find_slices
 from hpctools.login.care import GIB, Limits
@@ -35,6 +35,33 @@ def test_what_is_set_is_in_the_last_of_all_files_until_it_is_lifted(
     slices.limit(1001, Limits(), ())
     assert list(folder.iterdir()) == []
     assert ran == ["set-property", "set-property", "daemon-reload"]
+
+
+@pytest.mark.parametrize("then", [Limits(), Limits(None, GIB)])
+def test_what_systemd_did_not_read_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Limits
+) -> None:
+    """The files are gone when systemd is asked to read what is left: it does not answer in time."""
+    ran: list[str] = []
+    broken = [True]
+
+    def run(words: list[str], timeout: float) -> None:
+        ran.append(words[1])
+        if words[1] == "daemon-reload" and broken:
+            broken.pop()
+            raise CommandTimeout("systemctl did not end within 60 s", argv=words, code=None)
+
+    monkeypatch.setattr("hpctools.login.agent.slices.run", run)
+    folder, slices = tmp_path / "user-1001.slice.d", SystemdSlices(tmp_path)
+    slices.limit(1001, Limits(1.5, GIB), ())
+    (folder / "50-CPUQuota.conf").write_text("as systemd writes it")
+    with pytest.raises(CommandTimeout):
+        slices.limit(1001, then, ())
+    assert not (folder / "50-CPUQuota.conf").exists()
+    for _ in range(2):
+        slices.limit(1001, then, ())
+    assert ran.count("daemon-reload") == 2, "and not again, once it has read them"
+    assert [each for each in folder.iterdir() if each.name.startswith(".")] == []
 
 
 def test_a_folder_that_is_read_only_keeps_no_limit_away(
