@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import io
+import math
 import select
+import socket
 import ssl
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 
 KEPT_SECONDS = 4.0
@@ -70,6 +73,57 @@ def connect(scheme: str, host: str, seconds: float) -> http.client.HTTPConnectio
         return http.client.HTTPConnection(host, timeout=seconds)
     trusted = _trusted(int(time.monotonic() // _TRUSTED_SECONDS))
     return http.client.HTTPSConnection(host, timeout=seconds, context=trusted)
+
+
+def limit(connection: http.client.HTTPConnection, seconds: float, until: float) -> None:
+    """Say how long the next question over a connection may take.
+
+    Args:
+        seconds: for which anything is waited for.
+        until: when all of the answer has to be there, by the monotonic clock: a server, or what is before it,
+            that says a byte now and then would be waited for without an end. math.inf: as long as it goes on.
+
+    Raises:
+        TimeoutError: that is over.
+    """
+    connection.timeout = _left(seconds, until)
+    if connection.sock is not None:
+        connection.sock.settimeout(connection.timeout)
+    kind = http.client.HTTPResponse if until == math.inf else partial(_Timely, seconds=seconds, until=until)
+    connection.response_class = kind  # type: ignore[assignment]
+
+
+def _left(seconds: float, until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return min(seconds, left)
+
+
+class _Timely(http.client.HTTPResponse):
+    """An answer that has to be there in time."""
+
+    def __init__(self, sock: socket.socket, *, method: str | None, seconds: float, until: float) -> None:
+        super().__init__(sock, method=method)
+        self.fp = io.BufferedReader(_UntilThen(sock, self.fp.detach(), seconds, until))
+
+
+class _UntilThen(io.RawIOBase):
+    """What comes out of a socket, as long as there is time."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, seconds: float, until: float) -> None:
+        self._socket, self._raw, self._seconds, self._until = sock, raw, seconds, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int | None:  # type: ignore[override]
+        self._socket.settimeout(_left(self._seconds, self._until))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 @lru_cache(maxsize=1)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import stat
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hpctools.budget.answers import fault
-from hpctools.budget.connections import HUNG_UP, Kept, connect
+from hpctools.budget.connections import HUNG_UP, Kept, connect, limit
 from hpctools.errors import BudgetError, ConflictError, UnreachableError, UsageError
 
 SECONDS = 30.0
@@ -45,7 +47,9 @@ class Service:
     Attributes:
         scheme, host: of its address; `host` with the port.
         path: what comes before `/v1`.
-        seconds: how long an answer is waited for.
+        seconds: how long anything is waited for: a connection, the next part of an answer.
+        within: seconds for the whole of it, for who holds up others meanwhile. Usually as long as it goes on:
+            a month of a large site takes its time.
         kept: connections for the next question; None: each has its own.
     """
 
@@ -55,6 +59,7 @@ class Service:
     token: str
     seconds: float = SECONDS
     kept: Kept | None = None
+    within: float = math.inf
 
     def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, if_match: str = ""
@@ -122,18 +127,22 @@ class Service:
         if method == "POST":
             headers["Idempotency-Key"] = uuid.uuid4().hex
         question: _Question = (method, f"{self.path}{path}", data, headers)
+        until = time.monotonic() + self.within
         try:
             if self.kept is not None and (connection := self.kept.take()) is not None:
                 with suppress(*HUNG_UP):  # in this moment
-                    return self._answered(connection, question)
-            return self._answered(connect(self.scheme, self.host, self.seconds), question)
+                    return self._answered(connection, question, until)
+            return self._answered(connect(self.scheme, self.host, self.seconds), question, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise UnreachableError(f"{self.host} does not answer: {error}", _WHERE) from None
 
-    def _answered(self, connection: http.client.HTTPConnection, question: _Question) -> tuple[int, str, str]:
+    def _answered(
+        self, connection: http.client.HTTPConnection, question: _Question, until: float
+    ) -> tuple[int, str, str]:
         """Ask over a connection, which is closed then, or kept."""
         done = False
         try:
+            limit(connection, self.seconds, until)
             # http.client follows no redirections, so the token goes nowhere else.
             connection.request(*question)
             answer = connection.getresponse()

@@ -174,7 +174,7 @@ def _service(api: str) -> Service | None:
     if not environment.get("HPCTOOLS_API"):
         return None
     where = "write `api: https://HOST` into clusters.yaml" if api else "set HPCTOOLS_API=https://HOST"
-    return replace(find_service(environment, where), seconds=_ASK_SECONDS)
+    return replace(find_service(environment, where), seconds=_ASK_SECONDS, within=_ASK_SECONDS)
 
 
 def _service_if_any(api: str) -> tuple[Asked | None, str]:

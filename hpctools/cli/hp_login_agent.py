@@ -60,6 +60,7 @@ def _serve(given: argparse.Namespace) -> int:
         serve(settings, None)
         return 0
     # PAM waits for three seconds at most, for connecting, for the answer, and for us.
-    patient, quick = renewed(replace(find_service(os.environ), seconds=_SECONDS, kept=Kept()), os.environ)
+    service = replace(find_service(os.environ), seconds=_SECONDS, within=_SECONDS, kept=Kept())
+    patient, quick = renewed(service, os.environ)
     serve(settings, patient, quick)
     return 0

@@ -86,7 +86,8 @@ def make_enforcement(environment: Mapping[str, str]) -> Enforcement:
 def _service(aws: Aws, environment: Mapping[str, str]) -> LeaseService:
     """The service; one that cannot be asked is as one that is away, for the site has said what is so then."""
     try:
-        return replace(find_service({**environment, **_token(aws, environment)}), seconds=_SECONDS)
+        service = find_service({**environment, **_token(aws, environment)})
+        return replace(service, seconds=_SECONDS, within=_SECONDS)
     except HpctoolsError as error:
         _log.error("the service cannot be asked: %s", error)
         return Absent(error)

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -183,6 +183,56 @@ def test_each_is_one_threads_alone(host: str, asked: Asked, kept: Kept) -> None:
         answers = list(pool.map(lambda n: often.ask("POST", f"/v1/{n}", {})["detail"], range(200)))
     assert answers == [f"/v1/{n}" for n in range(200)]
     assert len(set(ports(asked))) <= 8
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    """A proxy that begins an answer, and goes on with a byte of it now and then; without an end."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            begun = b"HTTP/1.1 200 OK\r\n" if "head" in self.path else b"HTTP/1.1 200 OK\r\n\r\n"
+            self.wfile.write(begun)
+            while not over.wait(0.02):
+                try:
+                    self.wfile.write(b"x")
+                except OSError:
+                    return
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    over.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("path", ["/v1/head", "/v1/body"])
+def test_an_answer_that_does_not_end_is_not_waited_for(dripping: str, kept: Kept, path: str) -> None:
+    """Each byte comes in time; the whole does not."""
+    with pytest.raises(UnreachableError, match="does not answer: timed out"):
+        replace(service(dripping, kept), within=0.3).ask("GET", path)
+    assert kept.take() is None
+
+
+def test_a_connection_has_its_time_for_each_answer(host: str, asked: Asked, kept: Kept) -> None:
+    often = replace(service(host, kept), within=5.0)
+    often.ask("GET", "/v1/a")
+    with pytest.raises(UnreachableError, match="timed out"):
+        replace(often, within=0.0).ask("GET", "/v1/none")
+    for each in (often, service(host, kept), often):
+        assert each.ask("GET", "/v1/b") == {"detail": "/v1/b"}
+    assert often.ask("GET", "/v1/last") == {"detail": "/v1/last"}
+    assert [path for path, _ in asked.connections] == ["/v1/a", "/v1/b", "/v1/b", "/v1/b", "/v1/last"]
+    _, *same = ports(asked)
+    assert len(set(same)) == 1
 
 
 def test_of_many_only_some_are_kept(kept: Kept) -> None:
