@@ -78,7 +78,7 @@ def nlb(target_group: str, port: int, stated: tuple[str, ...], dry_run: bool, as
 
 
 def _group(elbv2: Elbv2, target_group: str) -> Group:
-    """What the group is; one of addresses where nobody allows to ask, as releases before this one did not."""
+    """What the group is; not known where nobody allows to ask, as releases before this one did not."""
     from hpctools.hyperpod.operations.aws import RefusedError
 
     try:
@@ -86,8 +86,8 @@ def _group(elbv2: Elbv2, target_group: str) -> Group:
     except RefusedError as error:
         if not error.denied:
             raise
-        click.echo(f"{error}; until then the group is taken for one of addresses", err=True)
-        return Group("ip")
+        click.echo(f"{error}; until then nodes are registered as they are told or stated", err=True)
+        return Group(None)
 
 
 def _nodes(aws: Aws, group: Group, nodes: list[LoginNode]) -> list[LoginNode]:

@@ -61,17 +61,20 @@ class Group:
     """A target group.
 
     Attributes:
+        kind: None where nobody allows to ask.
         vpc: the network whose machines are its targets, by AWS's id.
     """
 
-    kind: Kind
+    kind: Kind | None
     vpc: str = ""
 
 
-def can_be_target(target: str, kind: Kind) -> bool:
-    """Whether AWS takes it in a group of this kind; a host's name is none."""
+def can_be_target(target: str, kind: Kind | None) -> bool:
+    """Whether AWS takes it in a group of this kind, or in one of any; a host's name is none."""
+    if kind != "ip" and _INSTANCE.fullmatch(target):
+        return True
     if kind == "instance":
-        return _INSTANCE.fullmatch(target) is not None
+        return False
     try:
         ipaddress.ip_address(target)
     except ValueError:
@@ -115,7 +118,7 @@ def plan(
     nodes: Iterable[LoginNode],
     targets: Iterable[Target],
     former: Mapping[str, str] | None = None,
-    kind: Kind = "ip",
+    kind: Kind | None = "ip",
 ) -> Steps:
     """What is to be done; the last one that is registered stays. Pure.
 

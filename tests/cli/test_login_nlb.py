@@ -186,9 +186,12 @@ def test_who_may_not_ask_what_a_group_is_goes_on_as_before(
 
     refuse("AccessDenied")
     said = step(group)
-    assert said[0].endswith("until then the group is taken for one of addresses")
+    assert said[0].endswith("until then nodes are registered as they are told or stated")
     assert "DescribeTargetGroups" in said[0]
     assert account.there(group) == {"10.0.0.4"}
+    instances, four = account.group("instance"), account.instance("10.0.0.4")
+    assert step(instances, "--target", f"login-4={four}")[1:] == [f"login-4 ({four}) registered"]
+    assert account.there(instances) == {four}
     refuse("TargetGroupNotFound")
     with pytest.raises(RefusedError):
         step(group)

@@ -104,6 +104,7 @@ def test_what_aws_takes() -> None:
     found = ["10.0.0.1", "fd00::5", "i-0123456789abcdef0", "login-1"]
     assert [each for each in found if can_be_target(each, "ip")] == found[:2]
     assert [each for each in found if can_be_target(each, "instance")] == found[2:3]
+    assert [each for each in found if can_be_target(each, None)] == found[:3], "nobody may ask what it is"
 
 
 def test_a_former_address_says_nothing_in_a_group_of_instances() -> None:
