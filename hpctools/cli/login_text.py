@@ -7,11 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from hpctools.login.limits import age
+from hpctools.remote.names import shown
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns that are as wide as they must be; no rules, so that it can be cut."""
-    lines = [tuple(head), *(tuple(row) for row in rows)]
+    """Columns that are as wide as they must be; no rules, so that it can be cut.
+
+    What a terminal would take for a command is shown as it is written: names and origins are other people's.
+    """
+    lines = [tuple(head), *(tuple(map(shown, row)) for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
     told = ("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines)
     return "".join(f"{line.rstrip()}\n" for line in told)
@@ -50,16 +54,15 @@ def _session(each: Mapping[str, Any], now: float) -> tuple[str, ...]:
 
 def ending(found: Sequence[Mapping[str, Any]]) -> str:
     """Sessions that will end."""
-    return "".join(f"session {each['id']} of {each['user']} on {each['node']} will end\n" for each in found)
+    lines = (f"session {each['id']} of {each['user']} on {each['node']} will end" for each in found)
+    return "".join(f"{shown(line)}\n" for line in lines)
 
 
 def status(found: Mapping[str, Any], now: float) -> str:
     """How one node stands, by its own agent."""
     drained = f" ({found['why']})" if found["draining"] and found["why"] else ""
     away = "" if found["service_answers"] else "The service does not answer this node.\n"
-    head = (
-        f"{found['node']}: {found['state']}{drained}, CPU {found['cpu']:.0%}, memory {found['memory']:.0%}\n"
-    )
+    head = f"{found['node']}: {found['state']}{drained}, CPU {found['cpu']:.0%}, memory {found['memory']:.0%}"
     rows = [
         (
             each["user"],
@@ -71,7 +74,7 @@ def status(found: Mapping[str, Any], now: float) -> str:
         for each in found["sessions"]
     ]
     return (
-        head
+        f"{shown(head)}\n"
         + away
         + (table(("USER", "KIND", "FOR", "FROM", "TERMINALS"), rows) if rows else "No sessions.\n")
     )

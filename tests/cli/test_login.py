@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hpctools.cli import login, login_drain, login_forget, login_nlb
+from hpctools.cli import login, login_drain, login_forget, login_nlb, login_text
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.login.nlb import Group, Steps
 from tests.login.agent.made_agent import FakeService
@@ -81,6 +81,24 @@ def test_sessions_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         "/v1/login/sessions?user=nlp1&limit=1000",
         "/v1/login/sessions?user=nlp1&cursor=a%2Bb&limit=1000",
     ]
+
+
+def test_what_others_wrote_commands_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node's agent tells where somebody came from; whoever drains a node says why."""
+    other = session(7, "nlp1\x1b[8m", origin="\x1b]0;title\x07", node="login-1\nlogin-2")
+    lists = {
+        "sessions": {"sessions": [other], "next": None},
+        "nodes": {"nodes": [NODE, {**DRAINED, "why": "\x1b[2Jnew kernel\u202e"}]},
+    }
+    for words, answer in lists.items():
+        told, _ = call(monkeypatch, FakeService(answer), words)
+        assert all(line.isprintable() for line in told.splitlines()), told
+    assert "\\x1b[2Jnew kernel" in told
+    told, _ = call(monkeypatch, FakeService(other), "end", "7")
+    assert told.startswith("session 7 of nlp1\\x1b[8m on login-1\\nlogin-2 will end")
+    here = {"node": "login-1", "state": "draining", "draining": True, "why": "\x1b[2J", "cpu": 0, "memory": 0}
+    told = login_text.status({**here, "service_answers": True, "sessions": []}, 0.0)
+    assert told == "login-1: draining (\\x1b[2J), CPU 0%, memory 0%\nNo sessions.\n"
 
 
 def test_sessions_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
