@@ -14,11 +14,10 @@ from api.db.login_models import LEASES
 from api.db.login_store import Moment
 from api.services.login_leases import own_of, refusal
 from api.services.login_rules import Rules
+from hpctools.login.names import EVERYBODYS
 
 ASKS_NOBODY = "ssm"
 """The kind of such sessions."""
-_EVERYBODYS = "ssm-user"
-"""Whom they run as where nobody says whom (no Run As): several people, of whom none has had too many."""
 
 _END = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(ending=True, why=bindparam("words"))
 
@@ -29,7 +28,7 @@ def end_excess(moment: Moment, rules: Rules, fresh: Iterable[Any]) -> None:
     Args:
         fresh: leases of sessions that have just come, whose owners are limited.
     """
-    waiting = {row.id: row for row in fresh if row.user != _EVERYBODYS}
+    waiting = {row.id: row for row in fresh if row.user != EVERYBODYS}
     for row in sorted(waiting.values(), key=lambda row: (row.opened_at, row.id)):
         own = [each for each in moment.rows(*own_of(row.user)) if each.id not in waiting]
         refused = refusal(moment, row.user, rules.limits(row.department), own, waiting)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+EVERYBODYS = "ssm-user"
+"""Whom Session Manager's sessions run as where nobody says whom (no Run As): several people, of whom none has
+had too many."""
 _NOT_IN_CLAIMS = re.compile(r"[^A-Za-z0-9._:-]")
 _NOT_IN_USERS = re.compile(r"[^A-Za-z0-9_.@-]")
 

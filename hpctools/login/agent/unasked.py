@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from hpctools.login.agent.sessions import OpenSession
-
-EVERYBODYS = "ssm-user"
-"""Whom sessions run as where nobody says whom: several people, of whom none has had too many."""
+from hpctools.login.names import EVERYBODYS
 
 
 def too_many(
