@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hpctools.login.durations import spelt
 from hpctools.site.login_care import Care
 
 GIB = 1 << 30
@@ -114,14 +115,12 @@ def message(
         return None
     if not after.level:
         return "This login node's limit on your programs is over. Thank you for leaving room for others."
-    left, minutes = _left(after, now, care)
+    left, time = _left(after, now, care)
     if after.level < before.level:
-        return (
-            f"The limit on your programs on this login node is eased: {left} for the next {minutes} minutes."
-        )
+        return f"The limit on your programs on this login node is eased: {left} for the next {time}."
     return (
         f"You have used {_used(used)}. {_part_of_one(care)} Your programs go on with {left}; the limit eases "
-        f"by itself in {minutes} minutes. {_WAY_OUT}"
+        f"by itself in {time}. {_WAY_OUT}"
     )
 
 
@@ -131,9 +130,9 @@ def reminder(standing: Standing, now: float, care: Care, used: tuple[float, int,
     Args:
         used: what it began with, as of `message`.
     """
-    left, minutes = _left(standing, now, care)
+    left, time = _left(standing, now, care)
     return (
-        f"Your programs on this login node are limited to {left} for the next {minutes} minutes: you had "
+        f"Your programs on this login node are limited to {left} for the next {time}: you had "
         f"used {_used(used)}. {_part_of_one(care)} The limit eases by itself. {_WAY_OUT}"
     )
 
@@ -141,11 +140,11 @@ def reminder(standing: Standing, now: float, care: Care, used: tuple[float, int,
 _WAY_OUT = "Long or large work belongs into a job: hp-submit --help."
 
 
-def _left(standing: Standing, now: float, care: Care) -> tuple[str, int]:
-    """What is left under a penalty, and for how many minutes."""
+def _left(standing: Standing, now: float, care: Care) -> tuple[str, str]:
+    """What is left under a penalty, and for how long."""
     limit = limits(standing, care)
     left = f"{limit.cpus:g} processors and {(limit.memory_high or 0) / GIB:.1f} GiB"
-    return left, max(1, round((standing.until - now) / 60))
+    return left, spelt(standing.until - now)
 
 
 def _used(used: tuple[float, int, str]) -> str:

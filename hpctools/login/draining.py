@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.login.durations import spelt
 
 _REMIND = (86_400, 4 * 3600, 3600, 1800, 900, 300, 60)
 """People are reminded so many seconds before the deadline."""
@@ -54,15 +55,9 @@ class Course:
             return self.message
         left = self.deadline - (passed or 0.0)
         said = next((mark for mark in sorted(_REMIND) if left <= mark), None)
-        spelt = _spelt(min(self.deadline, said) if said is not None else self.deadline)
-        closing = f"sessions that are left are ended in {spelt}"
+        time_left = spelt(min(self.deadline, said) if said is not None else self.deadline)
+        closing = f"sessions that are left are ended in {time_left}"
         return f"{self.message} ({closing})" if self.message else closing
-
-
-def _spelt(seconds: float) -> str:
-    if seconds >= 7200:
-        return f"{seconds / 3600:g} hours" if seconds % 3600 == 0 else f"{seconds / 3600:.1f} hours"
-    return f"{max(1, round(seconds / 60))} minutes" if seconds > 60 else "a minute"
 
 
 @dataclass(frozen=True)
@@ -188,9 +183,8 @@ class _Wait:
             raise error
         if not self._is_silent:
             self._is_silent = True
-            minutes = round(SILENCE_SECONDS / 60)
             self._tell(
-                f"{error.message}: it is asked again, and given up after {minutes} minutes without an "
+                f"{error.message}: it is asked again, and given up after {spelt(SILENCE_SECONDS)} without an "
                 "answer; until it answers nobody is reminded or ended"
             )
         if self._course.timeout is not None and passed >= self._course.timeout:

@@ -63,8 +63,8 @@ def test_who_is_left_at_the_deadline_was_reminded_and_is_ended() -> None:
     assert report == Report(2, 1, 1, 0, 7205.0)
     assert node.ended == [(7200.0, 2)]
     assert [(at, words.rpartition(" in ")[2]) for at, words in node.told] == [
-        (3600.0, "60 minutes)"), (5400.0, "30 minutes)"), (6300.0, "15 minutes)"), (6900.0, "5 minutes)"),
-        (7140.0, "a minute)"),
+        (3600.0, "1 hour)"), (5400.0, "30 minutes)"), (6300.0, "15 minutes)"), (6900.0, "5 minutes)"),
+        (7140.0, "1 minute)"),
     ]  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_a_service_that_is_begun_again_ends_neither_reminders_nor_the_deadline()
     node = restarting({1: 1e9}, 3000.0, 3900.0)
     report, shown = wait(node, Course("new kernel", deadline=7200.0))
     assert (report.ended, report.left, report.seconds) == (1, 0, 7205.0)
-    assert node.told[0] == (3900.0, "new kernel (sessions that are left are ended in 60 minutes)")
+    assert node.told[0] == (3900.0, "new kernel (sessions that are left are ended in 1 hour)")
     assert [each for each in shown if isinstance(each, str)] == [
         "api does not answer: connection refused: it is asked again, and given up after 30 minutes without "
         "an answer; until it answers nobody is reminded or ended",

@@ -22,7 +22,7 @@ SPARING, STRICT, CARING = "spare-1", "strict-1", "care-1"
 AFTER, WARNING = 60, 30
 """Seconds: the least that a site may say."""
 IDLE = {"after": "00:01:00", "warning": "00:00:30"}
-WARNED = "It will be closed in 1 minutes; press a key to keep it."
+WARNED = "It will be closed in 1 minute; press a key to keep it."
 CARE = {"cpus": 0.08, "patience": "00:00:10", "penalty": "00:00:10", "levels": [0.5, 0.25]}
 BRANCH = f"hpctools-care-{os.getpid()}"
 # The sandbox has no branch of the hierarchy that slows down: the caring node gets one.
@@ -162,7 +162,7 @@ def test_who_uses_too_much_is_slowed_down_told_why_and_let_go(rig: CareRig) -> N
     terminal = rig.sit_down(CARING, "nlp1", f"exec sh -c 'while :; do :; done # {BRANCH}'")
     program = until(lambda: burning(BRANCH))
     folder = Path("/sys/fs/cgroup/cpu", BRANCH, "hpctools-login", f"user-{program.uid}")
-    terminal.until_seen("the limit eases by itself in 1 minutes.", 100)
+    terminal.until_seen("the limit eases by itself in 1 minute.", 100)
     assert f"** Message of {CARING} to you: You have used " in terminal.screen
     assert f"of this login node, most of it by sh (process {inside(program)})" in terminal.screen
     assert "At length 0.08 processors and 16 GiB are one person's part" in terminal.screen

@@ -13,6 +13,7 @@ from typing import Literal
 
 from hpctools.login.agent.processes import TICKS, Process
 from hpctools.login.agent.sessions import OpenSession
+from hpctools.login.durations import spelt
 from hpctools.site.login_care import IdleSessions
 
 _BUSY = 0.01
@@ -112,8 +113,8 @@ def _waits(process: Process) -> bool:
 
 def warning(session: OpenSession, rules: IdleSessions) -> str:
     """What somebody is told whose session will be closed."""
-    hours, minutes = rules.after / 3600, max(1, round(rules.warning / 60))
+    where = ", ".join(session.ttys)
     return (
-        f"Nothing has happened in your session on {', '.join(session.ttys)} for {hours:.1f} hours. It will "
-        f"be closed in {minutes} minutes; press a key to keep it. What runs in tmux goes on."
+        f"Nothing has happened in your session on {where} for {spelt(rules.after)}. It will "
+        f"be closed in {spelt(rules.warning)}; press a key to keep it. What runs in tmux goes on."
     )

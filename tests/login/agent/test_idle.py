@@ -105,6 +105,8 @@ def test_a_node_that_did_not_look_for_long_does_not_close_without_a_warning() ->
 
 def test_the_words_of_a_warning() -> None:
     assert warning(session(), RULES) == (
-        "Nothing has happened in your session on pts/0 for 1.0 hours. It will be closed in 10 minutes; press "
+        "Nothing has happened in your session on pts/0 for 1 hour. It will be closed in 10 minutes; press "
         "a key to keep it. What runs in tmux goes on."
     )
+    short = RULES.model_copy(update={"after": 60, "warning": 30})
+    assert "pts/0 for 1 minute. It will be closed in 30 seconds;" in warning(session(), short)
