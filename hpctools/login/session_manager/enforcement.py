@@ -124,6 +124,7 @@ class _Round:
     def __init__(self, rules: Enforcement) -> None:
         self._rules = rules
         self._silence: UnreachableError | None = None
+        self._why: dict[str, str] = {}  # by session
         self.found: dict[str, Outcome] = {}
         self.wrong: list[str] = []
         self.of_service: list[str] = []
@@ -190,7 +191,7 @@ class _Round:
         if granted or spared:
             self.found[session.id] = "granted" if granted else "an administrator's"
             return False
-        why = " ".join(message.split())
+        self._why[session.id] = why = " ".join(message.split())
         _log.info("%s of %s is refused: %s", session.id, session.owner, why)
         return True
 
@@ -214,6 +215,7 @@ class _Round:
         is_new = session.since is None or rules.clock() - session.since < NEW_SECONDS
         if rules.when_unreachable == "refuse" and is_new and not spared:
             _log.error("%s of %s is refused without the service: %s", session.id, session.owner, error)
+            self._why[session.id] = f"the service cannot be asked: {error}"
             self._end(session)
         else:
             _log.warning("%s stays without a lease: %s", session.id, error)
@@ -225,7 +227,8 @@ class _Round:
         except HpctoolsError as error:
             self.wrong.append(f"{session.id}: {error}")
             return
-        _log.info("%s of %s is ended", session.id, session.owner)
+        node, why = self._rules.node_of(session.target), self._why[session.id]
+        _log.info("%s of %s on %s is ended: %s", session.id, session.owner, node, why)
         self.found[session.id] = "ended"
         self.close({session.id: session.target})
 

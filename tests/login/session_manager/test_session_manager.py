@@ -165,12 +165,16 @@ def test_a_session_with_a_lease_stays(ssm: tuple[Service, Stubber]) -> None:
     assert service.asked == [("POST", "/v1/login/leases", body)]
 
 
-def test_one_too_many_is_ended_when_its_node_has_told_why(ssm: tuple[Service, Stubber]) -> None:
+def test_one_too_many_is_ended_when_its_node_has_told_why(
+    ssm: tuple[Service, Stubber], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hpctools.login")
     ending(ssm[1], "uni-0a1b2c3d")
     waited: list[float] = []
     service = FakeService(REFUSED)
     assert enforcement(ssm[0], service, notice=7.0, wait=waited.append).admit(SESSION) == "ended"
     assert ([method for method, _, _ in service.asked], waited) == (["POST", "POST", "DELETE"], [7.0])
+    assert caplog.messages[-1] == f"uni-0a1b2c3d of {ROLE} on login-1 is ended: nlp1: you have 4 sessions"
 
 
 def test_whom_their_node_knows_as_an_administrator_meanwhile_stays(ssm: tuple[Service, Stubber]) -> None:
@@ -186,11 +190,15 @@ def test_named_administrators_are_never_ended(ssm: tuple[Service, Stubber], answ
 
 
 @pytest.mark.parametrize("error", [UnreachableError("gone"), BudgetError("it refuses the token")])
-def test_without_the_service_the_site_decides(ssm: tuple[Service, Stubber], error: HpctoolsError) -> None:
+def test_without_the_service_the_site_decides(
+    ssm: tuple[Service, Stubber], error: HpctoolsError, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whether it does not answer or does not take the token."""
+    caplog.set_level("INFO", "hpctools.login")
     assert enforcement(ssm[0], FakeService(error)).admit(SESSION) == "open without the service"
     ending(ssm[1], "uni-0a1b2c3d")
     assert enforcement(ssm[0], FakeService(error), when_unreachable="refuse").admit(SESSION) == "ended"
+    assert caplog.messages[-1].endswith(f"is ended: the service cannot be asked: {error}")
 
 
 def test_who_was_there_before_stays_when_the_service_falls_silent(ssm: tuple[Service, Stubber]) -> None:
