@@ -139,7 +139,9 @@ class Agent:
             self.wake.set()
             return
         with self._reporting:
-            self.reporter.close(keys)
+            all_told = self.reporter.close(keys)
+        if not all_told:
+            self.wake.set()
 
     def _see_sshd(self, standing: Standing) -> None:
         if standing != self.standing:

@@ -18,6 +18,8 @@ from hpctools.login.agent.sessions import OpenSession, detached
 from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
+_CLOSE_SECONDS = 2.0
+"""So long ends are told one by one: who looks, or reports, waits meanwhile."""
 MOST_SESSIONS = 1000
 """Of one person here, the oldest: more than any site's limit lets in, and few enough for a report."""
 
@@ -118,18 +120,26 @@ class Reporter:
         self.silent_since = self.doubled = self._said = None
         return heard
 
-    def close(self, claims: Iterable[str]) -> None:
-        """Tell it that sessions are over; of what it does not hear now the next report tells."""
+    def close(self, claims: Iterable[str]) -> bool:
+        """Tell it that sessions are over; of what it does not hear now the next report tells.
+
+        Returns:
+            False: it is slow, and that report had better come soon.
+        """
         if self._service is None or self.silent_since is not None:
-            return
+            return True
+        end = self._monotonic() + _CLOSE_SECONDS
         for claim in claims:
+            if self._monotonic() > end:
+                return False
             path = f"/v1/login/leases/{quote(self._own.name, safe='')}/{quote(claim, safe='')}"
             try:
                 self._service.ask("DELETE", path)
             except UnreachableError:
-                return  # who waits for it here is kept from the next report
+                break  # who waits for it here is kept from the next report
             except HpctoolsError as error:  # 404: it had never heard of it
                 _log.debug("the end of %s: %s", claim, error)
+        return True
 
     def _silent(self, error: HpctoolsError) -> None:
         self.failures += 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 
 from hpctools.errors import BudgetError, UnreachableError
+from hpctools.login.agent import ends as ending
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.ends import FEW, Ends
 from hpctools.login.agent.processes import parse
+from hpctools.login.agent.reporting import Reporter, Self
 from tests.login.agent.made_agent import FakeSampler, FakeService, made_agent
 from tests.login.node_processes import process, sample
 
@@ -175,6 +179,39 @@ def test_while_the_service_is_away_nobody_waits_for_it(tmp_path: Path) -> None:
     agent.look()
     agent.leave(["9-9"])
     assert told_over(service) == ["7-7"]
+
+
+def test_a_service_that_is_slow_keeps_no_report_waiting(tmp_path: Path) -> None:
+    """Eight answers of almost two seconds each would be a quarter of a minute without a look."""
+    now = [3.0]
+
+    class Slow(FakeService):
+        def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+            now[0] += 1.9
+            return super().ask(method, path, body)
+
+    service = Slow(FINE, {})
+    agent = made_agent(tmp_path)
+    agent.reporter = Reporter(Self("login-1"), service, lambda: now[0])
+    keys = [f"{n}-{n}" for n in range(FEW)]
+    agent.leave(keys[:2])
+    assert (told_over(service), agent.wake.is_set()) == (keys[:2], False)
+    service.asked.clear()
+    agent.leave(keys)
+    assert (told_over(service), agent.wake.is_set()) == (keys[:2], True)
+
+
+def test_half_of_the_files_are_for_sessions(tmp_path: Path) -> None:
+    """The kernel's own table, which no filter of system calls hides; as any process sees its limits."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert ending._half_of_files() == max(256, soft // 2)
+    table = tmp_path / "limits"
+    for line, most in {"Max open files            4096                 524288               files": 2048,
+                       "Max open files            unlimited            unlimited            files": 256,
+                       "": 256}.items():  # fmt: skip
+        table.write_text(f"Limit                     Soft Limit\n{line}\n")
+        assert ending._half_of_files(table) == most
+    assert ending._half_of_files(tmp_path / "none") == 256
 
 
 def test_from_the_door_to_the_service(tmp_path: Path, sessions: Sessions) -> None:
