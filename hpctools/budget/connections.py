@@ -117,7 +117,7 @@ class _UntilThen(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int | None:  # type: ignore[override]
+    def readinto(self, buffer: memoryview, /) -> int | None:  # type: ignore[override]
         self._socket.settimeout(_left(self._seconds, self._until))
         return self._raw.readinto(buffer)
 
