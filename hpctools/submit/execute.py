@@ -31,6 +31,9 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
             raise SubmitError(f"{submission.folder} exists already", "submit again: the run gets another id")
     job_ids: dict[str, int] = {}
     try:
+        # All of them first: who looks for what became of it is to see those that have no job yet.
+        for submission in submissions:
+            _prepare(submission)
         for submission in submissions:
             job_ids[submission.spec.id] = _submit(submission, client, job_ids)
     except RemoteError:
@@ -41,17 +44,20 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
     return tuple(job_ids.values())
 
 
-def _submit(submission: ElasticSubmission, client: SlurmClient, earlier: Mapping[str, int]) -> int:
-    folder = RunFolder.create(submission.folder, submission.spec)
+def _prepare(submission: ElasticSubmission) -> None:
+    RunFolder.create(submission.folder, submission.spec)
     for file in submission.files:
         _write(submission.folder, file)
+
+
+def _submit(submission: ElasticSubmission, client: SlurmClient, earlier: Mapping[str, int]) -> int:
     first = next(iter(earlier.values()), None)
     if first is not None:
         _write(submission.folder, BatchFile(ARRAY_JOB, f"{first}\n"), mode=0o600)
     before = earlier.get(submission.follows)
     options = submission.options if before is None else waiting_for(submission.options, str(before))
     job_id = client.submit(options, submission.script)
-    folder.append_job("baseline", job_id)
+    RunFolder(submission.folder).append_job("baseline", job_id)
     return job_id
 
 

@@ -179,13 +179,15 @@ def test_an_array_is_submitted_whole_and_each_run_over_its_limit_waits(submissio
 
 
 def test_an_array_that_is_refused_in_its_middle_leaves_nothing(submission, tmp_path):
-    def refuse_next(job):
-        slurm.on_submit = None
-        second.folder.mkdir()
+    def refuse_second(job):
+        assert RunFolder(second.folder).spec().id == "x", "a run that is to come is there to be seen"
+        if len(slurm.queue) > 1:
+            raise CommandError("sbatch failed", argv=["sbatch"], code=1, stderr="sbatch: error: Job limit")
 
-    slurm = FakeSlurm(on_submit=refuse_next)
+    slurm = FakeSlurm(on_submit=refuse_second)
     second = replace(submission, spec=replace(SPEC, id="x"), folder=submission.folder.with_name("x"))
-    with pytest.raises(ElasticError, match="exists already"):
+    with pytest.raises(CommandError):
         execute_elastic([submission, second], slurm)
-    assert slurm.cancelled == [slurm.submitted[0].job_id]
+    assert {job.state for job in slurm.queue.values()} == {"CANCELLED"}
     assert not submission.folder.exists()
+    assert not second.folder.exists()
