@@ -121,8 +121,8 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.state.warming = Warming(engine, site_file, clock)
     problems.install(app)
     _stand_in_front(app, settings)
-    # Routes are tried one after the other. An included router is looked through twice, and its routes are made
-    # once more at the first request: a quarter of a second.
+    # Routes are tried one after the other. An included router is looked through twice, and makes its routes
+    # anew at the first request: a quarter of a second.
     # page_statements has /jobs/7.csv, which would be a number of page_costs.
     for module in (*_OFTEN, *_API, health, session, page_statements, *_PAGES):
         app.router.routes.extend(module.router.routes)
