@@ -20,6 +20,7 @@ from hpctools.elastic.wave import Wave
 NEVER = float("-inf")
 EXPLAIN_SECONDS = 5.0  # an agent asks Slurm for four
 LEAVE_RESERVE = 1.5  # seconds, of the time that a node has, for the way out
+UNTOLD = ("kind", "rounds", "order", "generation")  # of a save's message, in its event
 
 Handler = Callable[[Worker, Message, float], None]
 
@@ -287,12 +288,16 @@ class Hearing:
         self._run.journal.resized(message)
 
     def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
-        detail = {key: value for key, value in message.items() if key not in ("kind", "rounds", "order")}
-        self._run.journal.event("saved", worker=worker.name, **detail)
-        self._run.has_checkpoint = True
-        rounds = int(message.get("rounds", -1))  # workers park with these
-        self._run.membership.saved(int(message["step"]), rounds if rounds >= 0 else None)
-        self._run.saves.note_answer(message)
+        run, detail = self._run, {key: value for key, value in message.items() if key not in UNTOLD}
+        generation = int(message.get("generation", -1))
+        if generation < 0 or run.journal.counts(generation):
+            run.has_checkpoint = True
+            rounds = int(message.get("rounds", -1))  # workers park with these
+            run.membership.saved(int(message["step"]), rounds if rounds >= 0 else None)
+        else:  # storage is asked whether a roll back has made it void, if ever somebody has to know
+            run.may_have_checkpoint, detail["rolled_back"] = True, True
+        run.journal.event("saved", worker=worker.name, **detail)
+        run.saves.note_answer(message)
 
     def _on_unsaved(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"step {message['step']} is not saved ({message['why']})")

@@ -117,6 +117,7 @@ class Keeper:
         self._known_step = 0
         self._most_steps: int | None = None
         self._last: Saved | None = None
+        self._given_up: list[Abandoned] = []
         self._put_off: Order | None = None
         self._saves_told = SavesTold(desk.tell)
         self._told_slow = self._told_broken = self._told_no_snapshot = self._is_registered = False
@@ -195,12 +196,14 @@ class Keeper:
         """
         if self._most_steps is None:
             return
+        origin = self._desk.origin
+        given_up = Abandoned(origin.run, origin.term, origin.generation, step)
+        self._given_up.append(given_up)
         self._most_steps = self._last = None
         self._known_step = step
         if self._desk.saves and self._place:
-            origin = self._desk.origin
             try:
-                abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
+                abandon(self._store, given_up)
             except ElasticError as error:
                 self._warn(f"checkpoints of what was rolled back cannot be marked so: {error}")
             self._begun -= self._settings.every_seconds
@@ -231,15 +234,26 @@ class Keeper:
         elif self._saver.is_busy:
             self._put_off = order
             return
-        if self._last is not None and self._last.step == step:
-            self._desk.tell("saved", **replace(self._last, why=order.why, order=order.number).to_json())
+        if (saved := self._saved_of(step)) is not None:
+            present = self._desk.origin.generation  # it counts in it, whichever it was saved in
+            told = replace(saved, why=order.why, order=order.number, generation=present)
+            self._desk.tell("saved", **told.to_json())
             return
         if not self._saver.is_busy:
             self._save(step, order.why, order.number)
         if order.urgent and not self._saver.wait(deadline - time.monotonic()):
             self._warn(f"the checkpoint of step {step} is not complete after {order.seconds:g} s")
-        if order.urgent and (self._last is None or self._last.step != step):
+        if order.urgent and self._saved_of(step) is None:
             self._desk.tell("unsaved", **order.answer(step))
+
+    def _saved_of(self, step: int) -> Saved | None:
+        """What was saved last, if it is of this step and may be used."""
+        last = self._last
+        return last if last is not None and last.step == step and not self._is_void(last) else None
+
+    def _is_void(self, saved: Saved) -> bool:
+        """Whether it is of what a roll back gave up, however late it was complete."""
+        return any(saved.generation < each.generation and saved.step > each.step for each in self._given_up)
 
     def _save(self, step: int, why: str, order: str | None = None) -> None:
         self._next_begun, self._next_rounds, self._next_order = time.monotonic(), self._rounds, order
@@ -286,8 +300,9 @@ class Keeper:
 
     def _on_saved(self, saved: Saved) -> None:
         saved = replace(saved, rounds=self._next_rounds, order=self._next_order)
-        self._last, self._known_step, self._begun = saved, saved.step, self._next_begun
-        self._told_slow = False
+        self._last, self._told_slow = saved, False
+        if not self._is_void(saved):
+            self._known_step, self._begun = saved.step, self._next_begun
         self._saves_told.saved(saved, self._desk.grace_seconds)
 
     def _on_failed(self, step: int, why: str, reason: str) -> None:

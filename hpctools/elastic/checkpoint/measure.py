@@ -24,6 +24,7 @@ class Saved:
         why: `interval`, or the reason of an order.
         rounds: exchanges that it is the state after, which of streams are some more than steps; -1: as many.
         order: number of the order that this carries out; None: of none.
+        generation: of the membership that saved it; -1: that is not said.
     """
 
     step: int
@@ -34,6 +35,7 @@ class Saved:
     why: str
     rounds: int = -1
     order: str | None = None
+    generation: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """As a message's or event's fields."""

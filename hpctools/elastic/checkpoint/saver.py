@@ -177,7 +177,8 @@ class Saver:
             store.discard(stage)
             raise
         seconds, size = time.monotonic() - job.begun, sum(each.bytes for each in files.values())
-        return Saved(job.step, seconds, job.held_s, size, f"{store.where}/{name}", job.why)
+        where = f"{store.where}/{name}"
+        return Saved(job.step, seconds, job.held_s, size, where, job.why, generation=origin.generation)
 
     def _go_on(self, origin: Origin | None) -> None:
         if self._cancelled:

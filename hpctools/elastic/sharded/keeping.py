@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +32,7 @@ from hpctools.elastic.sharded.attempts import Attempts
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.fetching import examples_of, read_parts_of
 from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
 
@@ -41,31 +41,6 @@ FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
 TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What is saved.
-
-    Attributes:
-        step: completed steps.
-        rank, world: of the generation that saves.
-        origin: run, term and generation.
-        training: for the manifest.
-        rounds: exchanges that it is the state after; -1: as many as steps.
-    """
-
-    step: int
-    rank: int
-    world: int
-    origin: Origin
-    training: Mapping[str, Any]
-    rounds: int = -1
-
-    @property
-    def label(self) -> str:
-        """The same on all ranks, and another one for each attempt."""
-        return f"{self.origin.label}{self.origin.term}.{self.origin.generation}"
 
 
 class ShardKeeper:
@@ -258,6 +233,7 @@ class ShardKeeper:
             self._tell_unsaved(moment.step, order)
             return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
+        self._saved_step = None  # may be this one, of before a roll back
         held = time.monotonic() - begun
         self._writer = threading.Thread(
             target=self._write,
@@ -288,8 +264,10 @@ class ShardKeeper:
                 if moment.rank == 0:
                     where, size = self._commit(stage, moment, copied)
                     seconds = time.monotonic() - begun
-                    saved = Saved(moment.step, seconds, held, size, where, why, moment.rounds, number)
-                    self._on_saved(saved)
+                    generation = moment.origin.generation
+                    self._on_saved(
+                        Saved(moment.step, seconds, held, size, where, why, moment.rounds, number, generation)
+                    )
             finally:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)

@@ -27,7 +27,8 @@ from hpctools.elastic.passes import OPTIMIZER
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
-from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
+from hpctools.elastic.sharded.keeping import ShardKeeper
+from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
 from hpctools.elastic.sharded.shards import Setting, Shards
 from hpctools.elastic.sharded.trained import Build, local

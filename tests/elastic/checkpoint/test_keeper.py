@@ -41,6 +41,22 @@ class Held:
         return write_state(folder, tensors, skeleton, go_on)
 
 
+class Committing:
+    """Holds commits up until they are let go, as an fsync does that hangs; what is cancelled goes on."""
+
+    def __init__(self, training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.released = threading.Event(), threading.Event()
+        store: Any = training.keeper._store
+        self._commit = store.commit
+        monkeypatch.setattr(store, "commit", self)
+        monkeypatch.setattr(keeper_module, "LEAVE_SECONDS", 0.0)
+
+    def __call__(self, *args: Any) -> Any:
+        self.reached.set()
+        assert self.released.wait(LONG)
+        return self._commit(*args)
+
+
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     held = Held()
@@ -302,6 +318,51 @@ def test_a_step_that_was_saved_before_a_roll_back_is_saved_again(tmp_path: Path)
         str(tmp_path / "step-000000004.2"),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["abandoned.json", "step-000000004.2"]
+
+
+@pytest.mark.parametrize("order", [None, Order("all nodes have to go", number="1.1")])
+def test_what_is_complete_only_after_a_roll_back_is_not_taken_for_what_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Order | None
+) -> None:
+    """Its step comes again, with another state: it is due again, and saved as it is ordered."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
+    hung = Committing(training, monkeypatch)
+    training.go_to(4)
+    assert hung.reached.wait(30)
+    training.keeper.roll_back(2, 4)
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(2)
+    hung.released.set()
+    assert training.saved() == [4], "who hears of it knows of which generation it is"
+    training.desk.order = order
+    training.go_to(4)
+    assert training.saved() == [4, 4]
+    late, again = training.desk.of("saved")
+    assert (late["generation"], again["generation"]) == (RUN.generation, RUN.generation + 1)
+    assert again.get("order") == (order.number if order else None)
+    found = newest(str(tmp_path))
+    assert found is not None
+    assert again["where"] == found.where
+
+
+def test_what_was_begun_before_a_roll_back_and_is_not_of_what_that_gave_up_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to an order is of the present generation, in which it counts."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2))
+    hung = Committing(training, monkeypatch)
+    training.go_to(2)
+    assert hung.reached.wait(30)
+    training.keeper.roll_back(2, 4)
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(2)
+    hung.released.set()
+    assert training.saved() == [2]
+    training.desk.order = Order("all nodes have to go")
+    training.go_to(2)
+    late, told = training.desk.of("saved")
+    assert (late["generation"], told["generation"]) == (RUN.generation, RUN.generation + 1)
+    assert late["where"] == told["where"]
 
 
 def test_roll_back_to_a_checkpoint_and_beyond_all(tmp_path: Path) -> None:

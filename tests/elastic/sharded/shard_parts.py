@@ -9,8 +9,9 @@ from checkpoint_rig import FakeDesk
 
 from hpctools import elastic
 from hpctools.elastic.checkpoint.saver import Origin
-from hpctools.elastic.sharded.keeping import Moment, ShardKeeper
+from hpctools.elastic.sharded.keeping import ShardKeeper
 from hpctools.elastic.sharded.layout import Part, Version
+from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.elastic.spec import RunSpec
 

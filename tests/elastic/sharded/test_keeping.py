@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoint_rig import Unwell, rewrite
+from checkpoint_rig import RUN, Unwell, rewrite
 from shard_parts import BY_ORDER, SPEC, RankOfOne
 
 from hpctools import elastic
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.reading import Unreadable
+from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.elastic.checkpoint.store import name_of
 from hpctools.elastic.folder import RunFolder
@@ -327,6 +328,27 @@ def test_what_cannot_be_pickled_fails_the_save_and_not_its_thread(tmp_path: Path
     rank.go_to(1)
     (said,) = warnings_of(rank)
     assert said.startswith("the checkpoint of step 1 failed on rank 0: cannot pickle")
+
+
+def test_what_is_complete_only_after_a_roll_back_is_no_answer(tmp_path: Path, hung: Hung) -> None:
+    """Its step comes again, is ordered, and hangs: who ordered it hears so."""
+    rank = RankOfOne(str(tmp_path), EACH_STEP)
+    rank.go_to(4)
+    assert hung.reached.wait(30)
+    rank.keeper.limit = 2
+    rank.keeper.rolled_back(2)
+    rank.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    hung.released.set()
+    rank.keeper.close()
+    (late,) = rank.desk.of("saved")
+    assert (late["step"], late["generation"]) == (4, RUN.generation)
+    hung.released.clear()
+    rank.desk.order = Order("node is wanted", seconds=0.2)
+    rank.go_to(4)
+    assert rank.desk.of("unsaved") == [{"step": 4, "why": "node is wanted"}]
+    hung.released.set()
+    rank.keeper.close()
+    assert [each["generation"] for each in rank.desk.of("saved")] == [RUN.generation, RUN.generation + 1]
 
 
 def test_an_order_to_who_is_not_rank_0_is_done_with_the_next_save(tmp_path: Path) -> None:

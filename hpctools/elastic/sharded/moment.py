@@ -1,0 +1,34 @@
+"""What is written down with a checkpoint of a sharded training, and agreed on by all who write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpctools.elastic.checkpoint.saver import Origin
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is saved.
+
+    Attributes:
+        step: completed steps.
+        rank, world: of the generation that saves.
+        origin: run, term and generation.
+        training: for the manifest.
+        rounds: exchanges that it is the state after; -1: as many as steps.
+    """
+
+    step: int
+    rank: int
+    world: int
+    origin: Origin
+    training: Mapping[str, Any]
+    rounds: int = -1
+
+    @property
+    def label(self) -> str:
+        """The same on all ranks, and another one for each attempt."""
+        return f"{self.origin.label}{self.origin.term}.{self.origin.generation}"
