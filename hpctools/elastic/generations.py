@@ -63,7 +63,7 @@ class Generations:
         self._roll_back: dict[str, Any] = {}
         self._failed_links = 0
         self._step = 0
-        self._saved_step = self._saved_rounds = NO_STATE  # of streams there are some more rounds than steps
+        self._saved_rounds = NO_STATE  # of streams there are some more than steps
         self._world = 0  # how many trained in the generation in force
         self._recoveries = 0  # since the last step that was completed
         self._decided: tuple[bool, int, str] | None = None

@@ -214,7 +214,6 @@ class Membership(Generations):
 
     def saved(self, step: int, rounds: int | None = None) -> None:
         """The state after so many steps is on disk; of how many rounds, when not as many, is `rounds`."""
-        self._saved_step = max(self._saved_step, step)
         self._saved_rounds = max(self._saved_rounds, step if rounds is None else rounds)
         self._let_savers_go()
 
@@ -278,8 +277,8 @@ class Membership(Generations):
     def _note_roll_back(self, roll_back: dict[str, Any]) -> None:
         self._roll_back = roll_back
         self._step = min(self._step, roll_back["to_step"])
-        if self._saved_step > roll_back["to_step"]:  # it is void, and nobody says what there is before it
-            self._saved_step = self._saved_rounds = forms.NO_STATE
+        # The state may go back further than that, and nobody says which of what is saved is void then.
+        self._saved_rounds = forms.NO_STATE
 
     def begin_with_anybody(self) -> None:
         """The baseline may never be whole: the training may begin with whoever is there."""
@@ -295,7 +294,7 @@ class Membership(Generations):
         self._done.clear()
         self._roll_back = {"to_step": 0, "skip": list(skip)} if skip else {}
         self._step = self._recoveries = self._failed_links = 0
-        self._saved_step = self._saved_rounds = forms.NO_STATE
+        self._saved_rounds = forms.NO_STATE
         self.generation, self.members, self._world = 0, (), 0
 
     def consider(self, now: float) -> None:

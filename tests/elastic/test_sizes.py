@@ -81,17 +81,30 @@ def test_what_was_saved_before_a_roll_back_lets_nobody_go() -> None:
     assert sent(membership) == []
 
 
-def test_what_was_saved_of_streams_counts_in_rounds_for_who_parks_and_in_steps_for_a_roll_back() -> None:
+def test_what_was_saved_of_streams_counts_in_rounds_for_who_parks() -> None:
     """Two epochs have ended, each with a round that is no step: step 10 is what round 12 leads to."""
-    membership = started("ab", (2, 3))
+    membership = below_the_least()
+    for worker in "ab":
+        membership.parked(worker, 2, 12, now=6)
+    membership.saved(10)
+    assert sent(membership) == []
     membership.saved(10, rounds=12)
-    membership.roll_back(10, [12], now=5)
-    recovered(membership, 2, "ab", completed=12)
+    assert sent(membership) == [("b", {"kind": "release"})], "the same state"
+
+
+def test_what_was_saved_of_an_earlier_step_than_a_roll_back_may_be_void_as_well() -> None:
+    """The state goes back to a snapshot of step 20, and the checkpoint of step 28 is of what was given up."""
+    membership = started("ab", (2, 3))
+    membership.saved(28)
+    membership.roll_back(30, [31], now=5)
+    recovered(membership, 2, "ab", completed=20)
     membership.leaving(["b"], now=6)
     sent(membership)
     for worker in "ab":
-        membership.parked(worker, 3, 12, now=6)
-    assert sent(membership) == [("b", {"kind": "release"})], "the same state, and it is not void"
+        membership.parked(worker, 3, 25, now=6)
+    assert sent(membership) == []
+    membership.saved(25)
+    assert sent(membership) == [("b", {"kind": "release"})]
 
 
 def test_a_state_in_memory_that_a_roll_back_leads_to_is_not_on_disk() -> None:
