@@ -86,7 +86,8 @@ class Survey:
         known: the furthest step that it knows a checkpoint may be of.
         looks: it can look for checkpoints.
         reached: completed steps that its state was last the result of, whatever it holds of it now; 0: it
-            never had one, or one at the beginning.
+            never had one, or one at the beginning, be it behind batches that are left out there.
+        skipped: numbers of the steps whose batches are left out.
     """
 
     held: tuple[tuple[Version, Parts], ...] = ()
@@ -95,21 +96,22 @@ class Survey:
     known: int = -1
     looks: bool = False
     reached: int = 0
+    skipped: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """As bytes for the others."""
         held = [[*astuple(each), encode_parts(parts)] for each, parts in self.held]
         plain = [astuple(each) for each in self.plain]
-        return json.dumps(
-            [held, plain, self.checkpoint, self.known, self.looks, self.reached], separators=(",", ":")
-        ).encode()
+        numbers = [self.checkpoint, self.known, self.looks, self.reached]
+        return json.dumps([held, plain, *numbers, self.skipped], separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
-        held, plain, *numbers = json.loads(data)
+        held, plain, checkpoint, known, looks, reached, skipped = json.loads(data)
         sets = tuple((Version(*place), decode_parts(parts)) for *place, parts in held)
-        return cls(sets, tuple(Version(*each) for each in plain), *numbers)
+        whole = tuple(Version(*each) for each in plain)
+        return cls(sets, whole, checkpoint, known, looks, reached, _numbers(skipped))
 
 
 @dataclass(frozen=True)

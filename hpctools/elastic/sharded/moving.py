@@ -6,7 +6,7 @@ belongs to the training's thread, because it calls the user's `build`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,10 +92,10 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
 def lost(surveys: Sequence[Survey]) -> ElasticError | None:
     """Why the training cannot begin at the beginning; None: it can.
 
-    Past step 0 fresh values are of another step than the place in the data.
+    Once a step was done, fresh values are of another step than the place in the data. Who holds parts of a
+    state tells how far it is: a batch that was left out is a step of the cursor, and none of the training.
     """
-    held = (version.step for version in layout.versions(surveys))
-    if max([*held, *(each.reached for each in surveys)]) <= 0:
+    if max(each.reached for each in surveys) <= 0:
         return None
     return ElasticError(
         f"{_why_lost(surveys)}, and there is no checkpoint to go back to",
@@ -119,6 +119,11 @@ def asks_storage(surveys: Sequence[Survey]) -> bool:
     return has_less and surveys[0].looks
 
 
+def left_out(surveys: Sequence[Survey]) -> frozenset[int]:
+    """Steps whose batches are left out, as anybody knows: at the beginning no state tells newcomers."""
+    return frozenset(step for each in surveys for step in each.skipped)
+
+
 def share_newest(group: Group, surveys: Sequence[Survey], newest: int) -> list[Survey]:
     """The surveys with the checkpoint that rank 0 has found, or UNREADABLE."""
     steps = collectives.everyones(group, torch.tensor([newest], dtype=torch.int64))
@@ -126,7 +131,13 @@ def share_newest(group: Group, surveys: Sequence[Survey], newest: int) -> list[S
 
 
 def survey(
-    group: Group, held: Sequence[PartSet], known: int, *, looks: bool = False, reached: int = 0
+    group: Group,
+    held: Sequence[PartSet],
+    known: int,
+    *,
+    looks: bool = False,
+    reached: int = 0,
+    skipped: Iterable[int] = (),
 ) -> list[Survey]:
     """What everybody holds, by rank.
 
@@ -134,6 +145,7 @@ def survey(
         known: the furthest step that a checkpoint may be of, as far as we know; NOWHERE: of none.
         looks: whether we can look for checkpoints.
         reached: completed steps of our state, whether or not we still hold it; 0: it never was any.
+        skipped: numbers of the steps whose batches we leave out.
     """
     own = Survey(
         tuple((each.version, each.parts) for each in held),
@@ -141,6 +153,7 @@ def survey(
         known=known,
         looks=looks,
         reached=reached,
+        skipped=tuple(sorted(skipped)),
     )
     return [Survey.decode(data) for data in collectives.exchange_bytes(group, own.encode())]
 

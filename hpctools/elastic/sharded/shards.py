@@ -13,19 +13,19 @@ import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
-from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.session import LONE, Runner
 from hpctools.elastic.sharded import moving, room
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
-from hpctools.elastic.sharded.layout import Part, Survey, Version, furthest_whole
+from hpctools.elastic.sharded.layout import Survey, Version, furthest_whole
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
 from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
+from hpctools.elastic.sharded.surroundings import Rest, Saved
 from hpctools.elastic.sharded.trained import (
     Build,
     Trained,
@@ -41,56 +41,6 @@ from hpctools.errors import ElasticError
 
 COLLECTED_BYTES = 1 << 26
 FAR = 1 << 62  # steps
-
-
-class Rest(Protocol):
-    """What moves besides model and optimizer: the cursor, schedulers, ..."""
-
-    @property
-    def _cursor(self) -> Cursor:
-        """The place in the data that the state has come to."""
-        ...
-
-    def _capture_rest(self) -> Mapping[str, Any]:
-        """All of it."""
-        ...
-
-    def _load_rest(self, state: Mapping[str, Any]) -> None:
-        """Become what another worker captured."""
-        ...
-
-
-class Saved(Protocol):
-    """Checkpoints of a sharded training."""
-
-    @property
-    def known(self) -> int:
-        """None that may be used is of more completed steps, as far as this worker knows."""
-        ...
-
-    def newest(self, *, patiently: bool = True) -> int:
-        """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known.
-
-        Args:
-            patiently: whether what cannot be read is tried again for longer than two seconds.
-        """
-        ...
-
-    def unread(self, error: ElasticError) -> None:
-        """`newest` raised that, and the workers had what was wanted."""
-        ...
-
-    def nothing_old_enough(self) -> ElasticError | None:
-        """Why the training cannot go back; None: it is not about to."""
-        ...
-
-    def examples(self, step: int) -> Mapping[str, Part]:
-        """An example part of each of its tensors."""
-        ...
-
-    def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
-        """Fill our parts; returns the unsharded state."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -260,13 +210,16 @@ class Shards:
         held = [*living, *self.copies.held]
         saved = self._setting.saved
         known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
-        reached = 0 if self._origin is None else self._rest._cursor.step
-        surveys = run(over, lambda: moving.survey(over, held, known, looks=can_look, reached=reached))
+        reached, skipped = self._reached, self._rest._skipped
+        surveys = run(
+            over,
+            lambda: moving.survey(over, held, known, looks=can_look, reached=reached, skipped=skipped),
+        )
         source = None if surveys is None else self._source(over, surveys, run)
         if surveys is None or source is None:
             return False
-        if reached and source.is_beginning and (error := moving.lost(surveys)) is not None:
-            raise (None if saved is None else saved.nothing_old_enough()) or error
+        if source.is_beginning:
+            self._begin_anew(surveys, reached)
         living, medium = self._with_space(source, living, new)
         held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)
@@ -281,6 +234,23 @@ class Shards:
         bytes_moved = {"received_bytes": carried.moved.received, "kept_bytes": carried.moved.kept}
         self.detail = {"source": source.name, "medium": medium, **bytes_moved}
         return True
+
+    def _begin_anew(self, surveys: Sequence[Survey], reached: int) -> None:
+        """Fresh values are the state, of which others may know what batches it is without.
+
+        Raises:
+            ElasticError: for who has come further they are not.
+        """
+        saved = self._setting.saved
+        if reached and (error := moving.lost(surveys)) is not None:
+            raise (None if saved is None else saved.nothing_old_enough()) or error
+        self._rest._skipped |= moving.left_out(surveys)
+
+    @property
+    def _reached(self) -> int:
+        """Completed steps of our state; 0: none, whatever batches were left out at the beginning."""
+        has_trained = self._origin is not None and self._rest._samples_done > 0
+        return self._rest._cursor.step if has_trained else 0
 
     def _source(self, over: Group, surveys: Sequence[Survey], run: Runner) -> Source | None:
         """Where the state comes from; storage is asked only when it may have more than the workers.

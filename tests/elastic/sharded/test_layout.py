@@ -19,7 +19,7 @@ from hpctools.elastic.sharded.layout import (
     holders_of,
     pieces,
 )
-from hpctools.elastic.sharded.moving import UNREADABLE, asks_storage, choose_source, lost
+from hpctools.elastic.sharded.moving import UNREADABLE, asks_storage, choose_source, left_out, lost
 from hpctools.elastic.sharded.transfer import copy_pieces
 
 VERSION = Version(3, 1)
@@ -144,7 +144,7 @@ def test_source_is_memory_before_a_checkpoint_of_the_same_step() -> None:
 
 
 def test_lost_shards_without_a_checkpoint_end_the_run() -> None:
-    surveys = surveys_of({"a": (4,)}, 0, 2)
+    surveys = [replace(each, reached=3) for each in surveys_of({"a": (4,)}, 0, 2)]
     assert choose_source(surveys[:1]).is_beginning
     assert "shards of the model went with a worker" in str(lost(surveys[:1]))
     assert choose_source([replace(surveys[0], checkpoint=1)]).checkpoint == 1
@@ -162,6 +162,17 @@ def test_nobody_begins_anew_at_another_place_in_the_data() -> None:
     for surveys in ([at_first[0], newcomer], [newcomer, newcomer]):
         assert choose_source(surveys).name == "beginning", "one was lost in the first step, or before"
         assert lost(surveys) is None
+
+
+def test_behind_batches_that_are_left_out_is_the_beginning_too_and_newcomers_hear_of_them() -> None:
+    """Who holds half of a state at step 2 has done none: its batches were left out."""
+    waiting = replace(surveys_of({"a": (4,)}, 0, 2, Version(2, 1))[0], skipped=(1, 2))
+    surveys = [Survey.decode(each.encode()) for each in (waiting, Survey(skipped=(7,)), Survey())]
+    assert surveys[0] == waiting
+    assert choose_source(surveys).is_beginning
+    assert lost(surveys) is None
+    assert left_out(surveys) == {1, 2, 7}
+    assert lost([replace(waiting, reached=3), Survey()]) is not None, "it did the third"
 
 
 def test_storage_is_asked_only_for_what_the_workers_lack() -> None:

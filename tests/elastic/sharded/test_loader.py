@@ -19,7 +19,7 @@ from hpctools.elastic.checkpoint.way_back import NothingOldEnough, told_of
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Resharding
-from hpctools.elastic.sharded import process_group
+from hpctools.elastic.sharded import moving, process_group
 from hpctools.elastic.sharded.process_group import AFTER, BETWEEN, ShardGroup
 from hpctools.elastic.sharded.trained import built, local, make_room, part_of, sharded_tensors
 from hpctools.errors import ElasticError
@@ -380,6 +380,33 @@ def test_without_a_sound_state_it_ends_instead_of_going_on_with_fresh_values() -
     assert not rolled_back._roll_back(0, [1])
     with pytest.raises(ElasticError, match="rolled back to before what they hold"):
         rolled_back._move(None, Group(2, 0, 1, None), lambda _, work: work())
+
+
+def test_who_left_batches_out_and_has_done_no_step_begins_again_with_those_who_never_heard_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All had begun again without the first batch, and one was lost in the second step."""
+    stays, newcomer = loader_for(), loader_for()
+    assert stays._roll_back(0, [1])
+    assert stays._move(None, Group(1, 0, 1, None), lambda _, work: work())
+    stays._settle()
+    assert stays.step == 1
+    survey = moving.survey
+    heard: list[Any] = []
+
+    def with_another(*args: Any, **named: Any) -> Any:
+        found = [*survey(*args, **named), *heard]
+        heard[:] = found[:1]
+        return found
+
+    monkeypatch.setattr(moving, "survey", with_another)
+    stays._shards.torn, stays._shards._before = True, ()  # as when the other parts went with their worker
+    newcomer._shards._origin = None  # as in a run, where it only pretends until it is let in
+    for loader in (stays, newcomer):
+        assert loader._move(None, Group(2, 0, 1, None), lambda _, work: work())
+        loader._settle()
+        assert (loader._moved()["source"], loader.step) == ("beginning", 1)
+    assert local_weights(stays) == local_weights(newcomer)
 
 
 def local_weights(loader: elastic.ShardedLoader) -> list[list[float]]:

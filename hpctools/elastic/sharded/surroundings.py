@@ -1,0 +1,69 @@
+"""What the shards need of the training around them: the rest of its state, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from hpctools.elastic.sampling import Cursor
+from hpctools.elastic.sharded.layout import Part
+from hpctools.elastic.sharded.moving import Wanted
+from hpctools.errors import ElasticError
+
+
+class Rest(Protocol):
+    """What moves besides model and optimizer: the cursor, schedulers, ...
+
+    Attributes:
+        _samples_done: in all steps; 0 before the first one, also when batches were left out.
+        _skipped: numbers of the steps whose batches are left out.
+    """
+
+    _samples_done: int
+    _skipped: frozenset[int]
+
+    @property
+    def _cursor(self) -> Cursor:
+        """The place in the data that the state has come to."""
+        ...
+
+    def _capture_rest(self) -> Mapping[str, Any]:
+        """All of it."""
+        ...
+
+    def _load_rest(self, state: Mapping[str, Any]) -> None:
+        """Become what another worker captured."""
+        ...
+
+
+class Saved(Protocol):
+    """Checkpoints of a sharded training."""
+
+    @property
+    def known(self) -> int:
+        """None that may be used is of more completed steps, as far as this worker knows."""
+        ...
+
+    def newest(self, *, patiently: bool = True) -> int:
+        """Step of the newest whole one; -1: there is none. Raises ElasticError when it cannot be known.
+
+        Args:
+            patiently: whether what cannot be read is tried again for longer than two seconds.
+        """
+        ...
+
+    def unread(self, error: ElasticError) -> None:
+        """`newest` raised that, and the workers had what was wanted."""
+        ...
+
+    def nothing_old_enough(self) -> ElasticError | None:
+        """Why the training cannot go back; None: it is not about to."""
+        ...
+
+    def examples(self, step: int) -> Mapping[str, Part]:
+        """An example part of each of its tensors."""
+        ...
+
+    def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
+        """Fill our parts; returns the unsharded state."""
+        ...
