@@ -306,7 +306,8 @@ class Keeper:
         self._saves_told.saved(saved, self._desk.grace_seconds)
 
     def _on_failed(self, step: int, why: str, reason: str) -> None:
-        self._desk.tell("save_failed", step=step, why=why, reason=reason)
+        order = {} if self._next_order is None else {"order": self._next_order}
+        self._desk.tell("save_failed", step=step, why=why, reason=reason, **order)
 
     def _cancel(self) -> None:
         if self._saver_ is not None:

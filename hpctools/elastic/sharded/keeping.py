@@ -40,6 +40,7 @@ COMMIT_SECONDS, LOST_SECONDS = 60.0, 1.0
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
+INTERVAL = "interval"  # why something was saved that nobody ordered
 TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
 
 
@@ -229,7 +230,7 @@ class ShardKeeper:
         try:
             copied = copy_of(living)
         except Exception as error:  # noqa: BLE001 - whatever the copy lacks, the training is sound
-            self._failed(moment, order.why if order else "interval", uncopied(error))
+            self._failed(moment, order, uncopied(error))
             self._tell_unsaved(moment.step, order)
             return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
@@ -251,12 +252,13 @@ class ShardKeeper:
         if order is not None:
             self._desk.tell("unsaved", **order.answer(step, addition))
 
-    def _failed(self, moment: Moment, why: str, error: Exception) -> None:
-        self._desk.tell("save_failed", step=moment.step, why=why, reason=f"rank {moment.rank}: {error}")
+    def _failed(self, moment: Moment, order: Order | None, error: Exception) -> None:
+        told = {"step": moment.step, "why": INTERVAL} if order is None else order.answer(moment.step)
+        self._desk.tell("save_failed", **told, reason=f"rank {moment.rank}: {error}")
         self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}")
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
-        why, number = ("interval", None) if order is None else (order.why, order.number)
+        why, number = (INTERVAL, None) if order is None else (order.why, order.number)
         try:
             stage = self._store.begin(moment.step, moment.label)
             try:
@@ -272,7 +274,7 @@ class ShardKeeper:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, such as what cannot be pickled, is told
-            self._failed(moment, why, error)
+            self._failed(moment, order, error)
             return
         self._attempts.succeeded(moment.step)
         if moment.rank == 0:

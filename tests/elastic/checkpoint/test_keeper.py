@@ -414,6 +414,23 @@ def test_a_state_without_a_finite_loss_takes_no_sound_one_s_place(tmp_path: Path
     assert_is_of(training.keeper.roll_back(1, 2), 1)
 
 
+@pytest.mark.parametrize("number", ["2.3", None])
+def test_a_failure_has_the_number_of_its_order_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str | None
+) -> None:
+    """An earlier one for the same reason may fail late, when another is waited for."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=5))
+    monkeypatch.setattr(training.keeper._store, "commit", lambda *_: 1 / 0)
+    training.desk.order = Order("node is drained", number=number)
+    training.go_to(4)
+    training.keeper._saver._next_try = 0.0
+    training.go_to(5)
+    assert training.saved() == []
+    ordered, due = training.desk.of("save_failed")
+    assert ordered.get("order") == number
+    assert (ordered["why"], due["why"], "order" in due) == ("node is drained", "interval", False)
+
+
 @pytest.mark.parametrize("urgent", [False, True])
 def test_a_state_that_cannot_be_copied_is_not_saved_and_the_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, urgent: bool

@@ -240,6 +240,24 @@ def test_an_answer_has_the_number_of_its_order(tmp_path: Path) -> None:
     assert [each["order"] for each in rank.desk.of("unsaved")] == ["2.1"]
 
 
+def test_a_failure_has_the_number_of_its_order_too(
+    tmp_path: Path, broken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that cannot be written, and of one that cannot even be copied; what is due has none."""
+    writing, copying = RankOfOne(str(broken)), RankOfOne(str(tmp_path), EACH_STEP)
+    writing.desk.order = Order("node is drained", number="2.3")
+    writing.go_to(4)
+    monkeypatch.setattr(keeping, "copy_of", lambda living: 1 / 0)
+    copying.desk.order = Order("node is drained", number="2.4")
+    copying.go_to(4)
+    monkeypatch.setattr(copying.keeper._attempts, "_next_try", 0.0)
+    copying.go_to(5)
+    failed = [*writing.desk.of("save_failed"), *copying.desk.of("save_failed")]
+    assert [each.get("order") for each in failed] == ["2.3", "2.4", None]
+    assert [each["why"] for each in failed] == ["node is drained", "node is drained", "interval"]
+    assert "order" not in failed[-1]
+
+
 def test_an_order_that_is_not_carried_out_is_answered(tmp_path: Path, broken: Path, hung: Hung) -> None:
     """Who gave it waits: for a store that fails, one that hangs, and a state that is not worth it."""
     failing, hanging, unsound = (RankOfOne(str(place)) for place in (broken, tmp_path, tmp_path))
