@@ -138,8 +138,11 @@ class Acting:
     def _roll_back(self, action: RollBack, now: float) -> None:
         blamed = self._in_work() if action.blamed is None else action.blamed
         to_step = max(0, blamed - max(action.steps, int(action.skip)))
-        self._run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
-        self._run.journal.went_back(self._run.membership.last_number, to_step)
+        run = self._run
+        run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
+        run.journal.went_back(run.membership.last_number, to_step)
+        if run.has_checkpoint:  # perhaps of nothing but what is given up: storage knows, should all be lost
+            run.has_checkpoint, run.may_have_checkpoint = False, True
 
     def _in_work(self) -> int:
         """Number of the step that the run works at, as last told; at its end the last one."""

@@ -30,13 +30,16 @@ class BeginningAgain:
         if run.is_over:
             return  # the workers of a run that ends leave one after the other
         if broken.state_is_lost and run.may_have_checkpoint and not run.has_checkpoint:
-            run.warn(f"{broken.reason}: it is looked whether a coordinator before this one had it saved")
+            run.warn(f"{broken.reason}: it is looked whether something was saved that may be used")
             run.in_background(self._look(broken, run.at_stake))
         else:
             self._go_back_or_fail(broken, run.at_stake)
 
     async def _look(self, broken: Broken, ends: Outcome | None) -> None:
-        """Storage knows what events do not tell that could not be written, or cannot be read."""
+        """Storage knows what events do not tell that could not be written, or cannot be read.
+
+        And it knows what a roll back has made void.
+        """
         run, code = self._run, None if ends is None else ends.code
         looking = asyncio.to_thread(something_saved, run.folder, run.spec)
         try:

@@ -81,8 +81,9 @@ class RunContext:
         takes_over: whether another coordinator was in office before us, and none has trained under us yet.
         saves: the orders to save.
         has_checkpoint: whether something was saved from which all can begin again.
-        may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one.
-            Then storage is asked before it counts that there is none.
+        may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one,
+            or one was saved before a roll back, which may be void. Then storage is asked before it counts
+            that there is none.
         at_stake: how the run ends when what is being done about a fault takes the last of the state along and
             nothing was saved; None: nothing is being done, or the training runs again.
         payback: what is noted for the decision to grow.

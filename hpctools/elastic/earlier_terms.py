@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from hpctools.elastic.actions import RollBack
 from hpctools.elastic.checkpoint.place import meant_by, place_of, settings_of, sources
 from hpctools.elastic.checkpoint.reading import persistently
 from hpctools.elastic.checkpoint.selection import candidates
@@ -26,8 +27,14 @@ def events_of(folder: RunFolder) -> list[Event]:
 
 
 def has_checkpoint(events: Sequence[Event]) -> bool:
-    """Whether something was saved from which all can begin again."""
-    return any(each.event in _SAVED for each in events)
+    """Whether something was saved from which all can begin again, for all that a roll back made void."""
+    saved = False
+    for each in events:
+        if each.event == "action" and each.detail.get("action") == RollBack.__name__:
+            saved = False  # what was before it may be void, which storage knows
+        elif each.event in _SAVED and not each.detail.get("rolled_back"):
+            saved = True
+    return saved
 
 
 def something_saved(folder: RunFolder, spec: RunSpec) -> bool:

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_acting import NAMES, SPEC, Scene
+from checkpoint_rig import write
+from test_acting import NAMES, SPEC, Scene, coordinated
+from test_saved_first import until
 
-from hpctools.elastic.actions import RollBack
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.actions import RestartWorker, RollBack
+from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.store import Abandoned, abandon, open_store
+from hpctools.elastic.earlier_terms import has_checkpoint
+from hpctools.elastic.folder import Event, RunFolder
 
 BACK = RollBack(steps=1, skip=True, reason="why", blamed=9)
 FIRST = NAMES[0]
@@ -55,5 +60,55 @@ def test_without_a_roll_back_every_save_counts(tmp_path: Path, generation: int |
         scene.run.membership._last_number = 3  # some resizes later
         scene.hearing.hear(scene.run.roster.workers[FIRST], saved(generation))
         assert (scene.run.has_checkpoint, scene.run.membership._saved_rounds) == (True, 9)
+
+    asyncio.run(act())
+
+
+def event(name: str, **detail: Any) -> Event:
+    return Event("now", name, detail)
+
+
+ROLLED_BACK = event("action", action="RollBack")
+
+
+@pytest.mark.parametrize(
+    ("events", "known"),
+    [
+        ([], False),
+        ([event("saved"), event("action", action="RestartAll")], True),
+        ([event("saved"), ROLLED_BACK], False),
+        ([event("saved"), ROLLED_BACK, event("saved", rolled_back=True)], False),
+        ([event("saved"), ROLLED_BACK, event("saved")], True),
+        ([ROLLED_BACK, event("resumed")], True),
+    ],
+)
+def test_who_takes_over_does_not_count_on_what_a_roll_back_may_have_made_void(
+    events: list[Event], known: bool
+) -> None:
+    assert has_checkpoint(events) is known
+
+
+@pytest.mark.parametrize(("steps", "begins"), [((28,), False), ((8, 28), True)])
+def test_when_all_is_lost_after_a_roll_back_storage_says_whether_something_is_left(
+    tmp_path: Path, steps: tuple[int, ...], begins: bool
+) -> None:
+    """Without anything the run ends, as when nothing was ever saved; it began at step 0 without a word."""
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        made, coordinator = coordinated(folder)
+        run, worker = coordinator._run, made.run.roster.workers[FIRST]
+        write(folder.path / "checkpoints", *steps, origin=Origin(SPEC.id, 1, 1))
+        for step in steps:
+            coordinator._connections._hearing.hear(worker, saved(1, step=step))
+        coordinator.act(RollBack(steps=1, skip=True, reason="nan", blamed=21))
+        abandon(open_store(str(folder.path / "checkpoints")), Abandoned(SPEC.id, 1, 2, 20))
+        coordinator.act(RestartWorker(FIRST, "hang: why", 42))
+        await until(lambda: run.ended.done() or run.membership.generation == 0)
+        assert run.ended.done() is not begins
+        if not begins:
+            outcome = run.ended.result()
+            assert (outcome.state, outcome.code) == ("failed", 42)
+            assert outcome.message.endswith("is left, and nothing was saved")
 
     asyncio.run(act())
