@@ -22,7 +22,7 @@ SPARING, STRICT, CARING = "spare-1", "strict-1", "care-1"
 AFTER, WARNING = 60, 30
 """Seconds: the least that a site may say."""
 IDLE = {"after": "00:01:00", "warning": "00:00:30"}
-WARNED = "It will be closed in 1 minute; press a key to keep it."
+WARNED = "It will be closed in 30 seconds; press a key to keep it."
 CARE = {"cpus": 0.08, "patience": "00:00:10", "penalty": "00:00:10", "levels": [0.5, 0.25]}
 BRANCH = f"hpctools-care-{os.getpid()}"
 # The sandbox has no branch of the hierarchy that slows down: the caring node gets one.
@@ -162,14 +162,14 @@ def test_who_uses_too_much_is_slowed_down_told_why_and_let_go(rig: CareRig) -> N
     terminal = rig.sit_down(CARING, "nlp1", f"exec sh -c 'while :; do :; done # {BRANCH}'")
     program = until(lambda: burning(BRANCH))
     folder = Path("/sys/fs/cgroup/cpu", BRANCH, "hpctools-login", f"user-{program.uid}")
-    terminal.until_seen("the limit eases by itself in 1 minute.", 100)
+    terminal.until_seen("the limit eases by itself in 10 seconds.", 100)
     assert f"** Message of {CARING} to you: You have used " in terminal.screen
     assert f"of this login node, most of it by sh (process {inside(program)})" in terminal.screen
     assert "At length 0.08 processors and 16 GiB are one person's part" in terminal.screen
     assert "Your programs go on with 0.04 processors and 8.0 GiB;" in terminal.screen
     assert used_until(terminal, program, "This login node's limit on your programs is over.") < 0.07
     terminal.until_seen("Your programs go on with 0.02 processors", 100)
-    assert used_until(terminal, program, "is eased: 0.04 processors and 8.0 GiB for the next 1 min") < 0.04
+    assert used_until(terminal, program, "is eased: 0.04 processors and 8.0 GiB for the next 10 s") < 0.04
     until(lambda: terminal.screen.count("This login node's limit on your programs is over.") > 1 or None, 30)
     until(lambda: (folder / "cpu.cfs_quota_us").read_text() == "-1\n" or None, 10)
 

@@ -86,7 +86,7 @@ def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: DrainRig)
     said, seen = draining.communicate(timeout=90)
     assert session.returncode == 255
     assert "** Message of front-1 to you:" in told
-    assert "takes no new sessions: new kernel (sessions that are left are ended in a" in " ".join(
+    assert "takes no new sessions: new kernel (sessions that are left are ended in 1" in " ".join(
         told.split()
     )
     assert draining.returncode == 0, seen
