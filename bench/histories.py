@@ -102,10 +102,21 @@ def kind_of(seed: int) -> Kind:
 @contextmanager
 def zygote() -> Iterator[Callable[..., list[str]]]:
     """A process that forks workers; gives the command of a worker with some arguments."""
+    with forking() as launch:
+        yield lambda *arguments: [*launch, str(PROGRAMS / "history.py"), *arguments]
+
+
+@contextmanager
+def forking(*modules: str) -> Iterator[list[str]]:
+    """A process that forks workers; gives how the command of one begins, before its program.
+
+    Args:
+        modules: what it imports beforehand besides what every worker needs.
+    """
     with tempfile.TemporaryDirectory(prefix="zygote-") as folder:
         socket = Path(folder) / "socket"
         environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-        program = [sys.executable, str(PROGRAMS / "zygote.py"), str(socket)]
+        program = [sys.executable, str(PROGRAMS / "zygote.py"), str(socket), *modules]
         root = str(PROGRAMS.parents[1])
         environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         reading, writing = os.pipe()
@@ -114,8 +125,7 @@ def zygote() -> Iterator[Callable[..., list[str]]]:
         os.close(reading)
         try:
             _await(socket.exists, START_SECONDS, "the zygote did not start")
-            launch = [sys.executable, "-I", "-S", str(PROGRAMS / "launcher.py"), str(socket)]
-            yield lambda *arguments: [*launch, str(PROGRAMS / "history.py"), *arguments]
+            yield [sys.executable, "-I", "-S", str(PROGRAMS / "launcher.py"), str(socket)]
         finally:
             os.close(writing)
             process.wait(END_SECONDS)

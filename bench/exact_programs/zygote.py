@@ -1,6 +1,6 @@
 """Worker processes without the seconds that importing torch takes: forked from a process that has done so.
 
-    zygote.py SOCKET          serves until its standard input ends
+    zygote.py SOCKET [MODULES...]   serves until its standard input ends, with these imported, too
     launcher.py SOCKET PROGRAM ARGUMENTS...   is, for who started it, the worker
 
 The launcher hands over its environment, folder and output; the worker is forked here and ends with the
@@ -10,6 +10,7 @@ launcher.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -31,8 +32,10 @@ assert torch
 LIMIT = 1 << 16
 
 
-def main(path: str) -> None:
+def main(path: str, *modules: str) -> None:
     """Fork a worker for each launcher."""
+    for module in modules:
+        importlib.import_module(module)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(path)
     server.listen(64)
@@ -99,4 +102,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -18,9 +18,9 @@ from hpctools.testing.local_run import POLL_SECONDS, LocalRun
 
 TRAINING = Path(__file__).parent / "programs" / "train.py"
 PATIENCE = 180.0  # seconds: starting torch takes 20 on a busy machine, and 90 where six begin at once
-
-
 STILL = 1.0
+FORKED: list[str] = []
+"""How the command of a worker begins that is forked with torch imported, if it is; see `forked_workers`."""
 
 
 class Patience:
@@ -53,7 +53,8 @@ class LedgerRun(LocalRun):
     """
 
     def __init__(self, base: Path, command: Sequence[str], nodes: tuple[int, int], **more: Any) -> None:
-        super().__init__(base, command, nodes, **more)
+        forked = FORKED and command[0] == sys.executable
+        super().__init__(base, [*FORKED, *command[1:]] if forked else command, nodes, **more)
         self.out = base / "out"
         self.out.mkdir()
         self._ledger = Ledger(self.out)

@@ -15,7 +15,7 @@ from tests.elastic.test_run import DELAY, OPTIONS, assert_same_result, lone
 
 __all__ = ["lone"]
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("forked_workers")]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ DELAY = 0.004  # seconds per sample: about 0.1 s a step with two workers
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
 
 MakeRun = Callable[..., LedgerRun]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("forked_workers")]
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from tests.elastic.test_run import DELAY, OPTIONS, STEPS, assert_same_result, lo
 __all__ = ["lone"]
 
 MakeRun = Callable[..., LedgerRun]
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("forked_workers")]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hpctools.elastic.replicas import QUEUE_SECONDS
 
 OPTIONS = ("--samples", "2526", "--epochs", "2")
 MARGIN = 20.0  # so long before the last minute the coordinator knows when it begins, on a busy machine, too
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("forked_workers")]
 
 
 def lone(out: Path, *options: str) -> list[dict[str, Any]]:

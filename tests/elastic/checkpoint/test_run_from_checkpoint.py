@@ -22,7 +22,7 @@ STEPS = EPOCHS * -(-SAMPLES // BATCH)
 POISON = 34
 RULES = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS))
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("forked_workers")]
 
 
 def ledger_of(out: Path, *options: str) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class AilingRun(LedgerRun):
         return [each.detail["action"] for each in self.events("action")]
 
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("forked_workers")]
 MakeRun = Callable[..., AilingRun]
 
 

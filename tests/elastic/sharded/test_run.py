@@ -23,7 +23,7 @@ from sharded_run import (
     lone_ledger,
 )
 
-pytestmark = pytest.mark.timeout(360)
+pytestmark = [pytest.mark.timeout(360), pytest.mark.usefixtures("forked_workers")]
 MakeRun = Callable[..., ShardedRun]
 NAN_RULES = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
 

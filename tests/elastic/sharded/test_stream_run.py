@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sharded_run import ShardedRun, assert_close_finals, assert_close_losses, command, lone_ledger
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("forked_workers")]
 SAMPLES, EPOCHS, EPOCH_STEPS = 416, 2, 16  # in streams of 26, 78, 130 and 182, of which a step takes 12 each
 STREAMS = ("--streams", "--samples", str(SAMPLES), "--epochs", str(EPOCHS), "--steps", "8")
 DRY = EPOCH_STEPS + 7
