@@ -13,7 +13,11 @@ from test_recovered_runs import AilingRun, enforced
 from hpctools.elastic.notices import REBALANCE_PATH
 from hpctools.testing.folder_slurm import FIRST_JOB
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(360),
+    pytest.mark.usefixtures("forked_workers"),
+]
 MakeRun = Callable[..., AilingRun]
 MANY = 100_000  # steps: the test ends the run
 
