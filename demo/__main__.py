@@ -30,7 +30,10 @@ def demo(quick: bool, down: bool, debug: bool) -> None:
     sandbox = Sandbox(Path(os.environ["HPCTOOLS_SANDBOX"]))
     begin = time.monotonic()
     try:
-        Story(sandbox, checklist, console, quick=quick).tell()
+        story = Story(sandbox, checklist, console, quick=quick)
+        story.tell()
+        if not down:
+            story.farewell()
     except NotObserved:
         checklist.say("the rest of the story needs it, so it ends here")
     except HpctoolsError as error:

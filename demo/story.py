@@ -63,7 +63,6 @@ class Story:
         self.ends_as_if_nothing_happened(folder)
         desk.reconcile()
         door.shown()
-        self.farewell()
 
     # --- 1 -----------------------------------------------------------------------------------------
 

@@ -35,4 +35,5 @@ def test_the_quick_story_makes_every_observation_and_leaves_nothing(tmp_path: Pa
         "a second reconciliation changes nothing",
     ):
         assert f"✓ {claim}" in told.stdout or claim in told.stdout, claim
+    assert "goes on running" not in told.stdout
     assert not (tmp_path / "state").exists()
