@@ -320,19 +320,24 @@ def test_a_step_that_was_saved_before_a_roll_back_is_saved_again(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["abandoned.json", "step-000000004.2"]
 
 
+def roll_back_in_commit_of(step: int, training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All go back to step 2 while a checkpoint is being completed, which it is afterwards."""
+    hung = Committing(training, monkeypatch)
+    training.go_to(step)
+    assert hung.reached.wait(30)
+    training.keeper.roll_back(2, 4)
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(2)
+    hung.released.set()
+
+
 @pytest.mark.parametrize("order", [None, Order("all nodes have to go", number="1.1")])
 def test_what_is_complete_only_after_a_roll_back_is_not_taken_for_what_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Order | None
 ) -> None:
     """Its step comes again, with another state: it is due again, and saved as it is ordered."""
     training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
-    hung = Committing(training, monkeypatch)
-    training.go_to(4)
-    assert hung.reached.wait(30)
-    training.keeper.roll_back(2, 4)
-    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
-    training.keeper.settled(2)
-    hung.released.set()
+    roll_back_in_commit_of(4, training, monkeypatch)
     assert training.saved() == [4], "who hears of it knows of which generation it is"
     training.desk.order = order
     training.go_to(4)
@@ -350,13 +355,7 @@ def test_what_was_begun_before_a_roll_back_and_is_not_of_what_that_gave_up_is_sa
 ) -> None:
     """The answer to an order is of the present generation, in which it counts."""
     training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2))
-    hung = Committing(training, monkeypatch)
-    training.go_to(2)
-    assert hung.reached.wait(30)
-    training.keeper.roll_back(2, 4)
-    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
-    training.keeper.settled(2)
-    hung.released.set()
+    roll_back_in_commit_of(2, training, monkeypatch)
     assert training.saved() == [2]
     training.desk.order = Order("all nodes have to go")
     training.go_to(2)
