@@ -280,7 +280,8 @@ def _steps_known(folder: RunFolder) -> StepsKnown | None:
     if status is None:
         return None
     last = status.last_resize or {}
-    return StepsKnown(status.step, {last["generation"]: last["step"]} if "generation" in last else {})
+    is_dated = {"generation", "step"} <= last.keys()  # an earlier release may have written it
+    return StepsKnown(status.step, {last["generation"]: last["step"]} if is_dated else {})
 
 
 def _member(agent: Agent, local: int, step: int | None) -> MemberView:
