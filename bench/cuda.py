@@ -4,10 +4,12 @@
 
 For the day when a GPU is at hand; says so and ends with exit code 3 where torch finds none.
 
-One process over nccl: its group is made, used and aborted, twice. Several processes on one GPU, which nccl
-refuses, over gloo; with several GPUs one each, over nccl. There fast mode is measured beside
-DistributedDataParallel over the same library, and a run grows and shrinks, in exact mode (losses and weights
-equal to the bit to those of one process on a GPU) and in fast mode (but for rounding).
+One process over nccl: its group is made, used and aborted, twice. Several processes on one GPU over gloo, as
+nccl refuses that; and over nccl, too, where each says that it is a host of its own (bench/one_gpu.py): they
+do what workers on several GPUs do, but slower. With several GPUs one each, over nccl. There a run grows,
+loses a worker (kill -9) and shrinks, in exact mode (losses and weights equal to the bit to those of one process on
+a GPU) and in fast mode (but for rounding); so does a sharded one, without the kill; resizes are timed with
+5 and 50 million parameters; and fast mode is measured beside DistributedDataParallel over the same library.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +34,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from bench import sharded
 from bench.course import say, until_ctrl_c
 from bench.exact import FAST_OVER_DDP, Beside, beside
 from bench.histories import POLICY, PROGRAMS, ROUNDING
 from bench.report import Goal, report
-from bench.rigs import end_well
+from bench.rigs import await_size, end_well, local
 from bench.same_result import Ledger, committed, differences, read
+from hpctools.elastic.devices import GLOO, NCCL
 from hpctools.testing.local_run import LocalRun
 
 NO_DEVICE = 3
@@ -44,6 +51,9 @@ POLL_SECONDS = 0.05
 GROW_SECONDS, SHRINK_SECONDS = 0.5, 0.3
 WIDTHS = (1536, 6144)
 """5 and 77 million parameters."""
+PARAMETERS = (5_000_000, 50_000_000)
+LARGE = "50 M"
+DEVICE = {"BENCH_DEVICE": "cuda"}
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """What torch.use_deterministic_algorithms asks for."""
 
@@ -56,23 +66,35 @@ class Resized:
         over: libraries by which gradients were added up, of all its steps.
         resizes: details of its events.
         problems: how its result differs from that of one process.
+        size: of the model; empty for a small one.
     """
 
     mode: str
     over: tuple[str, ...]
     resizes: tuple[dict[str, Any], ...]
     problems: tuple[str, ...]
+    size: str = ""
+
+    @property
+    def name(self) -> str:
+        """What was resized."""
+        return f"{self.mode} mode{', ' * bool(self.size)}{self.size}, over {' and '.join(self.over)}"
 
     def row(self) -> dict[str, object]:
         """A line of the table."""
-        pauses = ", ".join(f"{each['from']}->{each['to']} {each['pause_s']:.2f}" for each in self.resizes)
+        pauses = ", ".join(map(_told, self.resizes))
         return {
-            "what": f"resizes in {self.mode} mode over {', '.join(self.over)}",
+            "what": f"resizes in {self.name}",
             "count": len(self.resizes),
             "ours": f"{pauses} s",
             "theirs": "",
             "result": "; ".join(self.problems)[:200] or "the same",
         }
+
+
+def _told(resize: dict[str, Any]) -> str:
+    lost = " lost" if resize.get("recovered") else ""
+    return f"{resize['from']}->{resize['to']}{lost} {resize['pause_s']:.2f}"
 
 
 def alone() -> dict[str, Any]:
@@ -105,30 +127,35 @@ def alone_row(found: dict[str, Any]) -> dict[str, object]:
 def lone(base: Path, mode: str) -> Ledger:
     """The ledger of the training as one process on a GPU."""
     out = base / f"lone-{mode}"
-    out.mkdir()
-    (out / "hurry").touch()
-    subprocess.run(_training(out, mode), check=True, timeout=LIMIT_SECONDS, stdout=subprocess.DEVNULL)
+    if not out.exists():
+        out.mkdir()
+        (out / "hurry").touch()
+        subprocess.run(_training(out, mode), check=True, timeout=LIMIT_SECONDS, stdout=subprocess.DEVNULL)
     return read(out)
 
 
-def resized(base: Path, mode: str, rounds: int) -> Resized:
-    """A run that grows and shrinks so many times."""
-    here = base / mode
+def resized(base: Path, mode: str, rounds: int, own_host: bool = False) -> Resized:
+    """A run that grows, loses a worker and shrinks so many times."""
+    here = base / f"{mode}-{own_host}"
     out = here / "out"
     out.mkdir(parents=True)
-    with LocalRun(here, _training(out, mode), (LEAST, MOST), policy=POLICY) as local:
+    command = [*_training(out, mode), *["--own-host"] * own_host]
+    with LocalRun(here, command, (LEAST, MOST), policy=POLICY) as run, _telling(run):
         _await_world(out, LEAST)
         for _ in range(rounds):
-            local.capacity = MOST - LEAST
+            run.capacity = MOST - LEAST
             _await_world(out, MOST)
-            local.preempt(MOST - LEAST)
+            _kill_a_worker(out)
+            _await_world(out, MOST, beyond=max(committed(read(out))) + 1)
+            run.preempt(MOST - LEAST)
             _await_world(out, LEAST)
         (out / "hurry").touch()
-        local.end(LIMIT_SECONDS)
-        events = local.folder.events()
+        run.end(LIMIT_SECONDS)
+        events = run.folder.events()
     steps = committed(read(out)).values()
     problems = differences(read(out), lone(base, mode), ROUNDING if mode == "fast" else 0.0)
-    problems += [str(event.detail["message"]) for event in events if event.event == "warning"]
+    warnings = [str(event.detail["message"]) for event in events if event.event == "warning"]
+    problems += [each for each in warnings if "nccl" in each]
     resizes = tuple(dict(event.detail) for event in events if event.event == "resize")
     over = tuple(sorted({str(step["over"]) for step in steps}))
     return Resized(mode, over, resizes, tuple(problems))
@@ -138,16 +165,65 @@ def _training(out: Path, mode: str) -> list[str]:
     return [sys.executable, str(PROGRAMS / "history.py"), str(out), "--mode", mode, "--device", "cuda"]
 
 
-def _await_world(out: Path, world: int) -> None:
-    """Until the last step was done by so many workers."""
+def _kill_a_worker(out: Path) -> None:
+    """The process that was fed last, which is in the middle of a step."""
+    os.kill(max(read(out), key=lambda line: float(line.get("at", 0.0)))["pid"], signal.SIGKILL)
+
+
+def _await_world(out: Path, world: int, beyond: int = 0) -> None:
+    """Until the last step was done by so many workers.
+
+    Args:
+        beyond: a step that has to be over before.
+    """
     deadline = time.monotonic() + LIMIT_SECONDS
     while True:
         steps = committed(read(out))
-        if steps and steps[max(steps)]["world"] == world:
+        if steps and steps[max(steps)]["world"] == world and max(steps) > beyond:
             return
         if time.monotonic() > deadline:
             raise TimeoutError(f"the run did not come to {world} workers within {LIMIT_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
+
+
+def paused(base: Path, parameters: int, rounds: int, own_host: bool) -> Resized:
+    """Resizes of a run in fast mode with so many parameters."""
+    width = round((parameters / 4) ** 0.5)
+    environ = {"BENCH_WIDTH": str(width), "BENCH_SAMPLE_SECONDS": "0.002", "BENCH_MODE": "fast", **DEVICE}
+    with local(LEAST, MOST, environ | _own_host(own_host)) as rig:
+        for replicas in [0, *[MOST - LEAST, 0] * rounds]:
+            rig.room(replicas)
+            await_size(rig.logs, LEAST + replicas, time.monotonic())
+        resizes = tuple(dict(event.detail) for event in rig.folder.events() if event.event == "resize")
+    return Resized("fast", (_over(own_host),), resizes, (), f"{parameters / 1e6:g} M")
+
+
+def sharded_paused(base: Path, parameters: int, rounds: int, own_host: bool) -> Resized:
+    """The same of a sharded model."""
+    here = base / f"sharded-{parameters}-{own_host}"
+    here.mkdir()
+    resizes = sharded.measure(here, parameters, rounds, DEVICE | _own_host(own_host))
+    lines = [json.loads(line) for path in here.glob("logs/*.jsonl") for line in path.open() if "}" in line]
+    over = tuple(sorted({str(line["over"]) for line in lines}))
+    return Resized("sharded", over, tuple(resizes), (), f"{parameters / 1e6:g} M")
+
+
+def _own_host(own_host: bool) -> dict[str, str]:
+    return {"BENCH_OWN_HOST": "1"} if own_host else {}
+
+
+def _over(own_host: bool) -> str:
+    return NCCL if own_host or torch.cuda.device_count() >= MOST else GLOO
+
+
+@contextmanager
+def _telling(run: LocalRun) -> Iterator[None]:
+    """When it goes wrong, what the run has to say."""
+    try:
+        yield
+    except TimeoutError:
+        say(f"{run.folder.status()}; {run.log.read_text(errors='replace')[-3000:]}")
+        raise
 
 
 @dataclass
@@ -163,35 +239,45 @@ class Found:
         right = self.rows[-1]["result"] == "right"
         self.goals.append(Goal("nccl in one process is right, and ends", float(right), "", ">=", 1))
 
-    def add_beside(self, measured: Beside, width: int) -> None:
+    def add_beside(self, measured: Beside, width: int, over: str) -> None:
         """Fast mode beside DDP."""
-        self.rows.append({**measured.row(), "what": f"{measured.row()['what']}, width {width}"})
-        name = f"fast_over_ddp_{measured.processes}_processes_width_{width}"
+        self.rows.append({**measured.row(), "what": f"{measured.row()['what']}, width {width}, {over}"})
+        name = f"fast_over_ddp_{measured.processes}_processes_width_{width}_{over}"
         self.goals.append(Goal(name, measured.ratio, "x", ">=", FAST_OVER_DDP))
 
     def add_resized(self, run: Resized) -> None:
         """A run that grew and shrank."""
         self.rows.append(run.row())
-        self.goals.append(Goal(f"differences in {run.mode} mode", len(run.problems), "", "<=", 0))
+        if not run.size:  # its steps take longer at some point, so that its pauses mean nothing
+            self.goals.append(Goal(f"differences in {run.name}", len(run.problems), "", "<=", 0))
+            return
+        planned = [each for each in run.resizes if not each.get("recovered")]
         for kind, grows, limit in (("grow", True, GROW_SECONDS), ("shrink", False, SHRINK_SECONDS)):
-            pauses = [each["pause_s"] for each in run.resizes if (each["to"] > each["from"]) == grows]
-            if pauses:
+            pauses = [each["pause_s"] for each in planned if (each["to"] > each["from"]) == grows]
+            if pauses and run.size != LARGE:
                 value = statistics.median(pauses)
-                self.goals.append(Goal(f"{kind}_pause_p50_{run.mode}", value, "s", "<=", limit))
+                self.goals.append(Goal(f"{kind}_pause_p50 in {run.name}", value, "s", "<=", limit))
 
 
 def measure(found: Found, *, quick: bool) -> None:
     """Everything, one after the other."""
+    rounds, hosts = 1 if quick else 3, [False, True] if torch.cuda.device_count() < MOST else [False]
     found.add_alone(alone())
     say(str(found.rows[-1]))
     with tempfile.TemporaryDirectory(prefix="bench-cuda-", ignore_cleanup_errors=True) as folder:
-        for mode in ("exact", "fast"):
-            found.add_resized(resized(Path(folder), mode, 1 if quick else 3))
+        base = Path(folder)
+        for mode, own_host in [("exact", False), *(("fast", each) for each in hosts)]:
+            found.add_resized(resized(base, mode, rounds, own_host))
             say(str(found.rows[-1]))
-    for processes in _sizes(torch.cuda.device_count()):
-        for width in WIDTHS[: 1 if quick else 2]:
-            options = ("--device", "cuda", "--width", str(width))
-            found.add_beside(beside(processes, 0.0, 5 if quick else 15, options), width)
+        for parameters, own_host in product(PARAMETERS[: 1 if quick else 2], hosts):
+            for measured in (paused, sharded_paused):
+                found.add_resized(measured(base, parameters, rounds, own_host))
+                say(str(found.rows[-1]))
+    for width, own_host in product(WIDTHS[: 1 if quick else 2], hosts):
+        for processes in _sizes(torch.cuda.device_count()):
+            options = ("--device", "cuda", "--width", str(width), *["--own-host"] * own_host)
+            over = NCCL if own_host or torch.cuda.device_count() >= processes else GLOO
+            found.add_beside(beside(processes, 0.0, 5 if quick else 15, options), width, over)
             say(str(found.rows[-1]))
 
 

@@ -8,8 +8,10 @@ of the next ones); `no resize` is the same of steps at which nothing changed; ph
 itself reports. On the cluster, which has real Slurm
 daemons, nodes are taken by urgent jobs that preempt; what they wait is compared, percentile with percentile,
 with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on.
-torchrun and torchft resize the same model on this machine, told what is going to happen, each with the
-shortest timeouts that work.
+All of that in exact and in fast mode. torchrun and torchft resize the same model as bare processes of this
+machine, told what is going to happen, each with the shortest timeouts that work. They add up gradients as
+fast mode does, so they are compared with that, as bare processes, too (`no Slurm`): on the cluster slurmctld,
+slurmds, step daemons and urgent jobs want the same cores at that moment.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +38,7 @@ LEAST, MOST = 4, 8
 POLICY = "elasticPolicy: {backOffLimitInSeconds: 0}\n"
 """Nodes come and go here far more often than a run would grow by itself."""
 ENVIRON = {"BENCH_WIDTH": "1118"}
+MODES = ("exact", "fast")
 SHRINK_SECONDS, GROW_SECONDS, WAIT_SECONDS, TIMES = 0.3, 0.5, 1.5, 10.0
 RESOLUTION_SECONDS = 0.01
 """A shorter pause than this is lost in the differences between steps."""
@@ -45,6 +48,9 @@ KINDS = {"shrink": False, "grow": True}
 CANNOT = {("torchft", "grow")}
 """What a rival cannot do, so that no goal is about it: torchft's grow has no pause, because the newcomer's
 first samples are not trained at all. It is in the table."""
+ALIKE = "fast"
+"""Our mode that adds up gradients as the rivals do."""
+ALONE = f"hpctools, {ALIKE}, no Slurm"
 OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"}
 Start = Callable[[Path, int, dict[str, str]], AbstractContextManager[rivals.Rival]]
 RIVALS: dict[str, Start] = {"torchrun": rivals.torchrun, "torchft": rivals.torchft}
@@ -74,18 +80,33 @@ class Ours:
     unchanged: list[float] = field(default_factory=list)
 
 
-def on_cluster(cycles: int, found: Ours) -> None:
-    """Urgent jobs take nodes and give them back, on real Slurm."""
-    with rigs.cluster(LEAST, MOST, ENVIRON, POLICY) as rig:
-        rigs.await_size(rig.logs, MOST, time.monotonic())
-        begin = time.monotonic()
-        for cycle in range(cycles):
-            _one_urgent_job(rig, TAKEN[cycle % len(TAKEN)], found)
-        time.sleep(2)
-        _collect(rig.logs, rig.folder, begin, found)
-        found.evicted += len(_preempted(rig.folder)[found.gone :])
-        _end_all(rig)
-        found.control = list(_control(rig.sandbox, [TAKEN[cycle % len(TAKEN)] for cycle in range(cycles)]))
+def on_cluster(cycles: int, found: Mapping[str, Ours]) -> None:
+    """Urgent jobs take nodes and give them back, on real Slurm; a run in each of MODES."""
+    taken = [TAKEN[cycle % len(TAKEN)] for cycle in range(cycles)]
+    with rigs.cluster(LEAST, MOST, _environ(MODES[0]), POLICY) as first:
+        _urgent_jobs(first, taken, found[MODES[0]])
+        for mode in MODES[1:]:
+            rig = rigs.Cluster(first.sandbox, LEAST, MOST, _environ(mode), POLICY)
+            _urgent_jobs(rig, taken, found[mode])
+        control = list(_control(first.sandbox, taken))
+    for each in found.values():
+        each.control = control
+
+
+def _environ(mode: str) -> dict[str, str]:
+    return {**ENVIRON, "BENCH_MODE": mode}
+
+
+def _urgent_jobs(rig: rigs.Cluster, taken: Sequence[int], found: Ours) -> None:
+    """One after the other, beside one run, which they end with."""
+    rigs.await_size(rig.logs, MOST, time.monotonic())
+    begin = time.monotonic()
+    for nodes in taken:
+        _one_urgent_job(rig, nodes, found)
+    time.sleep(2)
+    _collect(rig.logs, rig.folder, begin, found)
+    found.evicted += len(_preempted(rig.folder)[found.gone :])
+    _end_all(rig)
 
 
 def _one_urgent_job(rig: rigs.Cluster, nodes: int, found: Ours) -> None:
@@ -146,15 +167,16 @@ def _end_all(rig: rigs.Cluster) -> None:
     rigs.await_(lambda: set(rig.states().values()) <= OVER, "the run's jobs did not end")
 
 
-def on_machine(resizes: int, found: Ours) -> None:
+def on_machine(resizes: int, mode: str, found: Ours) -> None:
     """The same resizes without Slurm."""
-    with rigs.local(LEAST, MOST, ENVIRON, policy={"back_off_limit_s": 0.0}) as rig:
+    with rigs.local(LEAST, MOST, _environ(mode), policy={"back_off_limit_s": 0.0}) as rig:
         rigs.await_size(rig.logs, LEAST, time.monotonic())
         begin = time.monotonic()
         for size in sizes(resizes):
             asked = time.monotonic()
             rig.room(size - LEAST)
             rigs.await_size(rig.logs, size, asked)
+            say(f"no Slurm: {size} workers after {time.monotonic() - asked:.1f} s")
         time.sleep(2)
         _collect(rig.logs, rig.folder, begin, found)
 
@@ -201,6 +223,18 @@ def sizes(resizes: int) -> list[int]:
     return [MOST if place % 2 else MOST - TAKEN[place // 2 % len(TAKEN)] for place in places]
 
 
+def own_table(mode: str, ours: Ours) -> Iterator[dict[str, object]]:
+    """The lines of a run of ours."""
+    who = f"hpctools, {mode}"
+    yield from table({who: ours.pauses})
+    for (kind, phase), seconds in ours.phases.items():
+        yield row(who, f"{kind}: {phase}", seconds)
+    waits = {"urgent job waits": ours.waits, "of it grace": ours.grace, "Slurm's own": ours.control}
+    for what, seconds in {"no resize": ours.unchanged, **waits}.items():
+        if seconds:
+            yield row(who, what, seconds)
+
+
 def table(measured: dict[str, list[Pause]]) -> Iterator[dict[str, object]]:
     """A line for each training and kind of resize."""
     for who, pauses in measured.items():
@@ -223,12 +257,12 @@ def row(who: str, what: str, seconds: Sequence[float]) -> dict[str, object]:
     }
 
 
-def compared(own: Sequence[Pause], others: dict[str, list[Pause]]) -> Iterator[dict[str, object]]:
+def compared(own: Sequence[Pause], others: dict[str, list[Pause]], whose: str) -> Iterator[dict[str, object]]:
     """A line for each rival and kind of resize: how many times longer than ours its shortest one is."""
     for name, kind, theirs, seconds in _pairs(own, others):
         median, late = times(theirs, seconds), times(theirs, seconds, 0.95)
         yield {
-            "who": f"{name}'s min over ours",
+            "who": f"{name}'s min over {whose}",
             "what": kind,
             "count": len(theirs),
             "min s": "",
@@ -250,26 +284,35 @@ def _pairs(
                 yield name, kind, theirs, seconds
 
 
-def goals(ours: Ours, others: dict[str, list[Pause]]) -> list[Goal]:
-    """What was promised; a rival that was asked for and did not run is a promise that was not kept."""
-    limits = {"shrink": SHRINK_SECONDS, "grow": GROW_SECONDS}
-    found = [
+def goals(ours: Mapping[str, Ours], others: dict[str, list[Pause]], alike: Sequence[Pause]) -> list[Goal]:
+    """What was promised; a rival that was asked for and did not run is a promise that was not kept.
+
+    Args:
+        ours: by mode.
+        alike: our own pauses as bare processes and in fast mode, as the others' are.
+    """
+    found = [goal for mode, each in ours.items() for goal in _own_goals(mode, each)]
+    found += [
         Goal(f"resizes of {name} to compare with", 0, "resizes", ">=", 1)
         for name, pauses in others.items()
         if not pauses
     ]
-    for kind, grows in KINDS.items():
-        if own := [pause.seconds for pause in ours.pauses if pause.grows == grows]:
-            found.append(Goal(f"{kind} pause p95", quantile(own, 0.95), "s", "<=", limits[kind]))
-    for name, kind, theirs, seconds in _pairs(ours.pauses, others):
+    for name, kind, theirs, seconds in _pairs(alike, others):
         if (name, kind) not in CANNOT:
             what = f"{kind} {name}'s shortest over our p50"
             found.append(Goal(what, times(theirs, seconds), "x", ">=", TIMES))
+    return found
+
+
+def _own_goals(mode: str, ours: Ours) -> Iterator[Goal]:
+    limits = {"shrink": SHRINK_SECONDS, "grow": GROW_SECONDS}
+    for kind, grows in KINDS.items():
+        if own := [pause.seconds for pause in ours.pauses if pause.grows == grows]:
+            yield Goal(f"{mode}: {kind} pause p95", quantile(own, 0.95), "s", "<=", limits[kind])
     if ours.waits and ours.control:
         beyond = quantile(ours.waits, 0.95) - quantile(ours.control, 0.95)
-        found.append(Goal("urgent job's wait p95 beyond Slurm's own p95", beyond, "s", "<=", WAIT_SECONDS))
-        found.append(Goal("collateral nodes evicted", ours.evicted, "nodes", "<=", 0))
-    return found
+        yield Goal(f"{mode}: urgent job's wait p95 beyond Slurm's own p95", beyond, "s", "<=", WAIT_SECONDS)
+        yield Goal(f"{mode}: collateral nodes evicted", ours.evicted, "nodes", "<=", 0)
 
 
 def times(theirs: Sequence[float], own: Sequence[float], share: float = 0.5) -> float:
@@ -292,19 +335,21 @@ def main() -> int:
     rigs.end_well()
     cycles = 4 if given.quick else 16
     counts = {"torchrun": 4 if given.quick else 8, "torchft": 4 if given.quick else 16}
-    ours = Ours()
+    ours, alone = {mode: Ours() for mode in MODES}, Ours()
     others: dict[str, list[Pause]] = {}
     with until_ctrl_c() as course:
-        on_cluster(cycles, ours) if given.rig == "cluster" else on_machine(2 * cycles, ours)
+        if given.rig == "cluster":
+            on_cluster(cycles, ours)
+        else:
+            on_machine(2 * cycles, MODES[0], ours[MODES[0]])
+        on_machine(counts["torchft"] if given.rig == "cluster" else 2 * cycles, ALIKE, alone)
         for name in () if given.without_rivals else counts:
             others[name] = of_rival(name, counts[name])
-    rows = list(table({"hpctools": ours.pauses, **others}))
-    rows += [row("hpctools", f"{kind}: {phase}", seconds) for (kind, phase), seconds in ours.phases.items()]
-    rows += [row("hpctools", "no resize", ours.unchanged)] if ours.unchanged else []
-    rows += compared(ours.pauses, others)
-    waits = {"waits": ours.waits, "of it grace": ours.grace, "Slurm's own": ours.control}
-    rows += [row("urgent job", what, seconds) for what, seconds in waits.items() if seconds]
-    return report("resize", rows, goals(ours, others), check=given.check, complete=course.complete)
+    rows = [line for mode, each in ours.items() for line in own_table(mode, each)]
+    rows += table({ALONE: alone.pauses, **others})
+    rows += compared(alone.pauses, others, f"ours, {ALIKE}, no Slurm")
+    found = goals(ours, others, alone.pauses)
+    return report("resize", rows, found, check=given.check, complete=course.complete)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -32,11 +33,18 @@ POLL_SECONDS = 0.05
 STEPS_BETWEEN = 5
 
 
-def measure(base: Path, parameters: int, rounds: int) -> list[dict[str, Any]]:
-    """The resizes of a run that grows and shrinks so many times."""
+def measure(
+    base: Path, parameters: int, rounds: int, environ: Mapping[str, str] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """The resizes of a run that grows and shrinks so many times.
+
+    Args:
+        environ: more variables of its workers.
+    """
     logs, stop = base / "logs", base / "stop"
     logs.mkdir()
-    command = [sys.executable, str(PROGRAM), str(logs), str(parameters), str(stop)]
+    command = ["env", *(f"{name}={value}" for name, value in environ.items())]
+    command += [sys.executable, str(PROGRAM), str(logs), str(parameters), str(stop)]
     with LocalRun(base, command, (SMALL, LARGE)) as local:
         _await_steps(logs, SMALL)
         for _ in range(rounds):

@@ -1,6 +1,7 @@
 """What the trainings of the benches train, and the log of their steps.
 
-BENCH_WIDTH and BENCH_SAMPLE_SECONDS change the size of the model and what a sample costs.
+BENCH_WIDTH and BENCH_SAMPLE_SECONDS change the size of the model and what a sample costs. BENCH_DEVICE is
+`cuda` for one on a GPU, and with BENCH_OWN_HOST workers pretend that it is their own (bench/one_gpu.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ WIDTH = int(os.environ.get("BENCH_WIDTH", "1118"))
 """Four layers of it; 1118: 5.0 million parameters, whose state with AdamW's is 60 MB."""
 SAMPLE_SECONDS = float(os.environ.get("BENCH_SAMPLE_SECONDS", "0.008"))
 """Slept for each sample, where a GPU would compute: two cores cannot show that more workers are faster."""
+DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
 
 
 class Samples(torch.utils.data.Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
@@ -37,10 +39,14 @@ class Samples(torch.utils.data.Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
 
 def build() -> tuple[nn.Module, torch.optim.Optimizer]:
     """The model and its optimizer."""
+    if "BENCH_OWN_HOST" in os.environ:
+        from bench.one_gpu import pretend_own_host  # what benches of other libraries need not have
+
+        pretend_own_host()
     torch.manual_seed(1)
     torch.set_num_threads(1)
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)]
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*layers).to(DEVICE)
     return model, torch.optim.AdamW(model.parameters(), lr=1e-4)
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from bench.one_gpu import pretend_own_host
 from hpctools import elastic
 
 BATCH = 48
@@ -32,6 +33,7 @@ parser.add_argument("--blocks", type=int, default=10)
 parser.add_argument("--steps", type=int, default=10, help="of a block")
 parser.add_argument("--width", type=int, default=1536, help="of the model's layers")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+parser.add_argument("--own-host", action="store_true", help="see bench/one_gpu.py")
 args = parser.parse_args()
 
 
@@ -112,6 +114,8 @@ def begin_theirs() -> None:
 
 
 device = own_device()
+if args.own_host:
+    pretend_own_host()
 torch.manual_seed(0)
 model = nn.Sequential(
     nn.Linear(256, args.width),

@@ -14,6 +14,7 @@ import numpy
 import torch
 from torch import nn
 
+from bench.one_gpu import pretend_own_host
 from hpctools import elastic
 
 SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 1590, 24, 8, 2, 8
@@ -25,6 +26,7 @@ parser.add_argument("--data", choices=("map", "streams"), default="map")
 parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--mode", choices=("exact", "fast"), default="exact")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+parser.add_argument("--own-host", action="store_true", help="see bench/one_gpu.py")
 args = parser.parse_args()
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
 hurry = args.out / "hurry"
@@ -123,6 +125,8 @@ def train(note: Any) -> None:
     """The whole training."""
     torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
     device = own_device()
+    if args.own_host:
+        pretend_own_host()
     model = Model(0.1 if args.mode == "exact" else 0.0).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)

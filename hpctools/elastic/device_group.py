@@ -1,6 +1,6 @@
-"""A group of the devices beside a generation's gloo group: sums of CUDA tensors that can be called off.
+"""A group of the devices beside a generation's gloo group: collectives that can be called off.
 
-Works and backends are those of `torch.distributed`: nccl's, which has not been run here, or gloo's in tests.
+Works and backends are those of `torch.distributed`: nccl's, or gloo's in tests.
 """
 
 from __future__ import annotations
@@ -80,10 +80,26 @@ class DeviceGroup:
         Raises:
             RuntimeError: the group was given up, or a peer is gone.
         """
+        return DeviceWork(self._in_use.allreduce([tensor]), self._given_up)
+
+    def all_gather(self, into: torch.Tensor, own: torch.Tensor) -> DeviceWork:
+        """Begin to fill a contiguous tensor with those of all ranks, in their order, as `all_reduce`."""
+        return DeviceWork(self._in_use._allgather_base(into, own), self._given_up)
+
+    def reduce_scatter(self, into: torch.Tensor, inputs: torch.Tensor) -> DeviceWork:
+        """Begin to fill a contiguous tensor with the sum of our part of all ranks', as `all_reduce`.
+
+        Args:
+            inputs: as many parts of `into`'s size as there are ranks.
+        """
+        return DeviceWork(self._in_use._reduce_scatter_base(into, inputs), self._given_up)
+
+    @property
+    def _in_use(self) -> Any:
         backend = self._backend
         if backend is None:
             raise RuntimeError("the devices' group was given up")
-        return DeviceWork(backend.allreduce([tensor]), self._given_up)
+        return backend
 
     def abort(self) -> None:
         """Give it up, without waiting for anybody: kernels that wait for a lost peer end, and all waits fail.

@@ -4,8 +4,8 @@ A generation has a gloo group for everything that is agreed on, and for all that
 Where every worker has a GPU of its own, it has a group of the devices beside it, over which the gradients of
 fast mode are added up. Several workers on one GPU, or one without: gloo does it all, CUDA tensors included.
 
-Of nccl, which has NOT been run (no GPU was at hand), only the maker (`nccl_on`) is special; everything else
-here, and in `group` and `fast`, is tested with a second gloo group in its place.
+Of nccl only the maker (`nccl_on`) is special; everything else here, and in `group` and `fast`, is tested with
+a second gloo group in its place, and on one GPU with nccl itself (tests/elastic/test_cuda.py).
 """
 
 from __future__ import annotations

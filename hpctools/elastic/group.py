@@ -96,7 +96,11 @@ class Group:
         self._thread: threading.Thread | None = None
 
     def begin(self, work: Callable[[], Result], notify: Callable[[], None]) -> Task[Result]:
-        """Start work in the group's thread; `notify` is called there when it has finished."""
+        """Start work in the group's thread; `notify` is called there when it has finished.
+
+        What it does on the GPU comes after what the calling thread has done there until now, and before what
+        that does next: it has the same device and stream.
+        """
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_execute_all,
@@ -105,7 +109,7 @@ class Group:
                 daemon=True,
             )
             self._thread.start()
-        task = Task(work, notify)
+        task = Task(_on_our_stream(work), notify)
         self._tasks.put(task)  # type: ignore[arg-type]
         return task
 
@@ -161,9 +165,24 @@ class Group:
         Over gloo, too, the work's `wait` only orders the calling thread's current stream behind the sum of a
         CUDA tensor: the thread that goes on with it has to wait, too.
         """
-        if self._devices is not None and self._devices.takes(tensor):
-            return self._devices.all_reduce(tensor)
-        return self.all_reduce(tensor)
+        return self._held_devices.all_reduce(tensor) if self.takes(tensor) else self.all_reduce(tensor)
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether it need not pass through the host: it lies on a GPU that reaches those of all others."""
+        return self._devices is not None and self._devices.takes(tensor)
+
+    def all_gather_bulk(self, into: torch.Tensor, own: torch.Tensor) -> Work:
+        """See `DeviceGroup.all_gather`; of tensors that the group `takes`."""
+        return self._held_devices.all_gather(into, own)
+
+    def reduce_scatter_bulk(self, into: torch.Tensor, inputs: torch.Tensor) -> Work:
+        """See `DeviceGroup.reduce_scatter`; of tensors that the group `takes`."""
+        return self._held_devices.reduce_scatter(into, inputs)
+
+    @property
+    def _held_devices(self) -> DeviceGroup:
+        assert self._devices is not None  # noqa: S101 - `takes` was asked
+        return self._devices
 
     def scratch(
         self, use: object, elements: int, dtype: torch.dtype, device: torch.device = CPU
@@ -277,6 +296,19 @@ def _device(host: str) -> Any:
     if interface:
         return _c10d.ProcessGroupGloo.create_device(interface=interface)
     return _c10d.ProcessGroupGloo.create_device(hostname=host)
+
+
+def _on_our_stream(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Work that another thread does on this one's GPU and stream; each thread has some of its own."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return work
+    stream = torch.cuda.current_stream()
+
+    def done() -> Result:
+        with torch.cuda.stream(stream):
+            return work()
+
+    return done
 
 
 def _give_up(scratch: Scratch, devices: DeviceGroup | None) -> None:

@@ -141,7 +141,7 @@ def parse_policy(text: str, name: str) -> PolicyFile:
     sizes = _sizes(elastic)
     settings = _times(elastic) | {"scale_config": _scale_config(elastic, sections, sizes)}
     parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}
-    problems += _told(lambda: recovery.parse(parts, _SOURCE))
+    problems += _told(lambda: _check_recovery(parts))
     saving = _saving(sections, problems)
     if problems:
         raise SubmitError("\n".join(_placed(document, problem) for problem in problems))
@@ -156,6 +156,12 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _check_recovery(parts: dict[str, Any]) -> None:
+    pointless = recovery.without_a_rung(recovery.parse(parts, _SOURCE))
+    if pointless:
+        raise ElasticError("\n".join(pointless))
 
 
 def _told(check: Callable[[], object]) -> list[str]:

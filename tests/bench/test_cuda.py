@@ -32,13 +32,26 @@ def test_a_run_is_judged_by_its_result_and_its_pauses() -> None:
     resizes = (resize(2, 4, 0.2), resize(4, 2, 0.4), resize(2, 4, 0.3))
     found = Found()
     found.add_resized(Resized("fast", ("nccl",), resizes, ("step 3 of r1000.0.0 has another result",)))
-    assert found.rows[0]["what"] == "resizes in fast mode over nccl"
-    assert found.rows[0]["ours"] == "2->4 0.20, 4->2 0.40, 2->4 0.30 s"
-    assert found.rows[0]["result"] == "step 3 of r1000.0.0 has another result"
+    lost = {**resize(4, 3, 0.9), "recovered": True}
+    found.add_resized(Resized("sharded", ("gloo", "nccl"), (*resizes, lost), (), "5 M"))
+    found.add_resized(Resized("fast", ("gloo",), (resize(2, 4, 9.0),), (), "50 M"))
+    assert [(row["what"], row["ours"], row["result"]) for row in found.rows] == [
+        (
+            "resizes in fast mode, over nccl",
+            "2->4 0.20, 4->2 0.40, 2->4 0.30 s",
+            "step 3 of r1000.0.0 has another result",
+        ),
+        (
+            "resizes in sharded mode, 5 M, over gloo and nccl",
+            "2->4 0.20, 4->2 0.40, 2->4 0.30, 4->3 lost 0.90 s",
+            "the same",
+        ),
+        ("resizes in fast mode, 50 M, over gloo", "2->4 9.00 s", "the same"),
+    ]
     assert [(goal.name, goal.value, goal.met) for goal in found.goals] == [
-        ("differences in fast mode", 1, False),
-        ("grow_pause_p50_fast", 0.25, True),
-        ("shrink_pause_p50_fast", 0.4, False),
+        ("differences in fast mode, over nccl", 1, False),
+        ("grow_pause_p50 in sharded mode, 5 M, over gloo and nccl", 0.25, True),
+        ("shrink_pause_p50 in sharded mode, 5 M, over gloo and nccl", 0.4, False),
     ]
 
 

@@ -83,35 +83,39 @@ def test_how_many_times_longer_is_their_shortest_one_and_not_made_of_noise():
 
 
 def test_a_rival_is_judged_by_its_shortest_resize_of_each_kind():
-    ours = Ours([Pause(4, 8, 0.5), Pause(8, 4, 0.2), Pause(4, 8, 0.7)])
+    """Beside ours as bare processes, which theirs are; not on the cluster."""
+    ours = {"exact": Ours([Pause(4, 8, 9.0), Pause(8, 4, 9.0)])}
+    alike = [Pause(4, 8, 0.5), Pause(8, 4, 0.2), Pause(4, 8, 0.7)]
     rivals = {
         "torchrun": [Pause(4, 8, 9.0), Pause(4, 8, 5.0), Pause(8, 4, 1.9)],
         "torchft": [Pause(8, 4, 2.0), Pause(4, 8, 0.01)],
     }
-    found = {goal.name: (goal.value, goal.met) for goal in goals(ours, rivals) if goal.unit == "x"}
+    found = {goal.name: (goal.value, goal.met) for goal in goals(ours, rivals, alike) if goal.unit == "x"}
     assert found == {
         "grow torchrun's shortest over our p50": (pytest.approx(10.0), True),
         "shrink torchrun's shortest over our p50": (pytest.approx(9.5), False),
         "shrink torchft's shortest over our p50": (pytest.approx(10.0), True),
     }
     lines = {
-        (line["who"], line["what"]): (line["p50 s"], line["p95 s"]) for line in compared(ours.pauses, rivals)
+        (line["who"], line["what"]): (line["p50 s"], line["p95 s"])
+        for line in compared(alike, rivals, "ours, no Slurm")
     }
-    assert lines[("torchrun's min over ours", "grow")] == ("10.0 x", "7.1 x")
-    assert ("torchft's min over ours", "grow") in lines, "a grow that loses samples is shown, and is no goal"
-    assert goals(Ours(), rivals) == []
+    assert lines[("torchrun's min over ours, no Slurm", "grow")] == ("10.0 x", "7.1 x")
+    shown = ("torchft's min over ours, no Slurm", "grow")
+    assert shown in lines, "a grow that loses samples is shown, and is no goal"
+    assert goals({"fast": Ours()}, rivals, []) == []
 
 
 def test_a_rival_that_did_not_run_leaves_a_goal_open():
-    (goal,) = goals(Ours(), {"torchft": [], "torchrun": [Pause(4, 8, 9.0)]})
+    (goal,) = goals({}, {"torchft": [], "torchrun": [Pause(4, 8, 9.0)]}, [])
     assert (goal.name, goal.met) == ("resizes of torchft to compare with", False)
 
 
 def test_waits_are_compared_percentile_with_percentile():
     """Slurm's own slow ones are not ours; ours are, however fast its usual ones are."""
     ours = Ours(waits=[2.0] * 15 + [4.5], control=[1.9] * 15 + [2.9], evicted=1)
-    found = {goal.name: (goal.value, goal.met) for goal in goals(ours, {})}
+    found = {goal.name: (goal.value, goal.met) for goal in goals({"fast": ours}, {}, [])}
     assert found == {
-        "urgent job's wait p95 beyond Slurm's own p95": (pytest.approx(1.6), False),
-        "collateral nodes evicted": (1, False),
+        "fast: urgent job's wait p95 beyond Slurm's own p95": (pytest.approx(1.6), False),
+        "fast: collateral nodes evicted": (1, False),
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 def forking_process() -> Iterator[list[str]]:
     with forking("hpctools.elastic.sharded.loader") as launch:
         yield launch
+
+
+@pytest.fixture
+def gpu_to_itself() -> Iterator[None]:
+    """No other test's run is on the GPU: nccl's kernels of one that many share hardly come on."""
+    with (Path(tempfile.gettempdir()) / "hpctools-tests-gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

@@ -27,10 +27,15 @@ _c10d: Any = torch.distributed
 
 
 class HangingWork:
-    """Gloo's, which never completes when it fails."""
+    """Gloo's, which never completes when it fails.
 
-    def __init__(self, work: Any) -> None:
+    Args:
+        then: done once it is complete.
+    """
+
+    def __init__(self, work: Any, then: Callable[[], object] = lambda: None) -> None:
         self._work = work
+        self._then = then
 
     def is_completed(self) -> bool:
         if not self._work.is_completed():
@@ -43,6 +48,7 @@ class HangingWork:
 
     def wait(self) -> None:
         self._work.wait()
+        self._then()
 
 
 class StandIn:
@@ -50,6 +56,7 @@ class StandIn:
 
     Attributes:
         reduced: sizes of what was added up, in elements.
+        carried: what else was done, once it was linked.
         aborted: set when it was aborted.
     """
 
@@ -60,6 +67,7 @@ class StandIn:
         self._gloo: Any = None
         self._others = [each for each in range(world) if each != rank]
         self.reduced: list[int] = []
+        self.carried: list[str] = []
         self.aborted = threading.Event()
 
     def allreduce(self, tensors: list[torch.Tensor]) -> HangingWork:
@@ -67,6 +75,16 @@ class StandIn:
             self._gloo = self._connected(*self._place)
         self.reduced.append(tensors[0].numel())
         return HangingWork(self._gloo.allreduce(tensors, _c10d.ReduceOp.SUM, LONG))
+
+    def _allgather_base(self, into: torch.Tensor, own: torch.Tensor) -> HangingWork:
+        self.carried.append("all_gather")
+        return HangingWork(self._gloo._allgather_base(into, own))
+
+    def _reduce_scatter_base(self, into: torch.Tensor, inputs: torch.Tensor) -> HangingWork:
+        self.carried.append("reduce_scatter")
+        total = inputs.clone()  # gloo's own reduce-scatter is not complete before somebody waits for it
+        work = self._gloo.allreduce([total], _c10d.ReduceOp.SUM, LONG)
+        return HangingWork(work, lambda: into.copy_(total.view(-1, into.numel())[self._place[1]]))
 
     def abort(self) -> None:
         for rank in self._others if self._gloo is not None else ():

@@ -1,10 +1,12 @@
-"""What a GPU is needed for. None of it has been run yet: no GPU was at hand."""
+"""What a GPU is needed for."""
 
 from __future__ import annotations
 
 import copy
 import io
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from test_exchange import on_ranks
 from test_fast import INPUTS, SAMPLING, Wide, one_step
 from torch import nn
 
+from bench.cuda import DETERMINISTIC, resized
 from hpctools.elastic import device_group, fast
 from hpctools.elastic.checkpoint.copies import HostCopy
 from hpctools.elastic.devices import accelerator_of
@@ -137,3 +140,33 @@ def test_random_numbers_of_the_gpu_belong_to_the_place_in_the_training() -> None
         drawn.append(nn.functional.dropout(torch.ones(100, device=GPU)))
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[1])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("gpu_to_itself")
+@pytest.mark.parametrize(
+    ("mode", "own_host", "over"),
+    [("exact", False, {"gloo"}), ("fast", False, {"gloo"}), ("fast", True, {"nccl"})],
+)
+def test_a_run_on_one_gpu_grows_loses_a_worker_and_shrinks(
+    mode: str, own_host: bool, over: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the result of one process: to the bit in exact mode, but for rounding in fast mode."""
+    for name, value in DETERMINISTIC.items():
+        monkeypatch.setenv(name, value)
+    run = resized(tmp_path, mode, 1, own_host)
+    assert run.problems == ()
+    assert set(run.over) == over
+    assert [(each["from"], each["to"]) for each in run.resizes if not each["recovered"]] == [(2, 4), (4, 2)]
+    assert any(each["recovered"] for each in run.resizes)
+
+
+def test_the_groups_thread_works_on_the_callers_device_and_stream() -> None:
+    group, stream = Group(1, 0, 1, None), torch.cuda.Stream(GPU)
+    with torch.cuda.stream(stream):
+        task = group.begin(lambda: torch.cuda.current_stream(), lambda: None)
+    group.close(Group(2, 0, 1, None))
+    deadline = time.monotonic() + 30
+    while not task.finished and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert task.result() == stream

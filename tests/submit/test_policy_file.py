@@ -145,6 +145,21 @@ def test_sizes(policy, sizes):
             ["p.yaml line 1: minReplicas: is not known here; it belongs under elasticPolicy:"],
         ),
         (
+            "metrics:\n  nonFinite: {metrics: [grad_norm, loss], do: [restartProcess]}\n"
+            "  lossSpike:\n    do: [replaceNode, excludeNode]\n"
+            "  rules:\n    - {name: a, metric: other, metricThreshold: 1, operator: gt, do: [replaceNode]}\n"
+            "    - {name: b, metric: loss, metricThreshold: 1, operator: gt, do: [replaceNode]}\n",
+            [
+                f"p.yaml line {line}: metrics.{rule}.do: nobody is to blame for the loss, which is one for "
+                f"all workers, and {rungs} done to who is; add rollBack, restartAll or fail"
+                for line, rule, rungs in (
+                    (2, "nonFinite", "restartProcess is"),
+                    (4, "lossSpike", "replaceNode, excludeNode are"),
+                    (7, "rules[1]", "replaceNode is"),
+                )
+            ],
+        ),
+        (
             "runPolicy:\n  restartPolicy:\n    evalPeriodSecond: 3\n",
             [
                 "p.yaml line 3: runPolicy.restartPolicy.evalPeriodSecond: is not known here; did you mean "

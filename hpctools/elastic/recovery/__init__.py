@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from hpctools.elastic.recovery.blaming import without_a_rung
 from hpctools.elastic.recovery.policy_text import PARTS, parse
 from hpctools.elastic.recovery.settings import (
     EXIT_CODES,
@@ -26,4 +27,5 @@ __all__ = [
     "log_rules_of",
     "parse",
     "watchers_of",
+    "without_a_rung",
 ]

@@ -4,7 +4,8 @@ They run in the group's own thread and receive into memory of the group only, so
 away from any of them, and a message that comes late reaches nothing that is in use (decision 0022). Sums are
 made in the order of the ranks, so that all ranks get the same bits.
 
-Every function blocks, takes contiguous CPU tensors, and raises RuntimeError when a peer is gone.
+Every function blocks, takes contiguous tensors, and raises RuntimeError when a peer is gone. CUDA tensors are
+taken by those that say so, where the group has a group of the devices (`Group.takes`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ GATHER, SCATTER, BROADCAST, BYTES = 21, 22, 23, 24
 
 
 def all_gather(group: Group, into: torch.Tensor, own: torch.Tensor) -> None:
-    """Everyone's tensor, one behind the other in the order of the ranks.
+    """Everyone's tensor, one behind the other in the order of the ranks; of CUDA tensors, too.
 
     Args:
         into: world * own.numel() elements.
         own: ours; may be the part of `into` that is ours.
     """
+    if group.takes(own):
+        landed = _on_device(group, "gather", own, group.world * own.numel())
+        await_all([group.all_gather_bulk(landed, own.view(-1))])
+        into.view(-1).copy_(landed)
+        return
     target, flat = into.view(-1), own.reshape(-1)
     size = flat.numel()
     received = {rank: _scratch(group, "gather", rank, flat) for rank in group.others}
@@ -47,12 +53,17 @@ def parts_for_us(group: Group, inputs: torch.Tensor) -> dict[int, torch.Tensor]:
 
 
 def reduce_scatter(group: Group, into: torch.Tensor, inputs: torch.Tensor) -> None:
-    """The sum over all ranks of the part that is ours.
+    """The sum over all ranks of the part that is ours; of CUDA tensors, too, then in an order of nccl's own.
 
     Args:
         into: inputs.numel() / world elements.
         inputs: world equal parts, the one for rank 0 first.
     """
+    if group.takes(inputs):
+        landed = _on_device(group, "scatter", inputs, into.numel())
+        await_all([group.reduce_scatter_bulk(landed, inputs.view(-1))])
+        into.view(-1).copy_(landed)
+        return
     target, received = into.view(-1), parts_for_us(group, inputs)
     target.copy_(received[0])
     for rank in range(1, group.world):
@@ -112,6 +123,11 @@ def exchange_bytes(group: Group, own: bytes) -> list[bytes]:
     await_all(works)
     received[group.rank] = mine
     return [received[rank].numpy().tobytes() for rank in range(group.world)]
+
+
+def _on_device(group: Group, use: str, like: torch.Tensor, elements: int) -> torch.Tensor:
+    # The group's own memory here, too: the GPU may still write to it after the group was given up.
+    return group.scratch((use, elements, like.dtype, like.device), elements, like.dtype, like.device)
 
 
 def _scratch(group: Group, use: str, rank: int, like: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,8 @@ class ShardedLoader(Loader):
             another worker's: when one worker is lost, all go back to the copies, and no storage is needed.
             Takes twice the memory of the shards, four times while copying. 0: no copies.
         mode: only `fast`: shards of any number of workers cannot be added up in one order.
-        device: of the mesh, `cpu` or `cuda`. Collectives of CUDA tensors go through the CPU.
+        device: of the mesh, `cpu` or `cuda` (the current one). FSDP's collectives of CUDA tensors go over
+            nccl where each worker has a GPU of its own, else through the CPU.
 
     Raises:
         ElasticError: as `elastic.Loader` does; or `build` raised, returned no sharded model or another one
@@ -112,7 +113,7 @@ class ShardedLoader(Loader):
         threads: int | None = 1,
     ) -> None:
         _check(mode)
-        self._has_completed = False
+        self._has_completed, self._mesh_device = False, device
         super().__init__(
             nn.Module(),
             torch.optim.SGD([torch.zeros(1)]),
@@ -185,6 +186,12 @@ class ShardedLoader(Loader):
                 self._shard_keeper.close()
 
     # For the session
+
+    @property
+    def _reduce_device(self) -> torch.device | None:
+        """The GPU whose shards go over nccl where each worker has one; None: through the host."""
+        on_gpu = self._mesh_device == "cuda"
+        return torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
 
     def _move(self, old: Group | None, new: Group | None, run: Runner) -> bool:
         """See `session.Resharding`."""

@@ -60,7 +60,7 @@ class _Done(_c10d.Work):  # type: ignore[misc]
 
 
 class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
-    """A process group over a generation's `Group`; CUDA tensors go through the CPU.
+    """A process group over a generation's `Group`; CUDA tensors go through the CPU where they have to.
 
     Args:
         rank, world: our place; may be a pretended one, then the group is void.
@@ -172,10 +172,11 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
 
     def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:
         if not self.void:
-            into, own = _on_cpu(output), _on_cpu(inputs)
-            self._attempt(lambda group: work(group, into, own))
-            if into is not output and not self.void:
-                output.copy_(into.view(output.shape))
+            done: list[torch.Tensor] = []
+            self._attempt(lambda group: done.append(_carried(group, output, inputs, work)))
+            for result in [] if self.void else done:
+                if result is not output:
+                    output.copy_(result.view(output.shape))
         if self.void:
             self._fill(output)
         return _Done(output)
@@ -264,5 +265,18 @@ def _name(operation: Any) -> str:
     return str(getattr(operation, "op", operation)).rpartition(".")[2]
 
 
-def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu().contiguous()
+def _carried(group: Group, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> torch.Tensor:
+    """The result of a collective: `output` itself, or on the CPU, where it was done.
+
+    What FSDP asks for stays on the devices, where they reach each other; the rest is small.
+    """
+    stays = group.world == 1 or (work in _BULK and group.takes(inputs))
+    as_is = stays and output.device == inputs.device
+    into, own = (output, inputs.detach()) if as_is else (output.cpu(), inputs.detach().cpu())
+    if not into.is_contiguous():
+        into = into.contiguous()
+    work(group, into, own.contiguous())
+    return into
+
+
+_BULK = (collectives.all_gather, collectives.reduce_scatter)

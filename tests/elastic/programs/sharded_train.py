@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -38,7 +39,14 @@ parser.add_argument("--folder", default="", help="of the checkpoints")
 parser.add_argument("--poison", type=int, help="the loss of this step is no number")
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--no-room", action="store_true", help="old and new shards do not fit into memory")
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--own-host", action="store_true", help="see bench/one_gpu.py")
 args = parser.parse_args()
+if args.own_host:
+    sys.path.insert(0, str(Path(__file__).parents[3]))
+    from bench.one_gpu import pretend_own_host
+
+    pretend_own_host()
 if args.no_room:
     room.choose = lambda new, old, memory, places: room.Waiting(room.LOCAL, places[0].folder)
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
@@ -119,6 +127,7 @@ loader = elastic.ShardedLoader(
     shards=args.shards,
     checkpoint=checkpoint,
     copy_steps=args.copy_every,
+    device=args.device,
 )
 scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
 loader.track("scheduler", scheduler)
@@ -133,7 +142,7 @@ for epoch in range(args.epochs):
             counted.setdefault((loader.generation, loader.step), {})[piece.number] = indices.tolist()
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
         pause(len(inputs))
-        loss = nn.functional.mse_loss(loader.model(inputs), targets)
+        loss = nn.functional.mse_loss(loader.model(inputs.to(args.device)), targets.to(args.device))
         if args.poison == loader.step + 1:
             loss = loss * float("nan")
         if not loader.backward(loss):
@@ -152,6 +161,7 @@ for epoch in range(args.epochs):
             generation=loader.generation,
             world=loader.world_size,
             rank=loader.rank,
+            over=loader.reduce_backend,
             at=time.monotonic(),
         )
         if loader.rank == 0:
