@@ -7,9 +7,9 @@ For the day when a GPU is at hand; says so and ends with exit code 3 where torch
 One process over nccl: its group is made, used and aborted, twice. Several processes on one GPU over gloo, as
 nccl refuses that; and over nccl, too, where each says that it is a host of its own (bench/one_gpu.py): they
 do what workers on several GPUs do, but slower. With several GPUs one each, over nccl. There a run grows,
-loses a worker (kill -9) and shrinks, in exact mode (losses and weights equal to the bit to those of one process on
-a GPU) and in fast mode (but for rounding); so does a sharded one, without the kill; resizes are timed with
-5 and 50 million parameters; and fast mode is measured beside DistributedDataParallel over the same library.
+loses a worker (kill -9) and shrinks, in exact mode (losses and weights equal to the bit to those of one
+process on a GPU) and in fast mode (but for rounding). Resizes are timed with 5 and 50 million parameters, of
+sharded models, too; and fast mode is measured beside DistributedDataParallel over the same library.
 """
 
 from __future__ import annotations
