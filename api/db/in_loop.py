@@ -7,10 +7,10 @@ it waits for the server it gives way, and nothing waits for the interpreter (doc
 from __future__ import annotations
 
 from asyncio import Lock, TimeoutError, wait_for
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -39,6 +39,7 @@ class InLoop:
         self._whole = asked_in_loop(engine.url)
         self._looks = asked_in_loop(engine.url, "AUTOCOMMIT")
         self._turn = Lock()
+        self._made: dict[Hashable, Any] = {}
 
     async def carried_out(self, function: Callable[[Unpack[Given]], Answer], *args: Unpack[Given]) -> Answer:
         """What a function that waits for the server returns.
@@ -51,6 +52,13 @@ class InLoop:
             return await greenlet_spawn(function, *args)
         finally:
             _INSIDE.reset(mark)
+
+    def own(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
+        """What there is once for this loop; made when it is first asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Answer = self._made[key]
+        return made
 
     def whole(self, engine: Engine) -> Engine:
         """The one to be used in place of it for transactions."""

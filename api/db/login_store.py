@@ -83,12 +83,22 @@ class LoginStore:
         Raises:
             UnreachableError: the database does not answer.
         """
-        loop = in_loop()
-        with self._in_thread(questions) if loop is None else self._in_loop(loop, questions) as moment:
+        with self.writing_for(lambda: questions) as moment:
             yield moment
 
     @contextmanager
-    def _in_thread(self, questions: Sequence[Question]) -> Iterator[Moment]:
+    def writing_for(self, ask: Callable[[], Sequence[Question]]) -> Iterator[Moment]:
+        """As `writing`, of questions that are known only once it is our turn.
+
+        Raises:
+            UnreachableError: the database does not answer.
+        """
+        loop = in_loop()
+        with self._in_thread(ask) if loop is None else self._in_loop(loop, ask) as moment:
+            yield moment
+
+    @contextmanager
+    def _in_thread(self, ask: Callable[[], Sequence[Question]]) -> Iterator[Moment]:
         engine = self._engine().execution_options(writes=True)
         # Those of one process queue up here: SQLite would have them sleep and try again.
         with (
@@ -98,17 +108,17 @@ class LoginStore:
             connection.begin(),
         ):
             ahead = _ahead(connection, _TURN, _TURN_OF) if self._server else 0.0
-            told = [list(connection.execute(statement, given)) for statement, given in questions]
+            told = [list(connection.execute(statement, given)) for statement, given in ask()]
             yield Moment(connection, self._clock() + round(ahead), told)
 
     @contextmanager
-    def _in_loop(self, loop: InLoop, questions: Sequence[Question]) -> Iterator[Moment]:
+    def _in_loop(self, loop: InLoop, ask: Callable[[], Sequence[Question]]) -> Iterator[Moment]:
         """The same on two ways to the server and back: those who wait for the turn wait for each of them."""
         late: list[Question] = []
         with loop.turn(_WAIT_MS / 1000), reachable(), here_to_look(self._engine()).connect() as connection:
             try:
+                begin: list[Question | Plain] = [("BEGIN", {}), (_TURN, _TURN_OF), *ask()]
                 before = time.time()
-                begin: list[Question | Plain] = [("BEGIN", {}), (_TURN, _TURN_OF), *questions]
                 _, ((*_, clock),), *told = told_together(connection, begin)
                 yield Moment(connection, self._clock() + round(_leads(clock, before)), told, late)
                 told_together(connection, [*late, ("COMMIT", {})])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine, bindparam, case, delete, func, select, update
 
 from api.auth.principal import Principal
+from api.db.combined import Combined
 from api.db.engine import reachable, reading, writing
+from api.db.in_loop import in_loop
 from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
 from api.db.login_store import LoginStore, Moment
+from api.db.together import Question
 from api.services import audit
 from api.services.login_administrators import is_remembered
 from api.services.login_leases import (
@@ -30,6 +34,7 @@ from api.services.login_silence import outlast
 from hpctools.login.limits import Refused
 from hpctools.login.placement import Home, Node, Nowhere, Placed, State, Wish, place
 
+_Wanted = tuple[Rules, Wish]
 HOLD_SECONDS = 30
 """So long a place counts as taken by somebody who is on their way."""
 
@@ -145,24 +150,64 @@ def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -
 def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
     """Choose a node for somebody, and hold a place there.
 
+    In the event loop those who wait for their turn are placed together, in the order in which they came.
+
     Args:
         wish: where they are already is looked up here.
     """
-    department = rules.department(wish.user)
-    with store.writing(own_of(wish.user), (_NODES, {})) as moment:
-        own, rows = moment.told
-        if outlast(moment, max((row[_HEARD_AT] for row in rows), default=None), rules.lease_seconds):
-            own = moment.rows(*own_of(wish.user))
-        if wish.user not in rules.administrators:
-            refused = refusal(moment, wish.user, rules.limits(department), own)
-            if refused is not None and not is_remembered(moment, wish.user):
-                return Way(refused)
-        nodes = [_node(row, moment.now) for row in rows]
-        found = place(replace(wish, homes=_homes(own)), nodes, rules.policy)
-        if isinstance(found, Nowhere):
-            return Way(found)
-        _hold(moment, wish.user, department, found.node, own)
+    loop = in_loop()
+    if loop is None:
+        return _place_all(store, lambda: [(rules, wish)])[0]
+    together = loop.own(store, lambda: Combined(partial(_place_all, store)))
+    return together.served(wish.user, (rules, wish))
+
+
+def _place_all(store: LoginStore, those: Callable[[], Sequence[_Wanted]]) -> list[Way]:
+    """Place several people one after the other, each of them once: all of it is stored or nothing.
+
+    Args:
+        those: who, as soon as it is their turn.
+    """
+    wanted: list[_Wanted] = []
+
+    def questions() -> list[Question]:
+        wanted.extend(those())
+        return [(_NODES, {}), *(own_of(wish.user) for _, wish in wanted)]
+
+    with store.writing_for(questions) as moment:
+        rows, *owns = moment.told
+        newest = max((row[_HEARD_AT] for row in rows), default=None)
+        nodes = {row[0]: _node(row, moment.now) for row in rows}
+        found, longer = [], False
+        for (rules, wish), told in zip(wanted, owns, strict=True):
+            longer |= outlast(moment, newest, rules.lease_seconds)
+            own = moment.rows(*own_of(wish.user)) if longer else told
+            found.append(_place(moment, rules, wish, own, nodes))
     addresses = {row[0]: row[1] or row[0] for row in rows}
+    return [_way(each, addresses) for each in found]
+
+
+def _place(
+    moment: Moment, rules: Rules, wish: Wish, own: Sequence[Any], nodes: dict[str, Node]
+) -> Placed | Nowhere | Refused:
+    """One of them; `nodes` are what the next one finds afterwards."""
+    department = rules.department(wish.user)
+    if wish.user not in rules.administrators:
+        refused = refusal(moment, wish.user, rules.limits(department), own)
+        if refused is not None and not is_remembered(moment, wish.user):
+            return refused
+    found = place(replace(wish, homes=_homes(own)), list(nodes.values()), rules.policy)
+    if isinstance(found, Placed):
+        for name, by in _hold(moment, wish.user, department, found.node, own):
+            take_places(moment, name, by)
+            if name in nodes:
+                nodes[name] = replace(nodes[name], sessions=nodes[name].sessions + by)
+    return found
+
+
+def _way(found: Placed | Nowhere | Refused, addresses: Mapping[str, str]) -> Way:
+    if not isinstance(found, Placed):
+        return Way(found)
     return Way(found, addresses[found.node], {name: addresses[name] for name in found.others})
 
 
@@ -179,18 +224,21 @@ def _homes(rows: Sequence[Any]) -> dict[str, Home]:
     return homes
 
 
-def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[Any]) -> None:
-    """One place for somebody who is on their way, wherever they were sent before."""
+def _hold(moment: Moment, user: str, department: str, node: str, own: Sequence[Any]) -> list[tuple[str, int]]:
+    """One place for somebody who is on their way, wherever they were sent before.
+
+    Returns:
+        By how many nodes have more sessions for it.
+    """
     held, expires = [row for row in own if row.kind == PLACED], moment.now + HOLD_SECONDS
     if [row.node for row in held] == [node]:
         moment.later(_PROLONG, {"lease": held[0].id, "until": expires})
-        return
+        return []
     for row in held:
         moment.later(_DROP, {"lease": row.id})
-        take_places(moment, row.node, -1)
     place_ = Asked(node, place_claim(user), user, PLACED)
     moment.later(NEW, lease_row(place_, department, moment.now, expires, False))
-    take_places(moment, node, 1)
+    return [*((row.node, -1) for row in held), (node, 1)]
 
 
 def _node(row: Any, now: int, sessions: int | None = None) -> Node:

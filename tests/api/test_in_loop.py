@@ -211,6 +211,38 @@ def test_two_replicas_that_are_asked_at_once_hold_each_place_once(
     assert max(per_node.values()) - min(per_node.values()) <= 4
 
 
+def test_who_waits_for_the_turn_is_placed_together_and_evenly(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty at once, in a few transactions; one of them asks twice, and is told the same."""
+    secret, ways = with_nodes(service), list[int]()
+    told = login_store.told_together
+
+    def counted(connection: Any, questions: Any) -> Any:
+        ways.append(len(questions))
+        return told(connection, questions)
+
+    monkeypatch.setattr(login_store, "told_together", counted)
+    people = [f"u{number}" for number in range(59)]
+
+    async def ask() -> list[Any]:
+        async with alive(service.app, secret) as client:
+            asked = [client.post("/v1/login/sessions", json={"user": user}) for user in (*people, "u7")]
+            return await asyncio.gather(*asked)
+
+    answers = carried_out(ask())
+    assert {answer.status_code for answer in answers} == {201}
+    assert answers[-1].json()["node"] == answers[7].json()["node"]
+    sent = Counter(answer.json()["node"] for answer in answers[:-1])
+    assert max(sent.values()) - min(sent.values()) <= 1
+    with service.engine.connect() as connection:
+        held = dict(connection.exec_driver_sql('SELECT "user", node FROM login_lease').all())
+        taken = dict(connection.exec_driver_sql("SELECT name, taken FROM login_node").all())
+    assert held == {user: answer.json()["node"] for user, answer in zip(people, answers, strict=False)}
+    assert taken == sent
+    assert len(ways) < 2 * len(people) / 3, "two ways to the server for each turn"
+
+
 def test_a_limit_is_exact_however_many_ask_at_once(service: Service, serve_at: Serve, url: str) -> None:
     secret = with_nodes(service)
     most = Rules.of(load(UNIVERSITY)).limits("nlp").per_user
