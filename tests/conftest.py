@@ -5,9 +5,10 @@ A test that takes the fixture `slurm_release` runs on this machine's own Slurm. 
 runs on the first of these alone, and on all with `--long`. A release that cannot be had is told in the
 last lines of the output as NOT TESTED; its tests are not counted at all, least of all as passed.
 
-A test that is marked `slow` runs with `--slow`, as CI does for each change, and with `--long`; one that is
-marked `long` with `--long` only, as every night. One that takes the fixture `thorough` goes less deep
-without `--long`. The first lines say which of these it is.
+A test that is marked `slow`, or stands in slow_tests.txt, runs with `--slow`, as CI does for each change, and
+with `--long`; one that is marked `long` with `--long` only, as every night. Whoever names a test
+(`FILE::TEST`) gets it. One that takes the fixture `thorough` goes less deep without `--long`. The first lines
+say which of these it is.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import hypothesis
 import pytest
 
 from hpctools.errors import HpctoolsError
 from hpctools.sandbox import releases
-from tests.spread import Spread, slowest_first
+from tests.spread import Spread, lines_of, slowest_first
+
+SLOW = frozenset(lines_of(Path(__file__).with_name("slow_tests.txt")))
 
 # How long an example takes is a matter of who else works on the machine.
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -103,6 +107,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what has no release to run on; without the machine's own only what runs elsewhere is left."""
     slowest_first(items)
+    for item in items:
+        if item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker("slow")
     choice = config.stash[CHOICE]
     if choice != Choice():
         _leave_out(config, items, lambda item: _release(item) not in choice.names)
@@ -112,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _too_long(config: pytest.Config) -> tuple[str, ...]:
     """Markers of tests that are not to be run."""
-    if config.getoption("--long"):
+    if config.getoption("--long") or any("::" in each for each in config.args):
         return ()
     return ("long",) if config.getoption("--slow") else ("long", "slow")
 

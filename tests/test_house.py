@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spread import lines_of
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hpctools", "api")
 PROCESS_DOOR = "hpctools/slurm/run.py"
@@ -44,6 +46,25 @@ def test_imports_point_one_way() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "4 kept, 0 broken" in done.stdout
+
+
+def test_every_slow_test_on_the_list_is_there_and_stands_there_once() -> None:
+    listed = lines_of(ROOT / "tests" / "slow_tests.txt")
+    assert listed == sorted(set(listed))
+    names = {path: defined(ROOT / path) for path in {each.partition("::")[0] for each in listed}}
+    assert [each for each in listed if each.partition("::")[2] not in names[each.partition("::")[0]]] == []
+
+
+def defined(path: Path) -> set[str]:
+    """The tests of a file, as pytest names them."""
+    found, tree = set(), ast.parse(path.read_text())
+    for node in tree.body:
+        found |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else set()
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+        if isinstance(node, ast.Assign):  # a state machine of hypothesis
+            found |= {f"{target.id}::runTest" for target in node.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def test_only_the_process_door_starts_processes() -> None:

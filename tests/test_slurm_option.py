@@ -82,6 +82,11 @@ def test_what_takes_long_runs_when_it_is_asked_for(
     assert says in lines
 
 
+def test_whoever_names_a_test_gets_it_however_long_it_takes(tmp_path: Path) -> None:
+    lines = would_run(tmp_path, TIERS, at="::test_long")
+    assert found_in(lines) == ["<Function test_long>"]
+
+
 EVERYWHERE = """
 import pytest
 
@@ -117,7 +122,7 @@ def test_what_takes_long_on_each_release_runs_on_one_and_at_night_on_all(
     assert sorted(found) == sorted(f"<Function test_{name}>" for name in expected)
 
 
-def would_run(folder: Path, tests: str, *options: str) -> list[str]:
+def would_run(folder: Path, tests: str, *options: str, at: str = "") -> list[str]:
     """What pytest says about a file of tests, of which it runs none."""
     (folder / "test_tiers.py").write_text(tests)
     argv = [
@@ -130,7 +135,7 @@ def would_run(folder: Path, tests: str, *options: str) -> list[str]:
         "-p",
         "tests.conftest",
     ]
-    argv += ["-c", str(ROOT / "pyproject.toml"), *options, str(folder / "test_tiers.py")]
+    argv += ["-c", str(ROOT / "pyproject.toml"), *options, f"{folder / 'test_tiers.py'}{at}"]
     env = {**os.environ, "PYTHONPATH": str(folder)}
     return run(argv, timeout=60, cwd=ROOT, env=env).stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""Who waits for the same turn is served by one of them: each once, with its own answer, whatever becomes of others."""
+"""Who waits for the same turn is served by one of them: each once, with its own answer, come what may."""
 
 from __future__ import annotations
 
