@@ -20,6 +20,7 @@ from typing import Any
 
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.agent_place import Place, placed
+from hpctools.elastic.brief_threads import BriefThreads
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.job_fate import UNSAID, Fate, fate_of, known_better
@@ -328,8 +329,9 @@ async def serve(folder: RunFolder, place: Place, client: RunClient) -> int:
     Raises:
         ElasticError: the run's folder cannot be used, or nobody coordinates the run.
     """
-    agent = Agent(folder, place, client)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.on_terminate)
+    agent, loop = Agent(folder, place, client), asyncio.get_running_loop()
+    loop.set_default_executor(BriefThreads())
+    loop.add_signal_handler(signal.SIGTERM, agent.on_terminate)
     return await agent.run()
 
 
