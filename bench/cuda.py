@@ -34,14 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench import sharded
+from bench import sharded, steps
 from bench.course import say, until_ctrl_c
 from bench.exact import FAST_OVER_DDP, Beside, beside
 from bench.histories import POLICY, PROGRAMS, ROUNDING
 from bench.report import Goal, report
 from bench.rigs import await_size, end_well, local
 from bench.same_result import Ledger, committed, differences, read
-from hpctools.elastic.devices import GLOO, NCCL
 from hpctools.testing.local_run import LocalRun
 
 NO_DEVICE = 3
@@ -88,7 +87,7 @@ class Resized:
             "count": len(self.resizes),
             "ours": f"{pauses} s",
             "theirs": "",
-            "result": "; ".join(self.problems)[:200] or "the same",
+            "result": "" if self.size else "; ".join(self.problems)[:200] or "the same",
         }
 
 
@@ -186,34 +185,31 @@ def _await_world(out: Path, world: int, beyond: int = 0) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def paused(base: Path, parameters: int, rounds: int, own_host: bool) -> Resized:
-    """Resizes of a run in fast mode with so many parameters."""
+def paused(parameters: int, rounds: int, own_host: bool) -> Resized:
+    """Resizes of a run in fast mode with so many parameters; its result is not compared."""
     width = round((parameters / 4) ** 0.5)
     environ = {"BENCH_WIDTH": str(width), "BENCH_SAMPLE_SECONDS": "0.002", "BENCH_MODE": "fast", **DEVICE}
     with local(LEAST, MOST, environ | _own_host(own_host)) as rig:
         for replicas in [0, *[MOST - LEAST, 0] * rounds]:
             rig.room(replicas)
             await_size(rig.logs, LEAST + replicas, time.monotonic())
+        over = tuple(sorted({str(step["over"]) for step in steps.read(rig.logs)}))
         resizes = tuple(dict(event.detail) for event in rig.folder.events() if event.event == "resize")
-    return Resized("fast", (_over(own_host),), resizes, (), f"{parameters / 1e6:g} M")
+    return Resized("fast", over, resizes, (), f"{parameters / 1e6:g} M")
 
 
-def sharded_paused(base: Path, parameters: int, rounds: int, own_host: bool) -> Resized:
+def sharded_paused(parameters: int, rounds: int, own_host: bool) -> Resized:
     """The same of a sharded model."""
-    here = base / f"sharded-{parameters}-{own_host}"
-    here.mkdir()
-    resizes = sharded.measure(here, parameters, rounds, DEVICE | _own_host(own_host))
-    lines = [json.loads(line) for path in here.glob("logs/*.jsonl") for line in path.open() if "}" in line]
+    with tempfile.TemporaryDirectory(prefix="bench-cuda-", ignore_cleanup_errors=True) as folder:
+        resizes = sharded.measure(Path(folder), parameters, rounds, DEVICE | _own_host(own_host))
+        logs = Path(folder).glob("logs/*.jsonl")
+        lines = [json.loads(line) for path in logs for line in path.open() if "}" in line]
     over = tuple(sorted({str(line["over"]) for line in lines}))
     return Resized("sharded", over, tuple(resizes), (), f"{parameters / 1e6:g} M")
 
 
 def _own_host(own_host: bool) -> dict[str, str]:
     return {"BENCH_OWN_HOST": "1"} if own_host else {}
-
-
-def _over(own_host: bool) -> str:
-    return NCCL if own_host or torch.cuda.device_count() >= MOST else GLOO
 
 
 @contextmanager
@@ -271,13 +267,13 @@ def measure(found: Found, *, quick: bool) -> None:
             say(str(found.rows[-1]))
         for parameters, own_host in product(PARAMETERS[: 1 if quick else 2], hosts):
             for measured in (paused, sharded_paused):
-                found.add_resized(measured(base, parameters, rounds, own_host))
+                found.add_resized(measured(parameters, rounds, own_host))
                 say(str(found.rows[-1]))
     for width, own_host in product(WIDTHS[: 1 if quick else 2], hosts):
         for processes in _sizes(torch.cuda.device_count()):
             options = ("--device", "cuda", "--width", str(width), *["--own-host"] * own_host)
-            over = NCCL if own_host or torch.cuda.device_count() >= processes else GLOO
-            found.add_beside(beside(processes, 0.0, 5 if quick else 15, options), width, over)
+            measured = beside(processes, 0.0, 5 if quick else 15, options)
+            found.add_beside(measured, width, measured.over)
             say(str(found.rows[-1]))
 
 

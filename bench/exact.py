@@ -53,12 +53,14 @@ class Beside:
 
     Attributes:
         ours, theirs: seconds of each block of STEPS steps.
+        over: the library by which both add up gradients.
     """
 
     processes: int
     delay: float
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
+    over: str
 
     @property
     def name(self) -> str:
@@ -95,8 +97,9 @@ def beside(processes: int, delay: float, blocks: int, more: Sequence[str] = ()) 
                 if time.monotonic() > deadline or local.baseline[0].poll() is not None:
                     raise TimeoutError(f"no figures: {local.folder.status()}")
                 time.sleep(POLL_SECONDS)
-            ours, theirs = zip(*json.loads((out / "seconds.json").read_text()), strict=True)
-    return Beside(processes, delay, ours, theirs)
+            found = json.loads((out / "seconds.json").read_text())
+            ours, theirs = zip(*found["seconds"], strict=True)
+    return Beside(processes, delay, ours, theirs, found["over"])
 
 
 def histories(count: int, found: list[History]) -> None:

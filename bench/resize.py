@@ -7,8 +7,8 @@ time from the end of the last step before to the end of the first step after, mi
 of the next ones); `no resize` is the same of steps at which nothing changed; phases are those that the run
 itself reports. On the cluster, which has real Slurm
 daemons, nodes are taken by urgent jobs that preempt; what they wait is compared, percentile with percentile,
-with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on.
-All of that in exact and in fast mode. torchrun and torchft resize the same model as bare processes of this
+with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on
+(in exact mode). All else in exact and in fast mode. torchrun and torchft resize the same model as bare processes of this
 machine, told what is going to happen, each with the shortest timeouts that work. They add up gradients as
 fast mode does, so they are compared with that, as bare processes, too (`no Slurm`): on the cluster slurmctld,
 slurmds, step daemons and urgent jobs want the same cores at that moment.

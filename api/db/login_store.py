@@ -23,7 +23,9 @@ from api.db.together import Plain, Question, told_together
 from api.db.turns import Turns
 
 _LOCK = 0x68706377
-_WAIT_MS = 5000
+WAIT_SECONDS = 5.0
+"""For a turn."""
+_WAIT_MS = round(WAIT_SECONDS * 1000)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from api.db.combined import Combined
 from api.db.engine import reachable, reading, writing
 from api.db.in_loop import in_loop
 from api.db.login_models import DRAINS, LEASES, NODES, LoginDrain
-from api.db.login_store import LoginStore, Moment
+from api.db.login_store import WAIT_SECONDS, LoginStore, Moment
 from api.db.together import Question
 from api.services import audit
 from api.services.login_administrators import is_remembered
@@ -158,7 +158,7 @@ def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:
     loop = in_loop()
     if loop is None:
         return _place_all(store, lambda: [(rules, wish)])[0]
-    together = loop.own(store, lambda: Combined(partial(_place_all, store)))
+    together = loop.own(store, lambda: Combined(partial(_place_all, store), WAIT_SECONDS))
     return together.served(wish.user, (rules, wish))
 
 

@@ -70,6 +70,7 @@ class StepLog:
         """A step is in the parameters with these samples."""
         self._ledger.write(json.dumps({"step": step, "indices": list(indices)}) + "\n")
 
-    def step(self, step: int, world: int) -> None:
-        """A step has ended."""
-        self._steps.write(json.dumps({"step": step, "world": world, "at": time.monotonic()}) + "\n")
+    def step(self, step: int, world: int, over: str = "") -> None:
+        """A step has ended; its gradients were added up over a library."""
+        line = {"step": step, "world": world, "at": time.monotonic(), "over": over}
+        self._steps.write(json.dumps(line) + "\n")

@@ -31,4 +31,4 @@ for _ in range(EPOCHS):
         optimizer.step()
         log.committed(loader.step, loader.indices)
         if loader.rank == 0:
-            log.step(loader.step, loader.world_size)
+            log.step(loader.step, loader.world_size, loader.reduce_backend)

@@ -193,6 +193,10 @@ class Group:
         """
         return self._scratch.take(use, elements, dtype, device)
 
+    def scratch_of(self, use: object, size: int, device: torch.device) -> torch.Tensor:
+        """Memory for one use whose size changes, of at least so many bytes, as `scratch`."""
+        return self._scratch.take_at_least(use, size, device)
+
     @property
     def backend(self) -> str:
         """What large tensors on a GPU go over: NCCL or GLOO."""
@@ -305,7 +309,8 @@ def _on_our_stream(work: Callable[[], Result]) -> Callable[[], Result]:
     stream = torch.cuda.current_stream()
 
     def done() -> Result:
-        with torch.cuda.stream(stream):
+        # The device, too: to leave the stream would make a context on GPU 0, which is this thread's own.
+        with torch.cuda.device(stream.device), torch.cuda.stream(stream):
             return work()
 
     return done

@@ -37,6 +37,12 @@ class Scratch:
             tensor = self._tensors[use] = cut(elements, dtype, device)
         return tensor
 
+    def take_at_least(self, use: object, size: int, device: torch.device) -> torch.Tensor:
+        """Bytes for one use, not initialised, shape (size or more,); the same each time until more are wanted."""
+        known = self._tensors.get(use)
+        wanted = size if known is None else max(size, known.numel())
+        return self.take(use, wanted, torch.uint8, device)
+
     def spoil(self) -> None:
         """An operation was given up: what it was to fill may be written to at any time."""
         self.is_sound = False

@@ -145,6 +145,7 @@ def test_sizes(policy, sizes):
             ["p.yaml line 1: minReplicas: is not known here; it belongs under elasticPolicy:"],
         ),
         (
+            "runPolicy: {mode: enforce}\n"
             "metrics:\n  nonFinite: {metrics: [grad_norm, loss], do: [restartProcess]}\n"
             "  lossSpike:\n    do: [replaceNode, excludeNode]\n"
             "  rules:\n    - {name: a, metric: other, metricThreshold: 1, operator: gt, do: [replaceNode]}\n"
@@ -153,9 +154,9 @@ def test_sizes(policy, sizes):
                 f"p.yaml line {line}: metrics.{rule}.do: nobody is to blame for the loss, which is one for "
                 f"all workers, and {rungs} done to who is; add rollBack, restartAll or fail"
                 for line, rule, rungs in (
-                    (2, "nonFinite", "restartProcess is"),
-                    (4, "lossSpike", "replaceNode, excludeNode are"),
-                    (7, "rules[1]", "replaceNode is"),
+                    (3, "nonFinite", "restartProcess is"),
+                    (5, "lossSpike", "replaceNode, excludeNode are"),
+                    (8, "rules[1]", "replaceNode is"),
                 )
             ],
         ),

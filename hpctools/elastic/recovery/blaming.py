@@ -14,7 +14,7 @@ OF_A_CULPRIT = ("restartProcess", "replaceNode", "excludeNode")
 def without_a_rung(recovery: Recovery) -> list[str]:
     """What is wrong with a policy whose first finding would end the run although `fail` is not in its `do`.
 
-    Asked when a run is submitted, and of no policy that a run has already.
+    Asked when a run is submitted, and of no policy that a run has already. With `mode: log` nothing is done.
 
     Returns:
         A line for each such rule, which begins with its place in the file.
@@ -23,7 +23,7 @@ def without_a_rung(recovery: Recovery) -> list[str]:
         f"{place}: nobody is to blame for the loss, which is one for all workers, and {', '.join(do)} "
         f"{'is' if len(do) == 1 else 'are'} done to who is; add rollBack, restartAll or fail"
         for place, do in _of_the_loss(recovery)
-        if not set(do).difference(OF_A_CULPRIT)
+        if recovery.enforce and not set(do).difference(OF_A_CULPRIT)
     ]
 
 

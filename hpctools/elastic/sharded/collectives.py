@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 
 from hpctools.elastic.group import Group, Work, await_all
+from hpctools.elastic.scratch import CPU
 
 GATHER, SCATTER, BROADCAST, BYTES = 21, 22, 23, 24
 
@@ -72,7 +73,8 @@ def reduce_scatter(group: Group, into: torch.Tensor, inputs: torch.Tensor) -> No
 
 def everyones(group: Group, own: torch.Tensor) -> list[torch.Tensor]:
     """Everyone's tensor of our tensor's shape, by rank."""
-    gathered = torch.empty((group.world, own.numel()), dtype=own.dtype)
+    where = own.device if group.world == 1 else CPU
+    gathered = torch.empty((group.world, own.numel()), dtype=own.dtype, device=where)
     all_gather(group, gathered, own)
     return [each.view(own.shape) for each in gathered]
 
@@ -126,8 +128,10 @@ def exchange_bytes(group: Group, own: bytes) -> list[bytes]:
 
 
 def _on_device(group: Group, use: str, like: torch.Tensor, elements: int) -> torch.Tensor:
-    # The group's own memory here, too: the GPU may still write to it after the group was given up.
-    return group.scratch((use, elements, like.dtype, like.device), elements, like.dtype, like.device)
+    # The group's own memory here, too: the GPU may still write to it after the group was given up. For what
+    # is largest: one for each size would be the whole model.
+    size = elements * like.dtype.itemsize
+    return group.scratch_of(("device", use, like.device), size, like.device)[:size].view(like.dtype)
 
 
 def _scratch(group: Group, use: str, rank: int, like: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
@@ -173,7 +173,8 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:
         if not self.void:
             done: list[torch.Tensor] = []
-            self._attempt(lambda group: done.append(_carried(group, output, inputs, work)))
+            bulk = _BULK if self.phase != AFTER else ()
+            self._attempt(lambda group: done.append(_carried(group, output, inputs, work, bulk)))
             for result in [] if self.void else done:
                 if result is not output:
                     output.copy_(result.view(output.shape))
@@ -265,12 +266,16 @@ def _name(operation: Any) -> str:
     return str(getattr(operation, "op", operation)).rpartition(".")[2]
 
 
-def _carried(group: Group, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> torch.Tensor:
+@torch.no_grad()
+def _carried(
+    group: Group, output: torch.Tensor, inputs: torch.Tensor, work: Reduce, bulk: Collection[Reduce]
+) -> torch.Tensor:
     """The result of a collective: `output` itself, or on the CPU, where it was done.
 
-    What FSDP asks for stays on the devices, where they reach each other; the rest is small.
+    What FSDP asks for (`bulk`) stays on the devices, where they reach each other; the rest is small. So does
+    nothing after the training: who has its result ends, and what nccl has yet to send to others with it.
     """
-    stays = group.world == 1 or (work in _BULK and group.takes(inputs))
+    stays = group.world == 1 or (work in bulk and group.takes(inputs))
     as_is = stays and output.device == inputs.device
     into, own = (output, inputs.detach()) if as_is else (output.cpu(), inputs.detach().cpu())
     if not into.is_contiguous():
@@ -279,4 +284,4 @@ def _carried(group: Group, output: torch.Tensor, inputs: torch.Tensor, work: Red
     return into
 
 
-_BULK = (collectives.all_gather, collectives.reduce_scatter)
+_BULK: tuple[Reduce, ...] = (collectives.all_gather, collectives.reduce_scatter)

@@ -17,7 +17,7 @@ from api.db.in_loop import awaited
 from hpctools.errors import UnreachableError
 
 SECONDS = 30.0
-POISON, GONE = -1, -2
+POISON, GONE, HANGS = -1, -2, -3
 
 
 class Turns:
@@ -36,6 +36,8 @@ class Turns:
             self.turns.append(asked)
             for _ in range(self._rounds):
                 awaited(asyncio.sleep(0))
+            if HANGS in asked:
+                awaited(asyncio.Event().wait())
             if POISON in asked:
                 raise ValueError("poison")
             if GONE in asked:
@@ -57,7 +59,7 @@ def asking(combined: Combined[int, int], number: int, key: object = None) -> asy
 def test_who_comes_during_a_turn_shares_the_next_one() -> None:
     async def work() -> None:
         turns = Turns()
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks = [asking(combined, 0)]
         while not turns.turns:
             await asyncio.sleep(0)
@@ -71,7 +73,7 @@ def test_who_comes_during_a_turn_shares_the_next_one() -> None:
 def test_not_too_many_at_a_time_and_each_key_once() -> None:
     async def work() -> None:
         turns = Turns()
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks = [asking(combined, number, key="one") for number in (1, 2, 3)]
         tasks += [asking(combined, number) for number in range(100, 100 + MOST)]
         answers = await asyncio.gather(*tasks)
@@ -84,7 +86,7 @@ def test_not_too_many_at_a_time_and_each_key_once() -> None:
 def test_what_cannot_be_served_is_told_to_who_asked_alone() -> None:
     async def work() -> None:
         turns = Turns()
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks = [asking(combined, number) for number in (0, 1, POISON, 2)]
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [answers[0], answers[1], answers[3]] == [0, 10, 20]
@@ -98,13 +100,52 @@ def test_what_cannot_be_served_is_told_to_who_asked_alone() -> None:
 def test_that_nobody_answers_is_told_to_all_of_the_turn_at_once() -> None:
     async def work() -> None:
         turns = Turns()
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks = [asking(combined, number) for number in (1, GONE, 2)]
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert answers[0] == 10
         assert all(isinstance(each, UnreachableError) for each in answers[1:])
         assert turns.turns == [[1], [GONE, 2]]
         assert await asking(combined, 7) == 70
+
+    carried_out(work)
+
+
+def test_that_no_connection_comes_is_told_to_all_who_wait() -> None:
+    async def work() -> None:
+        gone = asyncio.Event()
+
+        def serve(those: Callable[[], Sequence[int]]) -> list[int]:
+            if not gone.is_set():
+                awaited(gone.wait())
+                raise UnreachableError("no connection", "look at the database")
+            return list(those())
+
+        combined = Combined(serve, SECONDS)
+        tasks = [asking(combined, number) for number in range(5)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gone.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(each) for each in answers] == ["no connection; look at the database"] * 5
+        assert await asking(combined, 7) == 7
+
+    carried_out(work)
+
+
+def test_nobody_waits_for_ever_for_who_has_the_turn() -> None:
+    async def work() -> None:
+        turns = Turns()
+        combined = Combined(turns.serve, 0.05)
+        leader = asking(combined, HANGS)
+        tasks = [asking(combined, number) for number in range(3)]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {str(each) for each in answers} == {"others have been at work for 0.05 s; try again"}
+        assert not combined._queue
+        leader.cancel()
+        await asyncio.gather(leader, return_exceptions=True)
+        assert await asking(combined, 7) == 70
+        assert combined._leaders == 0
 
     carried_out(work)
 
@@ -116,7 +157,7 @@ def test_who_gives_up_keeps_nobody_from_an_answer(given_up: int, after: int) -> 
 
     async def work() -> None:
         turns = Turns()
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks = [asking(combined, number, key=number // 2) for number in range(4)]
         for _ in range(after):
             await asyncio.sleep(0)
@@ -128,7 +169,7 @@ def test_who_gives_up_keeps_nobody_from_an_answer(given_up: int, after: int) -> 
                 assert answer == 10 * number
         assert await asking(combined, 7) == 70
         assert not combined._queue
-        assert not combined._is_led
+        assert combined._leaders == 0
 
     carried_out(work)
 
@@ -142,7 +183,7 @@ def test_who_gives_up_keeps_nobody_from_an_answer(given_up: int, after: int) -> 
 def test_everybody_gets_their_own_answer_and_is_served_once(course: list[tuple[str, int, int]]) -> None:
     async def work() -> None:
         turns = Turns(rounds=2)
-        combined = Combined(turns.serve)
+        combined = Combined(turns.serve, SECONDS)
         tasks: dict[int, asyncio.Task[int]] = {}
         poisoned, cancelled = set(), set()
         for number, (what, which, rounds) in enumerate(course):
@@ -163,6 +204,6 @@ def test_everybody_gets_their_own_answer_and_is_served_once(course: list[tuple[s
             assert isinstance(answer, ValueError) if number in poisoned else answer == 10 * number
             assert number in poisoned or turns.done[number] == 1
         assert not combined._queue
-        assert not combined._is_led
+        assert combined._leaders == 0
 
     carried_out(work)
