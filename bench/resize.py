@@ -8,10 +8,10 @@ of the next ones); `no resize` is the same of steps at which nothing changed; ph
 itself reports. On the cluster, which has real Slurm
 daemons, nodes are taken by urgent jobs that preempt; what they wait is compared, percentile with percentile,
 with what as many of them wait for jobs that have nothing to do but to die, beside a training that goes on
-(in exact mode). All else in exact and in fast mode. torchrun and torchft resize the same model as bare processes of this
-machine, told what is going to happen, each with the shortest timeouts that work. They add up gradients as
-fast mode does, so they are compared with that, as bare processes, too (`no Slurm`): on the cluster slurmctld,
-slurmds, step daemons and urgent jobs want the same cores at that moment.
+(in exact mode). All else in exact and in fast mode. torchrun and torchft resize the same model as bare
+processes of this machine, told what is going to happen, each with the shortest timeouts that work. They add
+up gradients as fast mode does, so they are compared with that, as bare processes, too (`no Slurm`): on the
+cluster slurmctld, slurmds, step daemons and urgent jobs want the same cores at that moment.
 """
 
 from __future__ import annotations

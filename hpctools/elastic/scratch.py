@@ -38,7 +38,7 @@ class Scratch:
         return tensor
 
     def take_at_least(self, use: object, size: int, device: torch.device) -> torch.Tensor:
-        """Bytes for one use, not initialised, shape (size or more,); the same each time until more are wanted."""
+        """Bytes for one use, not initialised, shape (size or more,); the same until more are wanted."""
         known = self._tensors.get(use)
         wanted = size if known is None else max(size, known.numel())
         return self.take(use, wanted, torch.uint8, device)
