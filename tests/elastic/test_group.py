@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,3 +121,29 @@ def test_a_group_that_is_not_wanted_any_more_is_waited_for_no_longer() -> None:
     links.close()
     assert last
     assert not any(thread.is_alive() for thread in last)
+
+
+def test_work_for_a_gpu_is_done_on_the_callers_device_and_in_its_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the device, to leave the stream makes a context on GPU 0, where each thread begins."""
+    entered: list[tuple[str, object]] = []
+
+    @contextlib.contextmanager
+    def noted(kind: str, of: object) -> Iterator[None]:
+        entered.append((kind, of))
+        yield
+        entered.append((f"not {kind}", of))
+
+    stream = SimpleNamespace(device="cuda:3")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "device", partial(noted, "device"))
+    monkeypatch.setattr(torch.cuda, "stream", partial(noted, "stream"))
+    group, done = Group(1, 0, 1, None), threading.Event()
+    task = group.begin(lambda: entered.append(("work", "")), done.set)
+    assert done.wait(30)
+    group.close(Group(2, 0, 1, None))
+    task.result()
+    inside = [("device", "cuda:3"), ("stream", stream), ("work", "")]
+    assert entered == [*inside, ("not stream", stream), ("not device", "cuda:3")]

@@ -64,3 +64,14 @@ def test_what_is_larger_than_a_block_gets_one_of_its_own() -> None:
     large = memory.take("large", scratch.BLOCK_BYTES + 1, torch.uint8)
     small = memory.take("small", 16, torch.uint8)
     assert large.untyped_storage().data_ptr() != small.untyped_storage().data_ptr()
+
+
+def test_memory_whose_size_changes_is_the_same_until_more_is_wanted() -> None:
+    memory, cpu = Scratch(), torch.device("cpu")
+    first = memory.take_at_least("layer", 1000, cpu)
+    assert first.numel() == 1000
+    assert memory.take_at_least("layer", 10, cpu).data_ptr() == first.data_ptr()
+    larger = memory.take_at_least("layer", 5000, cpu)
+    assert larger.numel() == 5000
+    assert memory.take_at_least("layer", 1000, cpu).data_ptr() == larger.data_ptr()
+    assert len(memory._tensors) == 1
