@@ -272,8 +272,8 @@ def measure(found: Found, *, quick: bool) -> None:
     for width, own_host in product(WIDTHS[: 1 if quick else 2], hosts):
         for processes in _sizes(torch.cuda.device_count()):
             options = ("--device", "cuda", "--width", str(width), *["--own-host"] * own_host)
-            measured = beside(processes, 0.0, 5 if quick else 15, options)
-            found.add_beside(measured, width, measured.over)
+            ratio = beside(processes, 0.0, 5 if quick else 15, options)
+            found.add_beside(ratio, width, ratio.over)
             say(str(found.rows[-1]))
 
 
