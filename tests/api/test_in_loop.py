@@ -201,8 +201,9 @@ def test_two_replicas_that_are_asked_at_once_hold_each_place_once(
     answers = carried_out(ask())
     assert [answer.status_code for answer in answers] == [201] * 60
     per_node = Counter(answer.json()["node"] for answer in answers)
-    # Each asks who it is, and for the turn.
-    assert Counter(where)["loop"] == 120
+    # Each asks who it is; for the turn asks one for all who wait.
+    assert set(where) == {"loop"}
+    assert 60 < len(where) < 120
     with service.engine.connect() as connection:
         held = connection.exec_driver_sql("SELECT node, count(*) FROM login_lease GROUP BY node").all()
         taken = connection.exec_driver_sql("SELECT name, taken FROM login_node").all()

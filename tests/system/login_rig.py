@@ -321,6 +321,7 @@ class EntranceRig(LoginRig):
             self.processes.append(subprocess.Popen(argv, stdout=log, stderr=log))
         self.ports["haproxy"] = port
         until(lambda: not ports.is_free(port) or None, 20)
+        until((folder / "admin.sock").exists, 20)  # it may listen for people first
 
     def reached(self, count: int = 3) -> set[str]:
         """Which nodes people get to who come one after the other."""
