@@ -260,20 +260,25 @@ def test_an_sshd_that_is_full_is_left_out_until_it_is_not(rig: FaultRig) -> None
 
 
 def fill(rig: FaultRig, node: str, places: int, silent: list[socket.socket]) -> None:
-    """Take all places of a node's sshd, the agent's and HAProxy's questions among those who want one.
+    """Take all places of a node's sshd.
+
+    The agent's and HAProxy's questions want one, too: what they have is free again a moment later.
 
     Args:
-        silent: gets the connections; the caller closes them.
+        silent: gets the connections that have a place; the caller closes them.
     """
 
-    def full() -> bool | None:
+    def taken() -> bool | None:
         with suppress(OSError):
             connection = socket.create_connection(("127.0.0.1", rig.ports[f"sshd-{node}"]), timeout=60)
-            silent.append(connection)  # one that is refused takes no place: all are, before the title says so
-            connection.recv(100)
-        return rig.title(node) == f"{places} of {places}-{places} startups" or None
+            if connection.recv(100).startswith(b"SSH-"):
+                silent.append(connection)
+            else:
+                connection.close()  # refused
+        return len(silent) == places or None
 
-    until(full, 60)
+    until(taken, 60)
+    until(lambda: rig.title(node) == f"{places} of {places}-{places} startups" or None, 60)
 
 
 @pytest.mark.slow
