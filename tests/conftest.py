@@ -16,16 +16,16 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import hypothesis
 import pytest
 
 from hpctools.errors import HpctoolsError
 from hpctools.sandbox import releases
-from tests.spread import Spread, lines_of, slowest_first
+from tests.slow_list import slow_tests
+from tests.spread import Spread, slowest_first
 
-SLOW = frozenset(lines_of(Path(__file__).with_name("slow_tests.txt")))
+SLOW = frozenset(slow_tests())
 
 # How long an example takes is a matter of who else works on the machine.
 hypothesis.settings.register_profile("any machine", deadline=None)

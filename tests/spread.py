@@ -8,7 +8,6 @@ anyhow and may run elsewhere.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ def scope(nodeid: str) -> str:
     """
     release = RELEASE.search(nodeid)
     return " ".join([nodeid.partition("::")[0], *(release.groups() if release else ())])
-
-
-def lines_of(path: Path) -> list[str]:
-    """The lines of a list, without those of comments."""
-    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def slowest_first(items: list[pytest.Item]) -> None:

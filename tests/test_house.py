@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spread import lines_of
+from tests.slow_list import slow_tests
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hpctools", "api")
@@ -49,7 +49,7 @@ def test_imports_point_one_way() -> None:
 
 
 def test_every_slow_test_on_the_list_is_there_and_stands_there_once() -> None:
-    listed = lines_of(ROOT / "tests" / "slow_tests.txt")
+    listed = slow_tests()
     assert listed == sorted(set(listed))
     names = {path: defined(ROOT / path) for path in {each.partition("::")[0] for each in listed}}
     assert [each for each in listed if each.partition("::")[2] not in names[each.partition("::")[0]]] == []

@@ -27,7 +27,7 @@ def collect(stated: str, shelf: Path) -> Completed:
         stated,
     ]
     env = {**os.environ, releases.VARIABLE: str(shelf)}
-    return run([*argv, "tests/system/test_releases.py"], timeout=60, env=env, cwd=ROOT, check=False)
+    return run([*argv, "--slow", "tests/system/test_releases.py"], timeout=60, env=env, cwd=ROOT, check=False)
 
 
 def test_the_last_lines_name_what_was_not_tested(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def forking_process() -> Iterator[list[str]]:
 @pytest.fixture
 def gpu_to_itself() -> Iterator[None]:
     """No other test's run is on the GPU: nccl's kernels of one that many share hardly come on."""
-    with (Path(tempfile.gettempdir()) / "hpctools-tests-gpu.lock").open("w") as lock:
+    with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

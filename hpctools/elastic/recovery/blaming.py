@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpctools.elastic.metrics import LOSS
-from hpctools.elastic.recovery.settings import Recovery
-
-OF_A_CULPRIT = ("restartProcess", "replaceNode", "excludeNode")
-"""Rungs that are passed over when nobody is to blame."""
+from hpctools.elastic.recovery.settings import OF_A_CULPRIT, Recovery
 
 
 def without_a_rung(recovery: Recovery) -> list[str]:

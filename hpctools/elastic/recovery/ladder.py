@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from hpctools.elastic.actions import Action, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.recovery.findings import Finding
-from hpctools.elastic.recovery.settings import EXIT_CODES, EXIT_FULL_RESTARTS, EXIT_RETRIES, Recovery
+from hpctools.elastic.recovery.settings import (
+    EXIT_CODES,
+    EXIT_FULL_RESTARTS,
+    EXIT_RETRIES,
+    OF_A_NODE,
+    Recovery,
+)
 
 INCIDENT_SECONDS = 5.0
 LAST = ("restartAll", "fail")
@@ -70,7 +76,7 @@ class Ladder:
             return self._join(same, finding)
         rung, why = self._rung(now, finding)
         decision = self._decision(rung, why, finding)
-        if rung in ("replaceNode", "excludeNode"):
+        if rung in OF_A_NODE:
             decision = self._with_exclusion(now, rung, decision, finding)
         entry = (finding.cause, finding.name, finding.worker, finding.node, decision.rung)
         self._entries.append(Entry(now, *entry))
@@ -182,7 +188,7 @@ def _place(worker: str) -> str:
 def _can(rung: str, finding: Finding) -> bool:
     if rung == "restartProcess":
         return bool(finding.worker)
-    return bool(finding.node) or rung not in ("replaceNode", "excludeNode")
+    return bool(finding.node) or rung not in OF_A_NODE
 
 
 def _blamed(finding: Finding) -> int | None:

@@ -16,6 +16,10 @@ CAUSES = ("crash", "stalledStep", "hang", "nonFinite", "lossSpike", "slowRank", 
 RUNGS = ("restartProcess", "replaceNode", "excludeNode", "rollBack", "restartAll", "fail")
 """What can be done, as a policy's `do` names it."""
 
+OF_A_NODE = ("replaceNode", "excludeNode")
+OF_A_CULPRIT = ("restartProcess", *OF_A_NODE)
+"""Rungs that are passed over when nobody is to blame, those of a node when no node is."""
+
 EXIT_CODES = {cause: 40 + place for place, cause in enumerate(CAUSES)}
 """With which exit code the baseline job ends when a cause led to `fail`."""
 

@@ -56,6 +56,22 @@ class ShardedRun(LedgerRun):
         first = len(self._in_time())
         self.wait(lambda: len(self._in_time()) >= first + count)
 
+    def grow_shrink_and_lose_one(self, hurry: Path) -> None:
+        """1 -> 3 -> 2 workers, then one is killed, and the other trains to the end.
+
+        Args:
+            hurry: made then.
+        """
+        self.wait_for_world(1)
+        self.capacity = 2
+        self.wait_for_world(3)
+        self.preempt(1)
+        self.wait_for_world(2)
+        self.wait_for_steps(3)
+        self.lose_replica(1000)
+        hurry.touch()
+        assert self.end() == 0
+
     def last(self) -> dict[int, dict[str, Any]]:
         """What was committed last of each step, whatever was committed before."""
         return {line["step"]: line for line in self._in_time()}

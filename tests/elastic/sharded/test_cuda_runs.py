@@ -33,15 +33,7 @@ def test_shards_on_a_gpu_over(own_host: bool, tmp_path: Path, lone: list[dict[st
     options = ["--device", "cuda", "--clip", "--copy-every", "2", *["--own-host"] * own_host]
     options += ["--delay", "0.004", "--hold", "2", "--hurry", str(hurry), "--await-world", "3"]
     with ShardedRun(tmp_path, command(tmp_path / "out", *options), (1, 3)) as run:
-        run.wait_for_world(1)
-        run.capacity = 2
-        run.wait_for_world(3)
-        run.preempt(1)
-        run.wait_for_world(2)
-        run.wait_for_steps(3)
-        run.lose_replica(1000)
-        hurry.touch()
-        assert run.end() == 0
+        run.grow_shrink_and_lose_one(hurry)
     assert_same_result(run, lone)
     resizes = [event.detail for event in run.events("resize")]
     assert {each["moved"]["source"] for each in resizes} == {"workers"}

@@ -63,15 +63,7 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     old. No checkpoint is read, and the result is that of one process.
     """
     with make_run((1, 3), "--copy-every", "2") as run:
-        run.wait_for_world(1)
-        run.capacity = 2
-        run.wait_for_world(3)
-        run.preempt(1)
-        run.wait_for_world(2)
-        run.wait_for_steps(3)
-        run.lose_replica(1000)
-        hurry.touch()
-        assert run.end() == 0
+        run.grow_shrink_and_lose_one(hurry)
     assert_same_result(run, lone)
     resizes = [event.detail for event in run.events("resize")]
     (lost,) = [place for place, each in enumerate(resizes) if each["recovered"]]
