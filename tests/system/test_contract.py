@@ -18,7 +18,8 @@ def test_the_contract_is_kept_on_another_release(slurm_release: str, request: py
     if not slurm_release:
         pytest.skip("on this machine's own release tests/slurm/test_contract.py runs by itself")
     small: Cluster = request.getfixturevalue("small")
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", f"-c={ROOT}/pyproject.toml"]
+    words = ["-m", "pytest", "-q", "--slow", "-p", "no:cacheprovider"]
+    words += [f"--rootdir={ROOT}", f"-c={ROOT}/pyproject.toml"]
     contract = str(ROOT / "tests" / "slurm" / "test_contract.py")
     done = small.inside(sys.executable, *words, contract, timeout=200, check=False)
     assert done.code == 0, done.stdout[-4000:] + done.stderr[-1000:]
