@@ -196,11 +196,18 @@ class Rig:
         text = conf.read_text()
         try:
             conf.write_text(f"{text}{line}\n")
-            self.cluster.inside("scontrol", "reconfigure")
+            self._reconfigure()
             yield
         finally:
             conf.write_text(text)
-            self.cluster.inside("scontrol", "reconfigure")
+            self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        """Not while a job completes: a slurmd may lose the word that it ended (it says "Timeout waiting for
+        completion of 1 threads"), and its node takes no job until slurmctld asks again, a minute later."""
+        completing = ("squeue", "--noheader", "--states=COMPLETING", "--format=%i")
+        until(lambda: not self.cluster.inside(*completing).stdout.strip() or None)
+        self.cluster.inside("scontrol", "reconfigure")
 
     def until_running(self, job: int) -> None:
         """Wait until a job's extern step can take somebody in."""

@@ -210,10 +210,10 @@ def test_a_login_waits_for_the_job_that_is_just_starting(rig: Rig) -> None:
     prolog.write_text("#!/bin/sh\nfor n in $(seq 300); do [ -e /etc/slurm/go ] && exit 0; sleep 0.1; done\n")
     prolog.chmod(0o755)
     with rig.slurm_conf("Prolog=/etc/slurm/prolog.sh"), ThreadPoolExecutor(1) as other:
-        job = rig.submit("nlp1", "reserved-1", running=False)
-        until(lambda: rig.cluster.job(job, "nlp1").state in ("RUNNING", "CONFIGURING") or None)
-        login = other.submit(rig.ssh, "sshd-reserved-1", "nlp1")
         try:
+            job = rig.submit("nlp1", "reserved-1", running=False)
+            until(lambda: rig.cluster.job(job, "nlp1").state in ("RUNNING", "CONFIGURING") or None)
+            login = other.submit(rig.ssh, "sshd-reserved-1", "nlp1")
             waits = ("pgrep", "-f", "/job-starting ")
             until(lambda: rig.cluster.inside(*waits, check=False).stdout or login.done() or None)
             assert not login.done(), login.result()
