@@ -100,9 +100,9 @@ class Agent:
         await self._until_the_end(keeping)
         await self._workers.stop(STOP_SECONDS)
         await self._line.drain()
-        code = await self._end_office()
         lost = keeping.exception() if keeping.done() and not keeping.cancelled() else None
-        keeping.cancel()
+        keeping.cancel()  # else it would connect again, as a node that stays
+        code = await self._end_office()
         if code is not None or self._shutdown.done():
             return self._shutdown.result() if code is None else code
         if lost is not None:

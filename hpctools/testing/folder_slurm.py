@@ -8,6 +8,7 @@ makes the controller unreachable. As a program it is the node agent with this Sl
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import sys
@@ -33,7 +34,8 @@ class FolderSlurm:
         """Put a pending job into the folder."""
         self._answer()
         job_id = FIRST_JOB + len(list(self.folder.glob("????*.json")))
-        self.write(job_id, {"state": "PENDING", "options": list(options), "script": str(script)})
+        whose = {"user": getpass.getuser(), **_described(options)}
+        self.write(job_id, {"state": "PENDING", "options": list(options), "script": str(script), **whose})
         return job_id
 
     def cancel(self, job_ids: Sequence[int]) -> None:
@@ -116,6 +118,12 @@ class FolderSlurm:
             started=values.get("started"),
             time_limit=values.get("time_limit"),
         )
+
+
+def _described(options: Sequence[str]) -> dict[str, str]:
+    """What sbatch's options say of a job that waits."""
+    words = dict(option.removeprefix("--").partition("=")[::2] for option in options)
+    return {name: words[name] for name in ("comment", "qos", "partition", "account") if name in words}
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.slurm import run
 from hpctools.testing.folder_slurm import FIRST_JOB, FolderSlurm
 
+RUN = "train-000001"
+COMMENT = f"hp-run:{RUN}"
 FIRST_BASELINE = 1
 POLL_SECONDS = 0.02
 CONTROLLER_SECONDS = 10.0
@@ -49,7 +51,7 @@ class LocalRun:
         self, base: Path, command: Sequence[str], nodes: tuple[int, int], grace: float = 8.0, **more: Any
     ) -> None:
         self.spec = RunSpec(
-            id="train-000001",
+            id=RUN,
             name="train",
             user=getpass.getuser(),
             cluster="",
@@ -57,10 +59,11 @@ class LocalRun:
             max_nodes=nodes[1],
             command=tuple(command),
             workdir=str(base),
-            replica_options=("--qos=elastic",),
+            replica_options=("--qos=elastic", f"--comment={COMMENT}"),
             replica_script=str(base / "replica.sh"),
             created=utc_now(),
             grace_seconds=grace,
+            baseline_options=(f"--comment={COMMENT}",),
             **{"workers_per_node": 1, "baseline_script": str(base / "baseline.sh"), **more},
         )
         self.queue = base / "queue"
@@ -195,14 +198,13 @@ class LocalRun:
         ended: str = "",
         **more: int,
     ) -> None:
-        comment = f"hp-run:{self.spec.id}"
         self._slurm.write(
             job_id,
             {
                 "state": state,
                 "ended": ended,
                 "nodes": list(nodes),
-                "comment": comment,
+                "comment": COMMENT,
                 "user": self.spec.user,
                 "qos": "elastic" if role == "replica" else "normal",
                 **more,

@@ -219,6 +219,33 @@ def test_full_disk_does_not_stop_the_training(tmp_path: Path) -> None:
     assert json.loads((run.folder.path / "status.json").read_text())["state"] == "finished"
 
 
+def test_who_is_sent_away_does_not_come_again_while_its_coordinator_ends(tmp_path: Path) -> None:
+    """It would be taken for a node that stays, and ranks would begin there."""
+    folder, hellos = RunFolder.create(tmp_path / "run", SPEC), []
+
+    async def send_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hellos.append(await reader.readline())
+        writer.write(encode("welcome", term=1) + encode("shutdown", code=9))
+        await reader.read()
+        writer.close()
+
+    async def scene() -> int:
+        server = await asyncio.start_server(send_away, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        folder.write_coordinator(CoordinatorAddress("127.0.0.1", port, "t", 1, 1))
+        made, office = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm()), asyncio.Future[int]()
+        made._succession.work = office  # type: ignore[assignment]
+        running = asyncio.ensure_future(made.run())
+        await made._shutdown
+        asyncio.get_running_loop().call_later(0.5, office.set_result, 9)
+        code = await running
+        server.close()
+        return code
+
+    assert asyncio.run(asyncio.wait_for(scene(), LIMIT)) == 9
+    assert len(hellos) == 1
+
+
 def test_connecting_to_nobody_is_said() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
