@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 from hpctools.elastic import publishing
@@ -45,7 +44,7 @@ from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.last_save import LastSave
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Outcome
-from hpctools.elastic.processes import told_in
+from hpctools.elastic.processes import told_in, until
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
 from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import longest_silence, watchers_of
@@ -61,6 +60,7 @@ from hpctools.slurm.client import RunClient
 TICK_SECONDS = 0.1
 LATE_SECONDS = 1.0
 CLOSING_SECONDS = 10.0
+CANCEL_SECONDS = 400.0  # scancel is tried three times, each for two minutes
 NOTED_SECONDS = 2.0  # for which the last events are tried again, as nobody does so afterwards
 WISH_SECONDS = 0.5
 
@@ -233,9 +233,11 @@ class Coordinator:
         ticking, submitting, keeping = tasks
         keeping.cancel()
         await asyncio.wait([submitting], timeout=CLOSING_SECONDS)
-        gone = _until(lambda: not run.roster.agents, CLOSING_SECONDS)
-        await asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), gone)
-        await _until(lambda: not run.journal.owes, NOTED_SECONDS)
+        gone = until(lambda: not run.roster.agents, CLOSING_SECONDS)
+        cancelling = asyncio.gather(run.replicas.cancel_all(), self._baseline.cancel(unused), gone)
+        with contextlib.suppress(asyncio.TimeoutError):  # whether we are in office is asked of storage
+            await asyncio.wait_for(cancelling, CANCEL_SECONDS)
+        await until(lambda: not run.journal.owes, NOTED_SECONDS)
         ticking.cancel()
         run.give_up_background()
         self._scribe.put(self._withdraw)
@@ -348,12 +350,6 @@ class Coordinator:
             self._run.end(Outcome(self._wish.state, self._wish.message))
         if self._insists:
             self._last_save.hurry()
-
-
-async def _until(over: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not over() and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
 
 
 def _membership_of(spec: RunSpec, payback: Payback) -> Membership:

@@ -32,6 +32,7 @@ INCARNATION = "HPCTOOLS_AGENT_STARTED"  # how often this node's agent was starte
 RESTART_SECONDS = 1.0
 LAST_WORDS_SECONDS = 1.0
 THREAD_SECONDS = 0.5
+LOOK_SECONDS = 0.02
 Result = TypeVar("Result")
 
 
@@ -291,6 +292,14 @@ async def told_in(seconds: float, work: Callable[[], Result], otherwise: Result)
     telling = asyncio.ensure_future(in_own_thread(work))
     await asyncio.wait([telling], timeout=seconds)
     return telling.result() if telling.done() else otherwise
+
+
+async def until(over: Callable[[], bool], seconds: float) -> None:
+    """Wait until it is so, but not longer than that."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not over() and loop.time() < deadline:
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _resolve(future: asyncio.Future[Result], value: Result) -> None:

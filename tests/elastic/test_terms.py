@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.elastic import baseline
+from hpctools.elastic import baseline, coordinator
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.fence import FRESH_SECONDS, Fence, FencedClient
 from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder
@@ -329,3 +329,37 @@ def test_a_baseline_job_that_was_submitted_as_the_term_ended_is_taken_over(
     (submitted,) = slurm.submitted
     assert folder.jobs()[1].job_id == submitted.job_id
     assert slurm.cancelled == [submitted.job_id], "it is ours, and ends with the run"
+
+
+def test_a_coordinator_ends_though_a_cancellation_hangs_with_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is in office is asked there before each; its node would be kept until Slurm ends the job."""
+    monkeypatch.setattr(baseline, "RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(coordinator, "CANCEL_SECONDS", 0.2)
+    script = tmp_path / "baseline.sh"
+    script.touch()
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, max_nodes=1, baseline_script=str(script)))
+    folder.append_job("baseline", 50)
+    over, asked = threading.Event(), threading.Event()
+
+    class Hanging(FakeSlurm):
+        def cancel(self, job_ids: Sequence[int]) -> None:
+            asked.set()
+            over.wait(60)
+
+    async def act() -> int | None:
+        folder.claim_term(1, agent="b0")
+        coordinating = Coordinator(folder, slurm, 50, 1)
+        running = asyncio.ensure_future(coordinating.run())
+        await until(lambda: len(folder.jobs()) == 2)
+        coordinating.cancel("enough")
+        try:
+            return await asyncio.wait_for(running, 20)
+        finally:
+            over.set()
+
+    slurm = Hanging()
+    slurm.queue[50] = Job(50, "t", "nlp1", "nlp", "gpu", "normal", "NODE_FAIL")
+    assert asyncio.run(act()) == 143
+    assert asked.is_set()
