@@ -44,7 +44,16 @@ class Postgres:
         engine.dispose()
 
 
-_FAST = "-c fsync=off -c autovacuum=off"
+_FAST = "-c fsync=off -c autovacuum=off -c max_wal_size=256MB"
+
+
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+
+
+def _memory() -> Path | None:
+    """A file system in memory with room for a server: on a disk whole tests take half as long again."""
+    return _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM else None
 
 
 def _binaries() -> Path:
@@ -71,7 +80,7 @@ def own_postgres() -> Iterator[Postgres]:
 def _private_postgres() -> Iterator[Postgres]:
     """PostgreSQL refuses to run as root: it runs as `postgres` then."""
     binaries = _binaries()
-    folder = Path(tempfile.mkdtemp(prefix="hpctools-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="hpctools-pg-", dir=_memory()))
     as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     if as_postgres:
         shutil.chown(folder, "postgres", "postgres")
