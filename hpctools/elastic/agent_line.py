@@ -147,13 +147,14 @@ class AgentLine:
         except (OSError, asyncio.TimeoutError):
             return None
         writer.write(encode("hello", token=address.token, role="agent", **self._hello()))
+        self._writer = writer  # what happens from now on comes after the hello, and what was before is in it
         with contextlib.suppress(OSError, ElasticError, asyncio.TimeoutError):
             welcome = decode(await read_line(reader, WELCOME_SECONDS))
             if welcome["kind"] == "welcome":
-                self._writer = writer
                 self._succession.reached()
                 self.connected.set()
                 return reader, writer
+        self._writer = None
         writer.close()
         return None
 

@@ -246,6 +246,37 @@ def test_who_is_sent_away_does_not_come_again_while_its_coordinator_ends(tmp_pat
     assert len(hellos) == 1
 
 
+def test_what_happens_between_the_hello_and_its_welcome_is_told(tmp_path: Path) -> None:
+    """Else nobody would ever hear of a rank's end, say: the hello has told that it runs."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+
+    async def scene() -> bytes:
+        heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            line.say("exited", worker="r12.0.0")
+            writer.write(encode("welcome", term=1))
+            heard.set_result(await reader.readline())
+            writer.close()
+
+        server = await asyncio.start_server(admit, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        folder.write_coordinator(CoordinatorAddress("127.0.0.1", port, "t", 1, 1))
+        made = Agent(folder, Place("replica", 12, 0, "n4"), FakeSlurm())
+        line = made._line
+        keeping = asyncio.ensure_future(line.keep())
+        try:
+            return await heard
+        finally:
+            keeping.cancel()
+            await line.drain()
+            server.close()
+
+    told = asyncio.run(asyncio.wait_for(scene(), LIMIT))
+    assert json.loads(told) == {"kind": "exited", "worker": "r12.0.0"}
+
+
 def test_connecting_to_nobody_is_said() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
