@@ -129,6 +129,11 @@ class Adoption:
         return max(self._vanished.values(), default=self._began if silent else NEVER)
 
     @property
+    def running(self) -> list[str]:
+        """Members that have reported, and whose ranks have not all ended."""
+        return [each for each in self.record.members if each in self._reported and not self.record.over(each)]
+
+    @property
     def complete(self) -> bool:
         """Whether all members have reported."""
         return self._reported == set(self.record.members)

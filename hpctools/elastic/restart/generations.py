@@ -352,10 +352,11 @@ class Generations(Telling):
         number, runs = int(running["generation"]), bool(running["ranks"])
         if runs and self._goes_on(agent, number, running, now):
             return
-        if runs and self._record is None and self.phase == "waiting" and number > self.generation:
-            told = self._budget.last == number
-            self._adoption = adoption = Adoption(running, self._limits.per_node, now, counted=told)
-            self._record, self.phase = adoption.record, "adopting"
+        if runs and self.phase in ("waiting", "adopting") and number > self.generation:
+            for each in self._adoption.running if self._adoption is not None else ():
+                self._tell(each, "end", seconds=0.0)  # it was cut off, and the others had gone on
+            adoption = Adoption(running, self._limits.per_node, now, counted=self._budget.last == number)
+            self._adoption, self._record, self.phase = adoption, adoption.record, "adopting"
             self.restarts = max(self.restarts, adoption.restarts)
         self.generation = max(self.generation, number)
         if runs and not (self._adoption is not None and self._adoption.add(agent, running, now)):

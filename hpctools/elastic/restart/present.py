@@ -83,7 +83,9 @@ class Present:
 
     def _tell(self, agent: str, what: str, **fields: Any) -> None:
         if agent in self._roster:
-            message = {"kind": "ranks", "do": what, "generation": self.generation, **fields}
+            # Of a later one we may know by now, from an agent that came late.
+            number = self.generation if self._record is None else self._record.number
+            message = {"kind": "ranks", "do": what, "generation": number, **fields}
             self._do(Tell(agent, message))
 
     def _do(self, effect: Effect) -> None:

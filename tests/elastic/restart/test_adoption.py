@@ -11,7 +11,7 @@ import pytest
 
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import RunFolder, RunStatus
-from hpctools.elastic.restart.effects import Resized
+from hpctools.elastic.restart.effects import Resized, Tell
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.spec import RunSpec
@@ -133,6 +133,38 @@ def test_who_had_to_go_is_not_waited_for(*, leaves: bool) -> None:
     machine.tick(NOW + 6)
     machine.tick(NOW + 7)
     assert (machine.phase, machine.members) == ("offering", ("a0",))
+
+
+def ends(machine: Generations) -> list[tuple[str, int]]:
+    """Whose ranks were told to end, and of which generation."""
+    told = [(each.agent, each.message) for each in machine.effects if isinstance(each, Tell)]
+    return [(agent, message["generation"]) for agent, message in told if message["do"] == "end"]
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_the_newest_generation_is_gone_on_with_whoever_reports_first(*, runs: bool) -> None:
+    """A node that stands by knows only of an earlier one, and on one that was cut off that may still run."""
+    machine = Generations(Limits(sizes=(2, 4), per_node=1), not_before=NOW + 5)
+    members = [f"a{place}" for place in range(4)]
+    old = {"generation": 3, "members": members, "ranks": {"0": [20, 0, None if runs else -15, ""]}}
+    machine.joined("a2", (2,), NOW, {**REPORT, **old})
+    for place in (0, 1):
+        machine.joined(f"a{place}", (place,), NOW, {**REPORT, "ranks": {"0": [30, 0, None, ""]}})
+    assert (machine.phase, machine.generation, machine.members) == ("running", 4, ("a0", "a1"))
+    assert ends(machine) == ([("a2", 3)] if runs else [])
+
+
+def test_orders_are_for_the_generation_that_is_on_also_when_a_later_one_is_known() -> None:
+    """Who comes late knew more than all others: an order for another generation is not obeyed."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    machine.joined("a0", (0,), NOW)
+    machine.tick(NOW + 9)
+    machine.offered("a0", 1, "host", 1, NOW + 10)
+    machine.began("a0", 1, NOW + 11)
+    late = {"generation": 7, "members": ["a9"], "ranks": {"0": [9, 0, None, ""]}}
+    machine.joined("a9", (9,), NOW + 12, {**REPORT, **late})
+    machine.restart("it hangs", NOW + 13)
+    assert ends(machine) == [("a9", 7), ("a0", 1)]
 
 
 def taken_over(tmp_path: Path, steps: int, last: dict[str, Any] | None = None) -> Generations:
