@@ -99,6 +99,15 @@ class Adoption:
         if unforeseen and agent in self.record.members:
             self._vanished[agent] = now
 
+    def give_up_missing(self) -> None:
+        """Members that have not reported are lost, and what ran there is.
+
+        Where it was agreed that all save, one that never did may have saved and gone, as a node does that
+        has to: the others save, too.
+        """
+        for member in self.missing:
+            self.record.drop(member, told=self.committed if member in self._silent else 0)
+
     def date_the_end(self) -> None:
         """The generation is over or ends: since when, as its agents know; what they do not is not told.
 

@@ -383,8 +383,7 @@ class Generations(Telling):
             return
         self._adoption, self.phase = None, "running"
         self._lost_at = max(self._lost_at, adoption.lost_at)
-        for member in adoption.missing:
-            record.drop(member)
+        adoption.give_up_missing()
         self._steps = self._steps_known.before_generation(record.number, record.calls)
         self._steps_known = StepsKnown()
         if adoption.ending or adoption.committed or record.broken or record.over():

@@ -100,11 +100,15 @@ class Record:
         crash = cause_of(self.bad)
         return crash, reason_of(crash)
 
-    def drop(self, agent: str) -> None:
-        """The agent is gone and its ranks with it."""
+    def drop(self, agent: str, told: int = 0) -> None:
+        """The agent is gone and its ranks with it.
+
+        Args:
+            told: the call at which they may have been told of an event; 0: they were not.
+        """
         for (of, _), rank in self.ranks.items():
             if of == agent and rank.code is None:
-                rank.code = -9
+                rank.code, rank.told = -9, rank.told or told
 
     def heard(self, agent: str, ranks: Mapping[str, Any], now: float) -> None:
         """Its agent, whose line was broken, tells how its ranks stand (`NodeRanks.report`)."""

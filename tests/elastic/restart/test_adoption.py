@@ -167,6 +167,16 @@ def test_orders_are_for_the_generation_that_is_on_also_when_a_later_one_is_known
     assert ends(machine) == [("a9", 7), ("a0", 1)]
 
 
+def test_those_that_save_do_so_although_one_that_had_to_go_never_reports() -> None:
+    """The coordinator was there, had saved first, and is gone."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    machine.joined("a1", (1,), NOW, {**REPORT, "committed": 30, "ranks": {"0": [30, 30, None, ""]}})
+    machine.tick(NOW + 30)
+    assert ends(machine) == []
+    machine.ended("a1", 4, 0, 0, 30, [], NOW + 40)
+    assert (machine.phase, machine.members) == ("offering", ("a1",))
+
+
 def taken_over(tmp_path: Path, steps: int, last: dict[str, Any] | None = None) -> Generations:
     """What a new coordinator begins with."""
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now", mode="restart")
