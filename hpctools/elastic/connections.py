@@ -56,7 +56,7 @@ class Connections:
             hello = decode(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
             # Who slept finds hellos that waited for it since: they are for who is in office now.
             # In a thread, as storage may hang; those that come have read the folder themselves.
-            if await asyncio.to_thread(self._run.fence.holds):
+            if await asyncio.to_thread(self._run.fence.holds) and self._run.is_in_office:
                 peer = self._admit(hello, writer)
             while peer is not None and (line := await reader.readline()):
                 if not self._run.roster.has(peer):

@@ -137,6 +137,11 @@ class RunContext:
         return self.finishing or self.ended.done()
 
     @property
+    def is_in_office(self) -> bool:
+        """Whether we have neither resigned nor been replaced; who then hangs up leaves us, not the run."""
+        return not self.ended.done() or self.ended.result().state != "superseded"
+
+    @property
     def is_hearing(self) -> bool:
         """Whether we have taken over and do not know yet how the training stands.
 

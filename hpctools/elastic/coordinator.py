@@ -251,7 +251,7 @@ class Coordinator:
     def _carry_out(self) -> None:
         membership = self._run.membership
         effects, membership.effects = membership.effects, []
-        for effect in effects if self._is_in_office() else ():
+        for effect in effects if self._run.is_in_office else ():
             if isinstance(effect, Send):
                 if effect.message["kind"] == "release":
                     self._run.roster.departed.add(effect.to)
@@ -261,11 +261,6 @@ class Coordinator:
                 self._beginning_again.on_broken(effect)
             else:
                 self._record(effect)
-
-    def _is_in_office(self) -> bool:
-        """Whether we have neither resigned nor been replaced; who then hangs up leaves us, not the run."""
-        ended = self._run.ended
-        return not ended.done() or ended.result().state != "superseded"
 
     def _record(self, effect: Effect) -> None:
         run, roster = self._run, self._run.roster

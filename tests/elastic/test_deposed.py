@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hpctools.elastic.coordinator import Coordinator
@@ -15,6 +16,7 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 1, 1, ("true",), "/", (), "/r.sh", "now")
+SLOW = 0.3
 AGENT = {"role": "agent", "agent": "b0", "baseline": True, "place": 0, "node": "n1", "job_id": 1}
 
 
@@ -23,6 +25,16 @@ def knock(address: CoordinatorAddress) -> socket.socket:
     line = socket.create_connection((address.host, address.port), 20)
     line.sendall(encode("hello", token=address.token, **AGENT))
     return line
+
+
+def slow(look: Callable[[], bool]) -> Callable[[], bool]:
+    """As storage may be."""
+
+    def look_slowly() -> bool:
+        time.sleep(SLOW)
+        return look()
+
+    return look_slowly
 
 
 def test_nobody_is_welcomed_by_a_coordinator_that_woke_up_out_of_office(tmp_path: Path) -> None:
@@ -48,6 +60,28 @@ def test_nobody_is_welcomed_by_a_coordinator_that_woke_up_out_of_office(tmp_path
     welcome, nothing = asyncio.run(answers())
     assert b'"welcome"' in welcome
     assert nothing == b""
+
+
+def test_nobody_is_sent_away_by_a_coordinator_that_hands_over(tmp_path: Path) -> None:
+    """Who has said hello meanwhile, and nothing yet was answered, is for the next one."""
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.claim_term(1, agent="b0")
+
+    async def answer() -> bytes:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while (address := folder.coordinator()) is None:
+            await asyncio.sleep(0.01)
+        coordinator._run.fence.holds = slow(coordinator._run.fence.holds)  # type: ignore[method-assign]
+        with knock(address) as line:
+            await asyncio.sleep(SLOW / 2)
+            coordinator.resign()
+            await asyncio.sleep(2 * SLOW)
+            heard = await asyncio.to_thread(line.recv, 4096)
+        assert await asyncio.wait_for(running, 20) is None
+        return heard
+
+    assert asyncio.run(answer()) == b""
 
 
 def test_a_baseline_that_comes_when_the_training_is_over_does_not_make_it_fail(tmp_path: Path) -> None:
