@@ -281,7 +281,8 @@ class Coordinator:
         elif isinstance(effect, WentBack):
             run.journal.went_back(effect.generation, effect.to_step)
         elif isinstance(effect, Waiting):
-            run.journal.waits(effect.have, effect.need)
+            if not run.is_over:  # else who goes has been told to, and the status tells why
+                run.journal.waits(effect.have, effect.need)
             if run.restart is None and not run.is_over:
                 run.order_save("fewer workers are left than the least", urgent=False)
             run.saves.note_waiting()

@@ -6,9 +6,13 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from hpctools.elastic.coordinator import Coordinator
+from hpctools.elastic.effects import Waiting
 from hpctools.elastic.fence import FRESH_SECONDS
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.protocol import encode
@@ -107,3 +111,48 @@ def test_a_baseline_that_comes_when_the_training_is_over_does_not_make_it_fail(t
     status = folder.status()
     assert status is not None
     assert status.state == "finished"
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+def test_a_run_in_restart_mode_that_has_ended_or_goes_on_elsewhere_does_not_wait_for_nodes(
+    hands_over: bool, tmp_path: Path
+) -> None:
+    """Its agents were told to go, or go to the next coordinator; the status says why it has failed."""
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, mode="restart"))
+    folder.claim_term(1, agent="b0")
+
+    async def message() -> str:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        running = asyncio.ensure_future(coordinator.run())
+        while (address := folder.coordinator()) is None:
+            await asyncio.sleep(0.01)
+        with knock(address) as line:
+            line.sendall(encode("ranks", of="offered", generation=1, host="n1", port=1))
+            line.sendall(encode("ranks", of="began", generation=1))
+            while coordinator._run.journal.status.generation == 0:
+                await asyncio.sleep(0.01)
+            if hands_over:
+                coordinator.resign()
+            else:
+                coordinator.fail("it hangs")
+            while (status := folder.status()) is None or (status.state != "failed" and not running.done()):
+                await asyncio.sleep(0.01)
+        await asyncio.wait_for(running, 20)
+        return coordinator._run.journal.status.message
+
+    assert asyncio.run(message()) == ("" if hands_over else "it hangs")
+    told = ["started", "joined"] if hands_over else ["started", "joined", "failed"]
+    assert [event.event for event in folder.events()] == told
+
+
+def test_a_run_that_has_failed_does_not_wait_for_workers(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.claim_term(1, agent="b0")
+
+    async def message() -> str:
+        coordinator = Coordinator(folder, FakeSlurm(), 1)
+        coordinator.fail("it hangs")
+        coordinator._record(Waiting(0, 1))
+        return coordinator._run.journal.status.message
+
+    assert asyncio.run(message()) == ""

@@ -240,10 +240,10 @@ class RestartRun:
             journal.event("crashed", **detail, code=effect.code, stderr=list(effect.said))
         elif isinstance(effect, Charged):
             journal.event("charged", generation=effect.generation, reason=effect.reason)
-        elif isinstance(effect, Waiting):
-            journal.waits(effect.have, effect.need)
-        else:
+        elif isinstance(effect, Decided):
             journal.decided(effect)
+        elif not self._run.is_over:  # else who goes has been told to, and the status tells why
+            journal.waits(effect.have, effect.need)
 
     def _formed(self, formed: Formed) -> None:
         journal, per_node = self._run.journal, self._spec.workers_per_node
