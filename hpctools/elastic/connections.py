@@ -126,10 +126,10 @@ class Connections:
             run.replicas.serves(agent.job_id, agent.name)
             run.payback.history.arrived(agent.name, agent.seen)
         self._catch_up(agent, hello)
-        if run.restart is not None:
-            run.restart.joined(agent, hello)
         if (seconds := hello.get("departs")) is not None and not agent.leaving:
             run.act(Depart(agent.node, float(seconds), "it was told to depart before"))
+        if run.restart is not None:
+            run.restart.joined(agent, hello)
         return agent
 
     def _ends_its_programs(self, agent: Agent) -> bool:

@@ -30,13 +30,16 @@ class Roster:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._nodes: dict[str, Node] = {}
+        self._deadlines: dict[str, float] = {}  # of those that are about to come
 
     def __contains__(self, agent: str) -> bool:
         return agent in self._nodes
 
     def add(self, agent: str, order: tuple[int, ...], now: float) -> None:
-        """An agent has come."""
-        self._nodes[agent] = Node(order, now)
+        """An agent has come, or has come again; until when it has to go it may have said before."""
+        known = self._nodes.get(agent)
+        deadline = self._deadlines.pop(agent, None if known is None else known.deadline)
+        self._nodes[agent] = Node(order, now, deadline)
 
     def remove(self, agent: str) -> bool:
         """An agent is gone; returns whether that was not foreseen."""
@@ -44,9 +47,12 @@ class Roster:
         return node is not None and node.deadline is None
 
     def must_leave(self, agent: str, deadline: float) -> bool:
-        """A node has to go; returns whether that is new, or sooner than it was."""
+        """A node has to go; returns whether that is new, or sooner than it was, and it is there."""
         node = self._nodes.get(agent)
-        if node is None or (node.deadline is not None and node.deadline <= deadline):
+        if node is None:
+            self._deadlines[agent] = min(deadline, self._deadlines.get(agent, deadline))
+            return False
+        if node.deadline is not None and node.deadline <= deadline:
             return False
         node.deadline = deadline
         return True

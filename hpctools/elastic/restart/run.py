@@ -67,10 +67,10 @@ class RestartRun:
     # What happens
 
     def joined(self, agent: Agent, hello: Message) -> None:
-        """An agent was admitted."""
-        self._generations.joined(agent.name, agent.order, time.monotonic(), hello.get("ranks"))
+        """An agent was admitted; nothing begins for a node that has to go already."""
         if agent.leaving:
             self.leaving(agent)
+        self._generations.joined(agent.name, agent.order, time.monotonic(), hello.get("ranks"))
         self._carry_out()
 
     def gone(self, agent: Agent) -> None:

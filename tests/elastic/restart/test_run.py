@@ -6,9 +6,10 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_acting import SPEC, Scene
+from test_acting import SPEC, Scene, Wire
 
 from hpctools.elastic.actions import Depart, Prepare
 from hpctools.elastic.folder import RunFolder
@@ -74,6 +75,57 @@ def test_a_node_that_is_needed_stays_when_nobody_says_when_it_goes(tmp_path: Pat
         made.acting.act(Prepare("n1", None, "why"))
         restart.tick(time.monotonic() + 3600.0)
         assert not made.run.roster.agents["r7"].leaving
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("why", [{"leaving": "preempted"}, {"departs": 5.0}])
+def test_nobody_is_started_anew_for_a_node_that_has_to_go_already_when_it_comes(
+    why: dict[str, Any], tmp_path: Path
+) -> None:
+    """With it the run would be as large as it may be, which nothing is waited for; and its time is short."""
+
+    async def scene() -> None:
+        spec = replace(SPEC, mode="restart")
+        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made.run.act = made.acting.act
+        del made.run.roster.agents["r8"]
+        for name in ("b0", "r7"):
+            restart.joined(made.run.roster.agents[name], {})
+        machine, now = restart._generations, time.monotonic()
+        machine.tick(now + 60)
+        machine.offered("b0", 1, "host", 1, now)
+        for name in ("b0", "r7"):
+            machine.began(name, 1, now)
+            machine.counted(name, 1, {"0": (3, 0)}, now)
+        wire: Any = Wire()
+        comes = {"agent": "r8", "baseline": False, "job_id": 8, "place": 0, "node": "n2"}
+        made.connections._admit_agent({**comes, **why, "ranks": {"generation": 0, "ranks": {}}}, wire)
+        assert (machine.phase, machine.members) == ("running", ("b0", "r7"))
+        assert len(wire.said("shutdown")) == 1
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_comes_with_ranks_has_as_long_as_it_says(tmp_path: Path) -> None:
+    """Of a baseline's that is ended the coordinator before us knew since when."""
+
+    async def scene() -> None:
+        spec = replace(SPEC, mode="restart")
+        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        made.run.roster.agents.clear()
+        restart = made.run.restart = RestartRun(made.run, takes_over=True)
+        comes = {"agent": "b0", "baseline": True, "job_id": 0, "place": 0, "node": "n0"}
+        leaves = {"leaving": "departed", "open": True, "seconds": 6.0}
+        runs = {"generation": 4, "members": ["b0"], "restarts": 0, "committed": 0, "ending": False}
+        wire: Any = Wire()
+        made.connections._admit_agent(
+            {**comes, **leaves, "ranks": {**runs, "ranks": {"0": [3, 0, None, ""]}}}, wire
+        )
+        until = restart._generations._roster.soonest(["b0"])
+        assert until is not None
+        assert until - time.monotonic() == pytest.approx(4.0, abs=1.0)
 
     asyncio.run(scene())
 
