@@ -19,10 +19,12 @@ class StepsKnown:
     """What the coordinators before us have told of steps.
 
     Attributes:
+        generation: number of the last one that they knew of.
         all: how many there were when one of them told of them last.
         before: by the number of the generation whose first step was seen last: those of the ones before it.
     """
 
+    generation: int = 0
     all: int = 0
     before: Mapping[int, int] = field(default_factory=dict)
 

@@ -226,8 +226,8 @@ class Generations(Telling):
         if not wanted or now < max(self._not_before, self._roster.ready_at(before, self._lost_at)):
             return
         self._waits = None
+        self.generation = max(self.generation, self._steps_known.generation) + 1
         self._steps, self._steps_known = self._steps + self._steps_known.all, StepsKnown()
-        self.generation += 1
         self._record = Record(self.generation, wanted, self._limits.per_node, times={"formed": now})
         self.phase = "offering"
         self._tell(wanted[0], "offer")

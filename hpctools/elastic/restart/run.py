@@ -281,7 +281,8 @@ def _steps_known(folder: RunFolder) -> StepsKnown | None:
         return None
     last = status.last_resize or {}
     is_dated = {"generation", "step"} <= last.keys()  # an earlier release may have written it
-    return StepsKnown(status.step, {last["generation"]: last["step"]} if is_dated else {})
+    before = {last["generation"]: last["step"]} if is_dated else {}
+    return StepsKnown(status.generation, status.step, before)
 
 
 def _member(agent: Agent, local: int, step: int | None) -> MemberView:

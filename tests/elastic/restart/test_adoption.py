@@ -230,3 +230,11 @@ def test_steps_of_generations_that_are_over_count_too(tmp_path: Path) -> None:
     machine.offered("a0", 5, "host", 1, now + 100)
     machine.counted("a0", 5, {"0": (3, 0)}, now + 101)
     assert machine.step == 10_053
+
+
+def test_generations_are_numbered_on_where_no_agent_is_left_that_knew_one(tmp_path: Path) -> None:
+    """Else the next coordinator takes it for the run's first, before which no steps were."""
+    machine, now = taken_over(tmp_path, 10_050), time.monotonic()
+    machine.joined("a0", (0,), now, {"generation": 0, "ranks": {}})
+    machine.tick(now + 100)
+    assert (machine.phase, machine.generation) == ("offering", 5)
