@@ -130,6 +130,7 @@ class Replicas:
         self._yielding = Yielding(spec.grace_seconds)
         self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
         self._stopped = False
+        self._has_strangers = bool(self._slots)  # whether there may be jobs of the run that have no slot
         self.are_wanted: Callable[[], bool] = lambda: True
         self._wake = asyncio.Event()
         self._looked = -QUEUE_SECONDS
@@ -137,9 +138,10 @@ class Replicas:
 
     async def keep(self) -> None:
         """Submit and submit again until `stop`."""
-        if self._slots:
-            await self._adopt()
         while not self._stopped:
+            if self._has_strangers:
+                self._has_strangers = False
+                await self._adopt()
             await self._look_at_queue()
             for slot in self._slots:
                 if self._is_due(slot):
@@ -196,6 +198,7 @@ class Replicas:
     def serves(self, job_id: int, agent: str) -> None:
         """A replica's agent has reported, for the first time or again."""
         self._attendance.came(job_id, agent, self._clock())
+        self._has_strangers |= not self._of(job_id)
         for slot in self._of(job_id):
             slot.served = True
 
@@ -248,7 +251,7 @@ class Replicas:
                 mine = sorted((job for job in jobs if is_replica(job, self._spec)), key=lambda job: job.id)
                 for job in mine:  # who submitted it may have died before it was noted
                     self._journal.job("replica", job.id)
-                await self._fill([job for job in mine if job.state in ACTIVE])
+                await self._fill([job for job in mine if job.state in ACTIVE and not self._of(job.id)])
                 return
             await _wait_at_most(self._wake, LOOK_SECONDS)
 

@@ -437,6 +437,19 @@ def test_a_coordinator_that_takes_over_notes_also_jobs_that_the_one_before_did_n
     assert scene.journal.jobs == [("replica", 7), ("replica", 8), ("replica", submitted)]
 
 
+def test_a_job_that_the_coordinator_before_was_submitting_yet_is_not_there_beside_ours(scene: Scene) -> None:
+    """Slurm did not know it when we asked; nobody would ever use its nodes, or give them back."""
+
+    async def it_comes() -> None:
+        scene.slurm.queue[7] = of_run(7, nodes=("n7",))
+        scene.replicas.serves(7, "r7")
+        await scene.until(lambda: bool(scene.slurm.cancelled))
+
+    scene.act(scene.submitted(2), it_comes)
+    assert scene.slurm.cancelled == [7]
+    assert ("replica", 7) in scene.journal.jobs
+
+
 def test_a_coordinator_that_takes_over_cancels_what_fits_no_step(script: Path) -> None:
     scene = Scene(script, sizes=(1, 2, 4))
     scene.slurm.queue |= {7: of_run(7, nodes=("n3", "n4")), 8: of_run(8, state="PENDING", started=None)}
