@@ -76,6 +76,7 @@ class Agent:
         self._cancelled: float | None = None  # when our job got SIGTERM to end the run
         self._until = 0.0  # when we have to be gone, once we leave
         self._departs: float | None = None  # when our node is gone, as the coordinator has told
+        self._lookout: Lookout | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -189,7 +190,8 @@ class Agent:
     async def _look_out(self) -> None:
         """Once somebody listens: a notice that stands already is not to be told in vain."""
         await self._line.connected.wait()
-        await Lookout(self._line.say, os.environ).keep()
+        self._lookout = Lookout(self._line.say, os.environ)
+        await self._lookout.keep()
 
     async def _learn_why(self, at: float) -> None:
         """The baseline job got SIGTERM then: it is cancelled or out of time, unless it goes on or is lost.
@@ -266,6 +268,8 @@ class Agent:
 
     def _introduction(self) -> Message:
         place = self._place
+        if self._lookout is not None:
+            self._lookout.forget()
         return {
             "agent": place.name,
             "baseline": place.is_baseline,

@@ -114,8 +114,8 @@ class Lookout:
     """Asks again and again, and tells the coordinator.
 
     Args:
-        say: sends a message to the coordinator; what stands is told again every half minute, since
-            coordinators come and go.
+        say: sends a message to the coordinator; what stands is told again every half minute, and when
+            `forget` was called, since coordinators come and go.
         environ: the process's environment.
     """
 
@@ -137,6 +137,10 @@ class Lookout:
                 answered = True
                 self._tell(notice, time.monotonic())
             await asyncio.sleep(self._poll)
+
+    def forget(self) -> None:
+        """Who listens from now on was told nothing: what stands is told again when it is looked at next."""
+        self._told = None
 
     async def _look(self, metadata: Metadata) -> Notice | None:
         """In a thread that nobody waits for when the agent ends."""

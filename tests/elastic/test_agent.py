@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hpctools.elastic.agent import Agent
 from hpctools.elastic.agent_place import Place
 from hpctools.elastic.folder import CoordinatorAddress, Ending, RunFolder, RunStatus
 from hpctools.elastic.last_save import AGAIN_SECONDS
-from hpctools.elastic.notices import SPOT_PATH
+from hpctools.elastic.notices import SPOT_PATH, Lookout
 from hpctools.elastic.protocol import connect, encode
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError, UnreachableError
@@ -307,6 +308,31 @@ def test_a_notice_that_stands_already_is_told_as_soon_as_somebody_listens(
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
         asyncio.run(asyncio.wait_for(scene(service), 10))
     assert said == ["spot"]
+
+
+def test_a_notice_that_stands_is_told_to_the_next_coordinator_without_waiting_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within that half minute the node may be gone, and nobody would have left it."""
+    monkeypatch.setattr(agent, "Lookout", partial(Lookout, poll_seconds=0.01))
+    said: list[str] = []
+
+    async def scene() -> None:
+        node = Agent(RunFolder.create(tmp_path / "run", SPEC), Place("replica", 7, 0, "n1"), FakeSlurm())
+        monkeypatch.setattr(node._line, "say", lambda kind, **fields: said.append(fields["what"]))
+        looking = asyncio.ensure_future(node._look_out())
+        node._line.connected.set()
+        for hellos in (1, 2):
+            while len(said) < hellos:
+                await asyncio.sleep(0.01)
+            node._introduction()
+        looking.cancel()
+
+    with serving() as service:
+        service.documents[SPOT_PATH] = spot_at(100)
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.endpoint)
+        asyncio.run(asyncio.wait_for(scene(), 10))
+    assert said == ["spot", "spot"]
 
 
 class Silent(FakeSlurm):
