@@ -21,11 +21,13 @@ _BAD = ("failed", "cancelled")
 def run_folders(root: Path) -> list[RunFolder]:
     """All run folders of a user, the newest run first; what is no run folder is left out.
 
+    So is a folder that one may not look into: where people share a place for their runs, another's.
+
     Raises:
         SubmitError: the folder of the runs cannot be read.
     """
     try:
-        paths = [path for path in root.iterdir() if (path / "run.json").exists()]
+        paths = [path for path in root.iterdir() if _is_there(path / "run.json")]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -41,6 +43,10 @@ def _created(path: Path) -> str | None:
         return None
 
 
+def _is_there(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where nobody may look
+
+
 def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFolder:
     """The run that a person means: by its id, its folder, or the id of any of its Slurm jobs.
 
@@ -53,7 +59,7 @@ def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFol
     """
     if "/" in word:
         return RunFolder(_absolute(word))
-    if os.path.exists(root / word / "run.json"):  # noqa: PTH110 - Path.exists raises where nobody may look
+    if _is_there(root / word / "run.json"):
         return RunFolder(root / word)
     folders = run_folders(root)
     if word.isdecimal():

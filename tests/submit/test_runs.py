@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from hpctools.errors import SubmitError
-from hpctools.submit.runs import find_run, run_folders
+from hpctools.submit.runs import find_run, find_runs, run_folders
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
 
@@ -21,6 +25,27 @@ def test_runs_are_listed_newest_first_and_other_folders_left_out(tmp_path):
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "run.json").write_text("{")
     assert [folder.path.name for folder in run_folders(tmp_path)] == ["b-000002", "c-000003", "a-000001"]
+
+
+@pytest.fixture
+def as_nobody():
+    """Somebody whom modes keep out, which root is not."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
+
+
+def test_a_folder_that_nobody_else_may_look_into_does_not_hide_the_others(as_nobody):
+    with tempfile.TemporaryDirectory() as shared:
+        root = Path(shared)
+        mine, other = make_run(root, "train-3fa9c1"), make_run(root, "theirs-000000")
+        other.path.chmod(0)
+        found = run_folders(root), find_runs("train-3fa9c1", root, no_slurm)
+        other.path.chmod(0o700)
+    assert [[each.path for each in folders] for folders in found] == [[mine.path]] * 2
 
 
 def test_without_any_run_ever_the_list_is_empty(tmp_path):
