@@ -152,7 +152,7 @@ def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple
     # A run that has ended needs no queue, and one without a controller takes long to say so.
     open_runs = [folder for folder in folders if not _has_ended(folder)]
     queue = _queue(open_runs[0].spec().user, client) if open_runs else []
-    runs = [_overview(folder, queue) for folder in folders]
+    runs = [run for folder in folders if (run := _readable(folder, queue)) is not None]
     chosen = [run for run in runs if given.all or not run.is_over]
     if given.json:
         return json_line([asdict(run) for run in chosen]), False
@@ -168,6 +168,15 @@ def _is_whole(folder: RunFolder) -> bool:
         print(f"hp-status: {error}", file=sys.stderr)
         return False
     return True
+
+
+def _readable(folder: RunFolder, queue: list[Job] | None) -> Overview | None:
+    """One of many runs; None, and said, where some of it cannot be read."""
+    try:
+        return _overview(folder, queue)
+    except ElasticError as error:
+        print(f"hp-status: {error}", file=sys.stderr)
+        return None
 
 
 def _has_ended(folder: RunFolder) -> bool:

@@ -159,7 +159,7 @@ def array_runs(word: str, root: Path) -> list[RunFolder]:
 
 def _run_of_job(job_id: int, folders: list[RunFolder], client: Callable[[], SlurmClient]) -> RunFolder:
     for folder in folders:
-        if any(record.job_id == job_id for record in folder.jobs()):
+        if _has_had(folder, job_id):
             return folder
     comments = {job.comment for job in client().jobs(ids=[job_id])}
     for folder in folders:
@@ -169,6 +169,14 @@ def _run_of_job(job_id: int, folders: list[RunFolder], client: Callable[[], Slur
         f"job {job_id} belongs to none of your elastic runs",
         f"hp-status lists your runs; for a plain job use `squeue -j {job_id}` or `scancel {job_id}`",
     )
+
+
+def _has_had(folder: RunFolder, job_id: int) -> bool:
+    """Whether a job is one of the run's; of a run that cannot be read it may still be, by its comment."""
+    try:
+        return any(record.job_id == job_id for record in folder.jobs())
+    except ElasticError:
+        return False
 
 
 def _unknown(word: str, names: list[str]) -> SubmitError:

@@ -242,6 +242,17 @@ def test_one_damaged_run_does_not_hide_the_others(root, slurm, capfd):
     assert err.startswith(f"hp-status: {root}/torn-000000/status.json is damaged")
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "jobs.jsonl"])
+def test_nor_does_one_whose_files_are_no_text(root, slurm, capfd, name):
+    torn = make_run(root, "torn-000000", created="2026-03-01T10:00:00.000+00:00")
+    (torn.path / name).write_bytes(b'\xff\x00\xff\n{"job_id": 101}\n')
+    for words in ([], ["102"]):
+        assert main(words, client=lambda: slurm) == 0
+        assert "train-3fa9c1" in capfd.readouterr().out
+    assert main([], client=lambda: slurm) == 0
+    assert capfd.readouterr().err.startswith(f"hp-status: cannot read {root}/torn-000000/{name}")
+
+
 def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
     slurm.queue.clear()
     assert main(["train-3fa9c1"], client=lambda: slurm) == 0
