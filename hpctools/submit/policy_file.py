@@ -144,7 +144,8 @@ def parse_policy(text: str, name: str) -> PolicyFile:
     problems += _told(lambda: _check_recovery(parts))
     saving = _saving(sections, problems)
     if problems:
-        raise SubmitError("\n".join(_placed(document, problem) for problem in problems))
+        places = _places(document)
+        raise SubmitError("\n".join(_placed(name, places, problem) for problem in problems))
     return PolicyFile(sizes, settings, parts, saving, name, _places(document))
 
 
@@ -253,14 +254,13 @@ def _scale_config(elastic: Fields, sections: Fields, sizes: tuple[int, ...]) -> 
     return {int(size): each for size, each in values.items() if size.isdecimal() and isinstance(each, dict)}
 
 
-def _placed(document: Document, problem: str) -> str:
+def _placed(name: str, places: Mapping[str, int], problem: str) -> str:
     """A problem with the line of the place that it begins with, or of the nearest one around it."""
     path = re.match(r"[\w.\[\]-]*", problem)
-    places = _places(document)
     near = path[0] if path else ""
     while near and near not in places:
         near = re.sub(r"(^|\.|\[)[^.\[]*$", "", near)
-    return f"{document.file} line {places.get(near, 1)}: {problem}"
+    return f"{name} line {places.get(near, 1)}: {problem}"
 
 
 def _places(document: Document) -> dict[str, int]:

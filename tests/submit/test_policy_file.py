@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -285,3 +286,14 @@ def test_the_example_of_the_pages_is_a_policy():
     example = "slurm-conf/examples/university/train/policy.yaml"
     path = Path(__file__).resolve().parents[2] / example
     assert read_policy(path).sizes[0] >= 1
+
+
+def test_another_file_taken_for_a_policy_is_told_line_by_line_and_soon():
+    text = "".join(f"sample_{number}: {number}\n" for number in range(8000))
+    began = time.process_time()
+    with pytest.raises(SubmitError) as caught:
+        parse_policy(text, "data.yaml")
+    assert time.process_time() - began < 5
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 8000
+    assert lines[-1].startswith("data.yaml line 8000: sample_7999: is not known here; ")
