@@ -33,6 +33,7 @@ _TIMES = {
 }
 _SIZES = ("minReplicas", "maxReplicas", "replicaIncrementStep", "replicaDiscreteValues")
 _ELASTIC = (*_SIZES, *_TIMES, "scale_config")
+_SIZE = re.compile(r"[1-9][0-9]{0,5}")  # 08 would be 8 a second time
 _OWN_PLACE = re.compile(r"checkpoint: \w+ \(\w+\) ")
 _MANIFEST = "this is a manifest for Kubernetes; keep what stands under its `spec`, without replicaSpecs"
 _FOREIGN = {
@@ -246,12 +247,12 @@ def _scale_config(elastic: Fields, sections: Fields, sizes: tuple[int, ...]) -> 
         place.wrong("scale_config", "is no mapping", "write a size, a colon, and settings under it")
         return {}
     for size, settings in values.items():
-        if not (size.isdecimal() and size.isascii()) or (sizes and int(size) not in sizes):
+        if not _SIZE.fullmatch(size) or (sizes and int(size) not in sizes):
             allowed = ", ".join(map(str, sizes)) or "1 or more"
             place.wrong(f"scale_config.{size}", "is no allowed number of nodes", f"allowed: {allowed}")
         elif not isinstance(settings, dict):
             place.wrong(f"scale_config.{size}", "is no mapping", "write settings under it")
-    return {int(size): each for size, each in values.items() if size.isdecimal() and isinstance(each, dict)}
+    return {int(size): each for size, each in values.items() if _SIZE.fullmatch(size)}
 
 
 def _placed(name: str, places: Mapping[str, int], problem: str) -> str:

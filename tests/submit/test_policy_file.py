@@ -127,6 +127,10 @@ def test_sizes(policy, sizes):
             ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
         ),
         (
+            "scale_config:\n  08: {a: 1}\n  8: {a: 2}\n",
+            ["p.yaml line 2: scale_config.08: is no allowed number of nodes; allowed: 1 or more"],
+        ),
+        (
             "elasticPolicy:\n  scale_config: {2: {}}\nscale_config: {4: {}}\n",
             [
                 "p.yaml line 2: elasticPolicy.scale_config: stands beside the file's own scale_config; keep "
