@@ -93,7 +93,7 @@ class Acting:
             for name in agent.running:
                 roster.restarting.add(name)
                 write(agent.writer, "kill", worker=name)
-        run.journal.change(state="starting", world_size=0, nodes=())
+        run.journal.stands(state="starting")
 
     def _restart_worker(self, worker: str) -> None:
         """A worker that runs is ended, and then started again; one that has ended is started again."""

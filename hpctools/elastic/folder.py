@@ -89,7 +89,7 @@ class RunStatus:
         nodes: names of the nodes they are on, in rank order.
         step, total_steps: committed and planned optimizer steps; total is None when unknown.
         loss: of the last committed step; None before the first.
-        samples_per_second: over the last few seconds; None before it can be known.
+        samples_per_second: over the last few seconds, 0 while nobody trains; None before it can be known.
         steps_per_second: the same of a script without the library, which tells no samples (restart mode);
             what is done once more after a crash counts. None where it asks for no events.
         updated: ISO 8601, UTC.

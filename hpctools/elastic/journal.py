@@ -149,7 +149,17 @@ class FolderJournal:
     def waits(self, have: int, need: int) -> None:
         """The training waits for more workers."""
         self.event("waiting", have=have, need=need)
-        self.change(world_size=0, nodes=(), message=f"waits for workers: {need} are needed, {have} are there")
+        self.stands(message=f"waits for workers: {need} are needed, {have} are there")
+
+    def stands(self, **values: Any) -> None:
+        """Nobody trains.
+
+        Args:
+            values: further values of the status.
+        """
+        rates = ("samples_per_second", "steps_per_second")
+        known = [each for each in rates if getattr(self.status, each) is not None]
+        self.change(world_size=0, nodes=(), **dict.fromkeys(known, 0.0), **values)
 
     def decided(self, decided: Decided) -> None:
         """A new verdict on growing."""
@@ -176,14 +186,14 @@ class FolderJournal:
     def progressed(self, now: float, samples: int) -> None:
         """The training has fed so many samples since it began; keeps the rate of the last seconds."""
         rate = self._samples.per_second(now, samples)
-        if rate is not None:
+        if rate is not None and self.status.world_size:  # who waits parked tells how far it came, too
             self.change(samples_per_second=round(rate, 1))
 
     def asked(self, now: float, step: int) -> None:
         """Restart mode: the script has asked for events at so many steps; more of it is not known."""
         self.change(step=step)
         rate = self._steps.per_second(now, step)
-        if rate is not None:
+        if rate is not None and self.status.world_size:
             self.change(steps_per_second=round(rate, 3))
 
     def flush(self, now: float, *, at_once: bool = False) -> None:

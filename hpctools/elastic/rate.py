@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Rate:
-    """The rate of a count over its last seconds.
+    """The rate of a count over its last seconds; it falls while the count stands still for longer.
 
     Args:
         seconds: over which it is taken.
@@ -24,4 +24,7 @@ class Rate:
         while len(seen) > 2 and now - seen[0][0] > self._seconds:
             seen.popleft()
         (first, few), (last, many) = seen[0], seen[-1]
-        return (many - few) / (last - first) if last > first and many > few else None
+        if not (last > first and many > few):
+            return None
+        overdue = now - last - max(self._seconds, last - first)
+        return (many - few) / (last - first + max(0.0, overdue))

@@ -78,6 +78,8 @@ def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
     if not known or not history:
         return None
     begin, (unit, rates) = min(known), throughput(history)
+    # What was told last while somebody trained is no speed of nobody.
+    rates = [rate if rate is None or each.size else 0.0 for each, rate in zip(history, rates, strict=True)]
     return Course(
         begin,
         max(known) - begin,

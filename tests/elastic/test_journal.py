@@ -119,13 +119,33 @@ def no_space(*_: object) -> None:
 
 def test_rate_is_that_of_the_last_seconds(folder: RunFolder) -> None:
     journal = FolderJournal(folder, SPEC)
+    journal.change(world_size=2)
     for second in range(20):
         journal.progressed(float(second), samples=second * (10 if second < 10 else 50))
     assert journal.status.samples_per_second == 50.0
 
 
+def test_rate_falls_while_nothing_comes_and_is_0_while_nobody_trains(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    journal.formed(Formed(1, ("a", "b"), (), 0, recovered=True), ["n1", "n2"])
+    told = []
+    for second in range(61):
+        journal.progressed(float(second), samples=10 * min(second, 20))
+        told.append(journal.status.samples_per_second)
+    assert told[1:26] == [10.0] * 25, "a step may take as long as the rate is taken over"
+    assert told[30] < 5
+    assert told[60] < 1
+    journal.progressed(61.0, samples=600)
+    journal.waits(1, 2)
+    journal.progressed(62.0, samples=600)
+    journal.flush(62.0)
+    assert (journal.status.samples_per_second, journal.status.steps_per_second) == (0.0, None)
+    assert [(each.size, each.samples_per_second) for each in folder.history()] == [(0, 0.0)]
+
+
 def test_of_a_script_that_asks_steps_and_their_rate_are_told(folder: RunFolder) -> None:
     journal = FolderJournal(folder, SPEC)
+    journal.change(world_size=2)
     journal.asked(0.0, 4)
     assert (journal.status.step, journal.status.steps_per_second) == (4, None)
     for second in range(1, 20):

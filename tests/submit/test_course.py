@@ -60,5 +60,13 @@ def test_of_a_script_without_the_library_the_throughput_is_in_steps():
     assert (both.unit, both.throughput) == ("samples/s", Series((2.0,), (8.0,)))
 
 
+def test_while_nobody_trains_there_is_no_throughput():
+    told = [(2, 40.0), (0, 40.0), (0, None), (2, 38.0)]
+    history = [Moment(at(place), 1, size, size, 3.0, rate) for place, (size, rate) in enumerate(told)]
+    found = course(history, [])
+    assert found is not None
+    assert found.throughput == Series((0.0, 1.0, 3.0), (40.0, 0.0, 38.0))
+
+
 def test_nothing_is_known_before_the_training_has_begun():
     assert course([], [Event(at(1), "started")]) is None

@@ -183,7 +183,7 @@ class RestartRun:
         self._let_go(now)
         self._generations.tick(now)
         self._carry_out()
-        if self._generations.step > self._run.journal.status.step:
+        if self._generations.step >= max(1, self._run.journal.status.step):  # also while it stands still
             self._run.journal.asked(now, self._generations.step)
 
     def view(self, now: float) -> View:

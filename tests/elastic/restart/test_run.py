@@ -13,6 +13,7 @@ from test_acting import SPEC, Scene, Wire
 
 from hpctools.elastic.actions import Depart, Prepare
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.run import RestartRun
 from hpctools.elastic.watchers import MemberView
@@ -126,6 +127,23 @@ def test_a_node_that_comes_with_ranks_has_as_long_as_it_says(tmp_path: Path) -> 
         until = restart._generations._roster.soonest(["b0"])
         assert until is not None
         assert until - time.monotonic() == pytest.approx(4.0, abs=1.0)
+
+
+def test_ranks_that_ask_no_more_do_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        spec = replace(SPEC, mode="restart")
+        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        restart, journal = RestartRun(made.run, takes_over=False), made.run.journal
+        journal.change(world_size=2, step=0)
+        rates = []
+        for second in range(31):
+            monkeypatch.setattr(Generations, "step", 2 * min(second, 10), raising=False)
+            restart.tick(float(second))
+            rates.append(journal.status.steps_per_second)
+        assert rates[:2] == [None, None], "one step tells no speed"
+        assert rates[2:16] == [2.0] * 14
+        assert rates[30] is not None
+        assert rates[30] < 0.3
 
     asyncio.run(scene())
 
