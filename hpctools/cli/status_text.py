@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 from hpctools.cli.sparkline import sparkline
 from hpctools.elastic.folder import RunStatus
 from hpctools.elastic.history import Moment, throughput
+from hpctools.remote.names import shown
 from hpctools.submit.overview import Overview
 
 _COLOURS = {"running": 32, "finished": 36, "pending": 33, "starting": 33, "failed": 31, "lost": 31}
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LABEL = 14  # characters before the text of each matter
 _LONGEST_LINE = 60
 _COLUMNS = ("RUN", "STATE", "NODES", "STEP", "LOSS", "THROUGHPUT", "CREATED")
@@ -44,7 +47,7 @@ def details(
         columns: how wide the reader's terminal is.
     """
     state = paint(run.state, run.state) if colour else run.state
-    note = f": {run.note}" if run.note else ""
+    note = f": {plain(run.note)}" if run.note else ""
     lines = [f"run {run.id}  {state}{note}\n"]
     lines += [f"  {name:<12}{text}\n" for name, text in _matters(run, folder, history, columns)]
     return "".join(lines)
@@ -53,6 +56,11 @@ def details(
 def paint(state: str, text: str) -> str:
     """The text in the colour of a state."""
     return f"\x1b[{_COLOURS[state]}m{text}\x1b[0m" if state in _COLOURS else text
+
+
+def plain(text: str) -> str:
+    """What a program has printed, without its colours; what else a terminal would obey is escaped."""
+    return "\n".join(shown(_COLOUR.sub("", line)) for line in text.split("\n"))
 
 
 def _row(run: Overview) -> tuple[str, ...]:
@@ -80,7 +88,7 @@ def _matters(
     if status.last_resize:
         yield "last resize", _resize(status.last_resize)
     for clause in run.not_larger:
-        yield "not larger", clause
+        yield "not larger", plain(clause)
     for preemption in run.preemptions[-3:]:
         what = f"job {preemption.job_id} on {preemption.node}"
         yield "preempted", f"{what} by {_preemptor(preemption.by)}, {local_time(preemption.time)}"

@@ -294,6 +294,19 @@ def test_runs_that_one_may_not_look_at_are_said(tmp_path):
     assert (done.returncode, done.stderr) == (1, said)
 
 
+def test_what_a_script_printed_last_does_nothing_to_the_terminal(root, slurm, capfd):
+    said = "worker b0 ended with exit code 1: \x1b[1;31mValueError\x1b[0m: \x1b]0;title\x07 café"
+    make_run(root, "red-000000").write_status(replace(STATUS, state="failed", message=said))
+    RunFolder(root / "train-3fa9c1").append_event("decision", grow=False, why="\x1b[2Jno")
+    assert main(["red-000000"], client=lambda: slurm) == 0
+    first = capfd.readouterr().out.splitlines()[0]
+    assert first == (
+        r"run red-000000  failed: worker b0 ended with exit code 1: ValueError: \x1b]0;title\x07 café"
+    )
+    assert main(["train-3fa9c1"], client=lambda: slurm) == 0
+    assert "\x1b" not in capfd.readouterr().out
+
+
 def test_a_name_with_control_characters_stays_on_one_line(slurm, capfd):
     assert main(["a\n\x1b[31m"], client=lambda: slurm) == 1
     assert capfd.readouterr().err.startswith(r"hp-status: there is no run 'a\n\x1b[31m'; ")
