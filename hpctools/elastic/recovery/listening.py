@@ -7,6 +7,7 @@ keep up are dropped and counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from hpctools.elastic.protocol import decode
 from hpctools.elastic.recovery.lines import LINE_LENGTH
 from hpctools.elastic.recovery.matcher import rules_to_text
 from hpctools.elastic.recovery.settings import LogRule
+from hpctools.errors import CommandError, HpctoolsError
 from hpctools.slurm import run
 
 BACKLOG = 1 << 20
@@ -50,11 +52,11 @@ class Listener:
     async def keep(self) -> None:
         """Keep a matcher until we are cancelled; when it ends too often, do without and say so."""
         for _ in range(STARTS):
-            process, reader = await self._start()
-            try:
-                await self._listen(reader)
-            finally:
-                self._stop(process)
+            # A reset: it was killed before it had read all; half a message: while it wrote one.
+            with contextlib.suppress(OSError, ValueError, HpctoolsError):
+                await self._have_matched()
+            self._dropped += 1  # whatever it had not looked at
+            self._confess()
             await asyncio.sleep(RESTART_SECONDS)
         for rule in self._rules:
             self._tell({"worker": "", "what": rule.name, "metrics": {"given_up": 1.0}, "lines": []})
@@ -101,11 +103,28 @@ class Listener:
                 asyncio.get_running_loop().call_later(DROPPED_SECONDS, self._confess)
             self._dropped += 1
 
+    async def _have_matched(self) -> None:
+        """Have one matcher at work until it ends.
+
+        Raises:
+            OSError, CommandError: it cannot be started, or its end was not a good one.
+            ElasticError, ValueError: what it told was no message.
+        """
+        process, reader = await self._start()
+        try:
+            await self._listen(reader)
+        finally:
+            self._stop(process)
+
     async def _start(self) -> tuple[run.Process, asyncio.StreamReader]:
         ours, theirs = socket.socketpair()
-        with theirs:
-            program = [sys.executable, "-m", "hpctools.elastic.recovery.matcher", rules_to_text(self._rules)]
-            process = run.start(program, stdin=theirs.fileno())
+        program = [sys.executable, "-m", "hpctools.elastic.recovery.matcher", rules_to_text(self._rules)]
+        try:
+            with theirs:
+                process = run.start(program, stdin=theirs.fileno())
+        except CommandError:
+            ours.close()
+            raise
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._writer.write(bytes(self._early))
         self._early.clear()
@@ -126,6 +145,8 @@ class Listener:
     def _confess(self) -> None:
         """Who lost lines cannot tell whether one would have matched; no rule may count that as silence."""
         dropped, self._dropped = float(self._dropped), 0
+        if not dropped:
+            return  # it was said meanwhile
         self._tell({"worker": "", "what": "", "metrics": {"dropped": dropped}, "lines": []})
 
     def _stop(self, process: run.Process) -> None:

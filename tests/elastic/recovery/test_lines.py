@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +18,7 @@ from hpctools.elastic.recovery.lines import LineRules
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.recovery.matcher import rules_from_text, rules_to_text
 from hpctools.elastic.recovery.settings import OPERATORS, LogRule, Threshold, holds
+from hpctools.errors import CommandError
 
 LIMIT = 90.0  # seconds, of any wait: the matcher is a process of its own, and others work here, too
 LOSS = LogRule("loss", r".*loss=(\S+)", threshold=Threshold(2.5, "gt", 3))
@@ -216,6 +219,45 @@ def test_lines_that_nobody_can_take_are_confessed(monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(scene())
     assert told == [{"worker": "", "what": "", "metrics": {"dropped": 2.0}, "lines": []}]
+
+
+def test_a_matcher_that_is_killed_with_lines_unread_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is what it had not looked at taken for silence."""
+    monkeypatch.setattr(listening, "RESTART_SECONDS", 0.05)
+    started, start = [], listening.run.start
+    monkeypatch.setattr(listening.run, "start", lambda *a, **k: started.append(start(*a, **k)) or started[-1])
+    told: list[Message] = []
+
+    async def scene() -> None:
+        listener = Listener([LOSS], lambda kind, **message: told.append(message))
+        keeping = asyncio.ensure_future(listener.keep())
+        listener.heard("b0.0.0", 1, b"loss=1\n")
+        await until(lambda: len(told) == 1)
+        os.kill(started[0].pid, signal.SIGSTOP)
+        listener.heard("b0.0.0", 1, b"loss=2\n")
+        os.kill(started[0].pid, signal.SIGKILL)
+        await until(lambda: len(started) == 2)
+        listener.heard("b0.0.0", 1, b"loss=3\n")
+        await until(lambda: len(told) == 3)
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    asyncio.run(scene())
+    assert [each["metrics"].get("value") for each in told] == [1.0, None, 3.0]
+    assert told[1] == {"worker": "", "what": "", "metrics": {"dropped": 1.0}, "lines": []}
+
+
+def test_rules_that_no_matcher_can_be_had_for_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommandError("cannot start python", argv=["python"], code=None)
+
+    monkeypatch.setattr(listening, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(listening.run, "start", refuse)
+    told: list[Message] = []
+    asyncio.run(Listener([LOSS], lambda kind, **message: told.append(message)).keep())
+    assert [(each["what"], *each["metrics"]) for each in told] == [("", "dropped")] * 3 + [
+        ("loss", "given_up")
+    ]
 
 
 def test_the_agents_hello_tells_which_rules_are_over() -> None:
