@@ -6,15 +6,17 @@ be there until Slurm kills it, its node with it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Thread
+from threading import Thread, current_thread
 from typing import ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 END_SECONDS = 5.0
+THREAD_SECONDS = 0.5
 
 
 class BriefThreads(ThreadPoolExecutor):
@@ -32,27 +34,26 @@ class BriefThreads(ThreadPoolExecutor):
     def submit(
         self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
     ) -> Future[Result]:
-        """Do the work in a thread of its own.
-
-        Raises:
-            RuntimeError: the node has no thread left.
-        """
+        """Do the work in a thread of its own; where the node has none left for now, when it has one."""
         future: Future[Result] = Future()
 
         def act() -> None:
             try:
                 _resolve(future, lambda: fn(*args, **kwargs))
             finally:
-                self._at_work.discard(thread)
+                self._at_work.discard(current_thread())
 
+        self._begin(act)
+        return future
+
+    def _begin(self, act: Callable[[], None]) -> None:
         thread = Thread(target=act, name="elastic-wait", daemon=True)
         self._at_work.add(thread)
         try:
             thread.start()
         except RuntimeError:
             self._at_work.discard(thread)
-            raise
-        return future
+            asyncio.get_running_loop().call_later(THREAD_SECONDS, self._begin, act)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for who is at work, `seconds` at most."""

@@ -16,12 +16,13 @@ import contextlib
 import http.client
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
+
+from hpctools.elastic.processes import in_own_thread
 
 ENDPOINT = "http://169.254.169.254"
 POLL_SECONDS = 5.0
@@ -130,7 +131,7 @@ class Lookout:
         failures, answered, metadata = 0, False, self._metadata
         while metadata is not None and (answered or failures < ATTEMPTS):
             try:
-                notice = await self._look(metadata)
+                notice = await in_own_thread(metadata.notice)
             except NoService:
                 failures += 1
             else:
@@ -141,29 +142,6 @@ class Lookout:
     def forget(self) -> None:
         """Who listens from now on was told nothing: what stands is told again when it is looked at next."""
         self._told = None
-
-    async def _look(self, metadata: Metadata) -> Notice | None:
-        """In a thread that nobody waits for when the agent ends."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Notice | NoService | None] = loop.create_future()
-
-        def look() -> None:
-            try:
-                found: Notice | NoService | None = metadata.notice()
-            except NoService as error:
-                found = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(answered, found)
-
-        def answered(found: Notice | NoService | None) -> None:
-            if not answer.done():
-                answer.set_result(found)
-
-        threading.Thread(target=look, name="elastic-notices", daemon=True).start()
-        found = await answer
-        if isinstance(found, NoService):
-            raise found
-        return found
 
     def _tell(self, notice: Notice | None, now: float) -> None:
         if notice is None:

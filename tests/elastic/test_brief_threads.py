@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from hpctools.elastic import brief_threads
 from hpctools.elastic.brief_threads import BriefThreads
 
 LIMIT = 30.0
@@ -35,6 +36,32 @@ def test_many_wait_at_the_same_time() -> None:
         await asyncio.gather(*(asyncio.to_thread(together.wait, LIMIT) for _ in range(40)))
 
     asyncio.run(work())
+
+
+def test_where_the_node_has_no_thread_left_it_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a coordinator that asks Slurm just then would break, and a sound run with it."""
+    monkeypatch.setattr(brief_threads, "THREAD_SECONDS", 0.01)
+    monkeypatch.setattr(brief_threads, "Thread", Scarce)
+    Scarce.refused = 0
+
+    async def work() -> tuple[int, int]:
+        asyncio.get_running_loop().set_default_executor(BriefThreads())
+        return await asyncio.to_thread(divmod, 7, 4)
+
+    assert asyncio.run(work()) == (1, 3)
+    assert Scarce.refused == 3
+
+
+class Scarce(threading.Thread):
+    """A thread that cannot be started the first three times."""
+
+    refused = 0
+
+    def start(self) -> None:
+        if Scarce.refused < 3:
+            Scarce.refused += 1
+            raise RuntimeError("can't start new thread")
+        super().start()
 
 
 def test_what_is_at_work_is_waited_for_at_the_end() -> None:

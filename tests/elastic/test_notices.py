@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -89,6 +90,33 @@ def test_the_lookout_tells_once_and_again_when_it_changes(
     asyncio.run(scene())
     assert [each["what"] for each in said[1:3]] == ["spot", "spot"], "told again to who may have come since"
     assert said[1]["seconds"] == pytest.approx(120, abs=5)
+
+
+def test_where_the_node_has_no_thread_left_for_now_a_notice_is_still_seen(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint}
+    lookout = Lookout(lambda kind, **fields: said.append(fields["what"]), environ, 0.01)
+    service.documents[REBALANCE_PATH] = "{}"
+    start, refusals = threading.Thread.start, ["can't start new thread"]
+
+    def refuse(thread: threading.Thread) -> None:
+        if refusals and thread.name.startswith("elastic"):
+            raise RuntimeError(refusals.pop())
+        start(thread)
+
+    async def scene() -> None:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        keeping = asyncio.ensure_future(lookout.keep())
+        try:
+            while not (said or keeping.done()):
+                await asyncio.sleep(0.01)
+        finally:
+            keeping.cancel()
+
+    asyncio.run(scene())
+    assert (said, refusals) == (["rebalance"], [])
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,10 @@ class Drains:
         """Ask when it is time; nodes that are drained and ours depart."""
         if now >= self._next and not self._asking and view.members:
             self._next, self._asking = now + LOOK_SECONDS, True
-            self._in_thread(self._look)
+            try:
+                self._in_thread(self._look)
+            except RuntimeError:  # the node has no thread left for now
+                self._asking = False
         drained = dict(self._drained)
         self._kept &= drained.keys() & view.staying
         gone: set[str] = set()

@@ -239,3 +239,19 @@ def test_a_drained_node_that_the_run_needs_is_kept_until_there_are_others() -> N
     assert len(said) == 1, "once"
     more = seen(*fewer.members, MemberView("r9.0.0", "n4", 7, 0.0, True))
     assert drains.tick(2.0, more) == [Depart("n2", None, "it is drained: fan")]
+
+
+def test_where_the_node_has_no_thread_left_slurm_is_asked_the_next_time():
+    slurm, threads = Slurm(), [None, at_once]
+    slurm.drained = {"n2": ""}
+
+    def in_thread(work):
+        begin = threads.pop(0)
+        if begin is None:
+            raise RuntimeError("can't start new thread")
+        begin(work)
+
+    drains = Drains(slurm, 1, warned, in_thread)
+    assert drains.tick(0.0, OURS) == []
+    drains.tick(10.0, OURS)
+    assert [each.node for each in drains.tick(10.1, OURS)] == ["n2"]
