@@ -80,7 +80,8 @@ def _joined(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: fl
 def _left(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
     job, node = f"r{detail.get('job_id')}", detail.get("node")
     for agent in [each for each in past.since if each.split(".")[0] == job and nodes[each] == node]:
-        past.tenures.append(Tenure(at - past.since.pop(agent), detail.get("reason") in TAKEN, at))
+        stayed = max(0.0, at - past.since.pop(agent))  # the wall clock may have been set back since
+        past.tenures.append(Tenure(stayed, detail.get("reason") in TAKEN, at))
 
 
 def _resize(past: Past, nodes: dict[str, str], detail: Mapping[str, Any], at: float) -> None:
@@ -139,8 +140,11 @@ def _rates(moments: Iterable[Moment], now: float, utc: datetime) -> dict[int, Ra
 
 
 def _at(time: str, now: float, utc: datetime) -> float | None:
-    """A time of the folder on the coordinator's clock; None for a damaged line."""
+    """A time of the folder on the coordinator's clock, not after `now`; None for a damaged line.
+
+    Who wrote it may have had a clock that was fast, or that was set back since.
+    """
     try:
-        return now - (utc - datetime.fromisoformat(time)).total_seconds()
+        return now - max(0.0, (utc - datetime.fromisoformat(time)).total_seconds())
     except (ValueError, TypeError):
         return None

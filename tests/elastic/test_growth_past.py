@@ -54,6 +54,28 @@ EVENTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event(4500, "joined", worker="r7.0.0", node="n1")],
+        [
+            event(4500, "joined", worker="r7.0.0", node="n1"),
+            event(950, "left", job_id=7, node="n1", reason="preempted"),
+        ],
+    ],
+    ids=["it is there", "it has left"],
+)
+def test_a_clock_that_was_set_back_does_not_keep_the_run_from_growing(events: list[Event]) -> None:
+    """Nobody stays for less than no time: that would be taken off what everybody else did."""
+    payback = Payback()
+    payback.history.restore(past_of(events, [], NOW, UTC))
+    payback.history.arrived("r7", NOW)
+    waiting = GrowthFacts(waiting_since=NOW - 60, last_ready=NOW - 60)
+    verdict = payback.judge(NOW, 2, 3, waiting)
+    assert verdict.grow
+    assert verdict.numbers["expected_tenure_s"] >= 300
+
+
 def test_events_tell_who_stayed_how_long_and_what_growing_brought() -> None:
     moments = [moment(100, 2, 10.0), moment(101, 2, 20.0), moment(102, 3, 99.0), moment(104, 3, 30.0)]
     idle = [moment(105, 0, 30.0), moment(106, 0, 30.0), moment(107, 2, 20.0), moment(110, 2, None)]

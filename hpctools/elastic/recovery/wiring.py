@@ -84,9 +84,12 @@ def entries_of(events: Iterable[Event], now: float, utc: datetime) -> list[Entry
 
 
 def age_of(time: str, utc: datetime) -> float | None:
-    """How many seconds ago an event's time was; None: its line is damaged."""
+    """How many seconds ago an event's time was; None: its line is damaged.
+
+    What a clock that was fast wrote was just now: else it would count for as much longer.
+    """
     try:
-        return (utc - datetime.fromisoformat(time)).total_seconds()
+        return max(0.0, (utc - datetime.fromisoformat(time)).total_seconds())
     except (ValueError, TypeError):
         return None
 

@@ -32,6 +32,12 @@ def test_events_tell_when_which_generation_was_counted_and_damaged_ones_nothing(
     assert charges_of(events, 1000.0, UTC) == [Charge(910.0, 2), Charge(990.0, 5)]
 
 
+def test_a_clock_that_was_fast_makes_no_restart_count_for_longer() -> None:
+    budget = Budget(60.0, charges_of([charged(-86400.0, generation=1)], 1000.0, UTC))
+    assert budget.charge(1050.0, 2) == 2
+    assert budget.charge(1070.0, 3) == 2
+
+
 def test_earlier_restarts_count_within_the_period_and_ever() -> None:
     budget = Budget(60.0, [Charge(910.0, 2), Charge(990.0, 5)])
     assert (budget.ever, budget.last) == (2, 5)
