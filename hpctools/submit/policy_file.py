@@ -138,7 +138,7 @@ def parse_policy(text: str, name: str) -> PolicyFile:
         )
     problems: list[str] = []
     sections = Fields(values, "", problems, _SECTIONS, _FOREIGN)
-    elastic = Fields(sections.value("elasticPolicy") or {}, "elasticPolicy", problems, _ELASTIC, _FOREIGN)
+    elastic = Fields(_section(sections, "elasticPolicy"), "elasticPolicy", problems, _ELASTIC, _FOREIGN)
     sizes = _sizes(elastic)
     settings = _times(elastic) | {"scale_config": _scale_config(elastic, sections, sizes)}
     parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}
@@ -160,6 +160,12 @@ def _plain(value: object) -> object:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
+def _section(sections: Fields, name: str) -> object:
+    """What stands under a name; nothing is as good as an empty mapping, and `false` is none."""
+    value = sections.value(name)
+    return {} if value is None else value
+
+
 def _check_recovery(parts: dict[str, Any]) -> None:
     pointless = recovery.without_a_rung(recovery.parse(parts, _SOURCE))
     if pointless:
@@ -176,7 +182,7 @@ def _told(check: Callable[[], object]) -> list[str]:
 
 def _saving(sections: Fields, problems: list[str]) -> dict[str, Any]:
     """The section about checkpoints, each value by itself, so that all that is wrong is told."""
-    values = sections.value("checkpoint") or {}
+    values = _section(sections, "checkpoint")
     section = Fields(values, "checkpoint", problems, _SAVING)
     given = {name: section.value(name) for name in _SAVING if isinstance(values, dict) and name in values}
     for name, value in given.items():

@@ -127,6 +127,13 @@ def test_sizes(policy, sizes):
             ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
         ),
         (
+            "elasticPolicy: []\ncheckpoint: false\n",
+            [
+                "p.yaml line 1: elasticPolicy: [] is no mapping; write `name: value` lines",
+                "p.yaml line 2: checkpoint: False is no mapping; write `name: value` lines",
+            ],
+        ),
+        (
             "scale_config:\n  08: {a: 1}\n  8: {a: 2}\n",
             ["p.yaml line 2: scale_config.08: is no allowed number of nodes; allowed: 1 or more"],
         ),
