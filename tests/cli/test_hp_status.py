@@ -277,11 +277,12 @@ def test_a_folder_of_a_run_where_there_is_none_any_more(slurm, capfd, tmp_path, 
     )
 
 
-def test_runs_that_one_may_not_look_at_are_said(tmp_path):
+@pytest.mark.parametrize("word", ["train", "train-3fa9c1d20b7e"])
+def test_runs_that_one_may_not_look_at_are_said(tmp_path, word):
     (tmp_path / "closed").mkdir(mode=0)
     runs = tmp_path / "closed" / "runs"
     done = subprocess.run(
-        [sys.executable, "-m", "hpctools.cli.hp_status", "train"],
+        [sys.executable, "-m", "hpctools.cli.hp_status", word],
         env={"HPCTOOLS_RUNS": str(runs)},
         user=65534 if os.getuid() == 0 else None,
         cwd="/",
