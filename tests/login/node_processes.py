@@ -12,9 +12,9 @@ BOOT = 1_000_000.0
 
 def process(
     pid: int, parent: int = 1, uid: int = 1000, title: str = "", *, ticks: int = 0, started: int = 0,
-    memory: int = 0, name: str = "python3", terminal: str = "",
+    memory: int = 0, name: str = "python3", terminal: str = "", inherited: int = 0,
 ) -> Process:  # fmt: skip
-    return Process(pid, parent, uid, started or pid * 100, ticks, memory, name, title, terminal)
+    return Process(pid, parent, uid, started or pid * 100, ticks, memory, name, title, terminal, inherited)
 
 
 LISTENER = process(10, 1, 0, "sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups", name="sshd")

@@ -28,6 +28,7 @@ class Process:
         name: the program's name, at most 15 characters; a process can change it.
         title: its command line, or what it made of it (sshd tells there whom it serves).
         terminal: the one that controls it, such as `pts/3`; empty for none and for those that are no pts.
+        inherited_ticks: those of `cpu_ticks` that its children had run when they ended, and theirs before.
     """
 
     pid: int
@@ -39,6 +40,7 @@ class Process:
     name: str
     title: str
     terminal: str = ""
+    inherited_ticks: int = 0
 
     @property
     def key(self) -> str:
@@ -93,9 +95,11 @@ def parse(stat: str, uid: int, title: str) -> Process:
     if not (closing and opening and len(words) >= 22):
         raise ValueError(f"no line of /proc/PID/stat: {stat[:60]!r}")
     # From proc(5)'s third field on: 1 ppid, 4 tty_nr, 11-14 utime stime cutime cstime, 19 starttime, 21 rss.
-    ticks, terminal = sum(int(word) for word in words[11:15]), terminal_of(int(words[4]))
-    memory = int(words[21]) * PAGE
-    return Process(int(pid), int(words[1]), uid, int(words[19]), ticks, memory, name, title, terminal)
+    own, inherited = (sum(int(word) for word in words[first : first + 2]) for first in (11, 13))
+    memory, terminal = int(words[21]) * PAGE, terminal_of(int(words[4]))
+    return Process(
+        int(pid), int(words[1]), uid, int(words[19]), own + inherited, memory, name, title, terminal, inherited
+    )
 
 
 def terminal_of(number: int) -> str:

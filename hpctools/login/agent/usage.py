@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hpctools.login.agent.processes import TICKS, Process
@@ -33,8 +33,8 @@ def usage(
 ) -> Mapping[int, Usage]:
     """Use by uid, of people.
 
-    A child that has ended is in its parent's ticks with all that it ever used: what was counted while it
-    lived is taken off again.
+    A child that has ended is in its parent's ticks with all that it ever used, and so are those below it that
+    ended before it: what was counted while they lived is taken off again.
 
     Args:
         before, after: all processes at both moments.
@@ -43,23 +43,50 @@ def usage(
     """
     then = {process.key: process for process in before}
     now = {process.key: process for process in after}
-    living = {process.pid: process for process in now.values()}
-    ticks: dict[int, float] = {}
+    counted = _counted_before(then, now)
+    ticks: dict[int, int] = {}
     grown: dict[int, list[tuple[int, Process]]] = {}
     for process in now.values():
         if _counts(process, ignored):
-            used = process.cpu_ticks - (then[process.key].cpu_ticks if process.key in then else 0)
+            used = _used(process, then.get(process.key), counted.get(process.key, 0))
             ticks[process.uid] = ticks.get(process.uid, 0) + used
             grown.setdefault(process.uid, []).append((used, process))
-    for process in then.values():
-        parent = living.get(process.parent)
-        inherited = parent is not None and parent.uid == process.uid and _counts(parent, ignored)
-        if process.key not in now and inherited:
-            ticks[process.uid] = ticks.get(process.uid, 0) - process.cpu_ticks
     return {
-        uid: Usage(max(0.0, ticks[uid]) / TICKS / seconds, _memory(each), _most(each))
+        uid: Usage(max(0, ticks[uid]) / TICKS / seconds, _memory(each), _most(each))
         for uid, each in grown.items()
     }
+
+
+def _used(process: Process, before: Process | None, counted: int) -> int:
+    """Ticks since then.
+
+    Args:
+        counted: those of its heritage that counted while they were its children's.
+    """
+    inherited = process.inherited_ticks - (before.inherited_ticks if before else 0)
+    used = process.cpu_ticks - (before.cpu_ticks if before else 0)
+    return used - inherited + max(0, inherited - counted)
+
+
+def _counted_before(then: Mapping[str, Process], now: Mapping[str, Process]) -> Mapping[str, int]:
+    """Ticks that processes had then which are no more, by the nearest above them that is still there."""
+    by_pid = {process.pid: process for process in then.values()}
+    found: dict[str, int] = {}
+    for process in then.values():
+        if process.key not in now:
+            heir = next((each for each in _above(process, by_pid) if each.key in now), None)
+            if heir is not None:
+                found[heir.key] = found.get(heir.key, 0) + process.cpu_ticks
+    return found
+
+
+def _above(process: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
+    """Its parent, its parent's parent, and so on."""
+    seen = {process.pid}
+    while (parent := by_pid.get(process.parent)) is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        yield parent
+        process = parent
 
 
 def _counts(process: Process, ignored: Collection[str]) -> bool:

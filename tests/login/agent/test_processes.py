@@ -20,7 +20,7 @@ RECORDED = (
 
 def test_a_recorded_line_whose_name_has_blanks_and_brackets() -> None:
     page = os.sysconf("SC_PAGE_SIZE")
-    wanted = Process(812, 1, 1001, 90210, 26, 1036 * page, "tmux: server (1)", "tmux")
+    wanted = Process(812, 1, 1001, 90210, 26, 1036 * page, "tmux: server (1)", "tmux", inherited_ticks=14)
     assert parse(RECORDED, 1001, "tmux") == wanted
     assert wanted.key == "812-90210"
 

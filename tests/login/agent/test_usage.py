@@ -26,8 +26,23 @@ def test_processors_and_memory_of_each_person() -> None:
 def test_a_child_that_has_ended_is_not_counted_twice() -> None:
     """A compiler ran 3 s before the first look and 1 s after it; then its parent has all 4 s."""
     before = [process(1, ticks=0, name="make"), process(2, 1, ticks=3 * TICKS)]
-    after = [process(1, ticks=4 * TICKS, name="make")]
+    after = [process(1, ticks=4 * TICKS, inherited=4 * TICKS, name="make")]
     assert usage(before, after, 2.0) == {1000: Usage(0.5, 0, "make (process 1)")}
+
+
+def test_nor_is_one_whose_parent_has_ended_with_it() -> None:
+    """A wrapper and its program, 60 s old, end between two looks; their shell has inherited all of it."""
+    shell, wrapper = process(1, 0, name="bash"), process(2, 1, name="timeout")
+    before = [shell, wrapper, process(3, 2, ticks=60 * TICKS)]
+    after = [process(1, 0, ticks=65 * TICKS, inherited=65 * TICKS, name="bash")]
+    assert usage(before, after, 10.0) == {1000: Usage(0.5, 0, "bash (process 1)")}
+
+
+def test_what_init_has_inherited_is_taken_off_nobody() -> None:
+    """A program that outlived its parent is gone: its former shell has nothing of it."""
+    before = [process(2, ticks=0, name="bash"), process(3, 2), process(4, 3, ticks=60 * TICKS)]
+    after = [process(2, ticks=5 * TICKS, name="bash")]
+    assert usage(before, after, 10.0) == {1000: Usage(0.5, 0, "bash (process 2)")}
 
 
 def test_another_process_with_the_same_number_is_another() -> None:
