@@ -95,11 +95,9 @@ def parse(stat: str, uid: int, title: str) -> Process:
     if not (closing and opening and len(words) >= 22):
         raise ValueError(f"no line of /proc/PID/stat: {stat[:60]!r}")
     # From proc(5)'s third field on: 1 ppid, 4 tty_nr, 11-14 utime stime cutime cstime, 19 starttime, 21 rss.
-    own, inherited = (sum(int(word) for word in words[first : first + 2]) for first in (11, 13))
-    memory, terminal = int(words[21]) * PAGE, terminal_of(int(words[4]))
-    return Process(
-        int(pid), int(words[1]), uid, int(words[19]), own + inherited, memory, name, title, terminal, inherited
-    )
+    ticks, inherited = (sum(int(word) for word in words[first:15]) for first in (11, 13))
+    memory, terminal, start = int(words[21]) * PAGE, terminal_of(int(words[4])), int(words[19])
+    return Process(int(pid), int(words[1]), uid, start, ticks, memory, name, title, terminal, inherited)
 
 
 def terminal_of(number: int) -> str:

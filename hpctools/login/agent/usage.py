@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -34,7 +35,8 @@ def usage(
     """Use by uid, of people.
 
     A child that has ended is in its parent's ticks with all that it ever used, and so are those below it that
-    ended before it: what was counted while they lived is taken off again.
+    ended before it: what was counted while they lived is taken off again. What processes above an ignored
+    program have inherited does not count at all: a make has it of compilers, most of which no look has seen.
 
     Args:
         before, after: all processes at both moments.
@@ -44,11 +46,13 @@ def usage(
     then = {process.key: process for process in before}
     now = {process.key: process for process in after}
     counted = _counted_before(then, now)
-    ticks: dict[int, int] = {}
-    grown: dict[int, list[tuple[int, Process]]] = {}
+    excused = _above_ignored(then.values(), ignored) | _above_ignored(now.values(), ignored)
+    ticks: dict[int, float] = {}
+    grown: dict[int, list[tuple[float, Process]]] = {}
     for process in now.values():
         if _counts(process, ignored):
-            used = _used(process, then.get(process.key), counted.get(process.key, 0))
+            known = math.inf if process.key in excused else counted.get(process.key, 0)
+            used = _used(process, then.get(process.key), known)
             ticks[process.uid] = ticks.get(process.uid, 0) + used
             grown.setdefault(process.uid, []).append((used, process))
     return {
@@ -57,15 +61,15 @@ def usage(
     }
 
 
-def _used(process: Process, before: Process | None, counted: int) -> int:
+def _used(process: Process, before: Process | None, known: float) -> float:
     """Ticks since then.
 
     Args:
-        counted: those of its heritage that counted while they were its children's.
+        known: so many of those that it has inherited do not count, or did while they were its children's.
     """
     inherited = process.inherited_ticks - (before.inherited_ticks if before else 0)
     used = process.cpu_ticks - (before.cpu_ticks if before else 0)
-    return used - inherited + max(0, inherited - counted)
+    return used - inherited + max(0, inherited - known)
 
 
 def _counted_before(then: Mapping[str, Process], now: Mapping[str, Process]) -> Mapping[str, int]:
@@ -78,6 +82,13 @@ def _counted_before(then: Mapping[str, Process], now: Mapping[str, Process]) -> 
             if heir is not None:
                 found[heir.key] = found.get(heir.key, 0) + process.cpu_ticks
     return found
+
+
+def _above_ignored(processes: Iterable[Process], ignored: Collection[str]) -> set[str]:
+    """Those that inherit from programs that do not count."""
+    by_pid = {process.pid: process for process in processes}
+    here = (process for process in by_pid.values() if process.name in ignored)
+    return {each.key for process in here for each in _above(process, by_pid)}
 
 
 def _above(process: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
@@ -94,10 +105,10 @@ def _counts(process: Process, ignored: Collection[str]) -> bool:
     return person and process.name not in ignored
 
 
-def _memory(grown: Iterable[tuple[int, Process]]) -> int:
+def _memory(grown: Iterable[tuple[float, Process]]) -> int:
     return sum(process.memory for _, process in grown)
 
 
-def _most(grown: Iterable[tuple[int, Process]]) -> str:
+def _most(grown: Iterable[tuple[float, Process]]) -> str:
     used, process = max(grown, key=lambda pair: (pair[0], -pair[1].pid))
     return f"{process.name} (process {process.pid})" if used > 0 else ""

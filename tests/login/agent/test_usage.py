@@ -45,6 +45,17 @@ def test_what_init_has_inherited_is_taken_off_nobody() -> None:
     assert usage(before, after, 10.0) == {1000: Usage(0.5, 0, "bash (process 2)")}
 
 
+def test_a_make_is_not_counted_for_its_compilers() -> None:
+    """Of sixteen at a time most begin and end between two looks: make has theirs, and 1 s of its own."""
+    make, driver = process(2, name="make"), process(3, 2, name="g++")
+    before = [make, driver, process(4, 3, ticks=2 * TICKS, name="cc1plus")]
+    after = [process(2, ticks=161 * TICKS, inherited=160 * TICKS, name="make"), process(5, 2, name="g++")]
+    after.append(process(6, 5, ticks=5 * TICKS, name="cc1plus"))
+    assert usage(before, after, 10.0, ("cc1plus",)) == {1000: Usage(0.1, 0, "make (process 2)")}
+    shell = process(1, 0, ticks=161 * TICKS, inherited=161 * TICKS, name="bash")  # the build is done
+    assert usage([process(1, 0, name="bash"), *after], [shell], 10.0, ("cc1plus",))[1000].cpus == 0.0
+
+
 def test_another_process_with_the_same_number_is_another() -> None:
     before = [process(2, ticks=500, started=1)]
     after = [process(2, ticks=TICKS, started=2)]
