@@ -132,8 +132,10 @@ def _tag(aws: Aws, principal: Principal) -> str:
     name = "RoleName" if principal.kind == "role" else "UserName"
     try:
         found = aws.service("iam").ask(f"list_{principal.kind}_tags", **{name: principal.name})
-    except RefusedError:  # a role of another account, or one that is gone
-        return ""
+    except RefusedError as error:
+        if error.denied:  # by the function's own rights: whose the session is could be known
+            raise
+        return ""  # a role of another account, or one that is gone
     return next((str(each["Value"]) for each in found["Tags"] if each["Key"] == TAG), "")
 
 

@@ -17,7 +17,7 @@ from moto import mock_aws
 
 from hpctools.cli import session_manager_lambda
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError, UsageError
-from hpctools.hyperpod.operations.aws import Service, TooManyRequestsError
+from hpctools.hyperpod.operations.aws import RefusedError, Service, TooManyRequestsError
 from hpctools.login.session_manager.documents import only_forwards
 from hpctools.login.session_manager.enforcement import Enforcement
 from hpctools.login.session_manager.owners import Principal, parse_owner, unix_account
@@ -358,6 +358,28 @@ def test_iam_that_does_not_answer_is_not_waited_for_again(monkeypatch: pytest.Mo
             made.user_of(arn)
     assert (made.user_of(SSO), made.user_of(ROLE.replace("researcher", "stated"))) == ("anna", "cv1")
     assert asked == ["list_role_tags"]
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize(("code", "known"), [("NoSuchEntity", True), ("AccessDenied", False)])
+def test_a_right_that_the_function_lacks_is_no_stranger(
+    monkeypatch: pytest.MonkeyPatch, code: str, known: bool
+) -> None:
+    """Else nobody would be counted, and the log would say that nobody knows them."""
+
+    def ask(self: Service, operation: str, **arguments: Any) -> dict[str, Any]:
+        if self.name == "iam":
+            raise RefusedError(f"iam {operation} is refused ({code})", code)
+        return {"SecretString": "hpct_secret"}
+
+    monkeypatch.setenv("HPCTOOLS_LOGIN_NODES", json.dumps(NODES))
+    monkeypatch.setattr(Service, "ask", ask)
+    made = session_manager_lambda.make_enforcement(os.environ)
+    if known:
+        assert made.user_of(ROLE) == ""
+        return
+    with pytest.raises(HpctoolsError, match=r"iam list_role_tags is refused"):
+        made.admit(SESSION)
 
 
 @pytest.mark.usefixtures("account")
