@@ -205,8 +205,8 @@ class _Words:
         found = all_sessions(self._service, node=self._node)
         return {each["id"]: each["user"] for each in found if each["kind"] != "tmux"}
 
-    def end(self, number: int) -> None:
-        """Have a session ended; one that is over already is fine."""
+    def end(self, number: int) -> bool:
+        """Have a session ended; False: it is over already, or does not count as its node is silent."""
         try:
             self._service.ask("DELETE", f"/v1/login/sessions/{number}")
         except UnreachableError:
@@ -214,6 +214,8 @@ class _Words:
         except HpctoolsError:
             if number in self._listed():
                 raise
+            return False
+        return True
 
 
 def _drain_here(message: str, wait: bool) -> None:

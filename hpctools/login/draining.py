@@ -31,8 +31,8 @@ class Drainee(Protocol):
     def sessions(self) -> Mapping[int, str] | None:
         """Users by the number of each session that is there; None while the node says nothing of them."""
 
-    def end(self, number: int) -> None:
-        """Have a session ended."""
+    def end(self, number: int) -> bool:
+        """Have a session ended; False: it is over, or nothing is known of it as its node is silent."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class _Wait:
             self._ending_since = passed
         for number in sorted(set(present) - self._asked):
             self._check_drained()
-            self._node.end(number)
-            self._asked.add(number)
+            if self._node.end(number):  # else asked again, should its node tell of it again
+                self._asked.add(number)
 
     def _check_drained(self) -> None:
         """A reminder would drain it anew, and the deadline was for a node that nobody may be on."""

@@ -32,10 +32,11 @@ class MadeNode:
     def sessions(self) -> Mapping[int, str]:
         return {number: f"nlp{number}" for number, end in self.leaving.items() if end > self.now}
 
-    def end(self, number: int) -> None:
+    def end(self, number: int) -> bool:
         self.ended.append((self.now, number))
         if not self.stuck:
             self.leaving[number] = self.now
+        return True
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -100,6 +101,22 @@ def test_a_node_that_says_nothing_is_not_empty() -> None:
     assert report == Report(1, 0, 0, 1, 30.0)
 
 
+def test_who_was_not_known_at_the_deadline_is_ended_when_their_node_tells_of_them_again() -> None:
+    """The service knows nothing of sessions of a node that is silent, as all are when it begins anew."""
+
+    class Forgotten(MadeNode):
+        def sessions(self) -> Mapping[int, str] | None:  # type: ignore[override]
+            return None if 90 <= self.now < 120 else super().sessions()
+
+        def end(self, number: int) -> bool:
+            return self.sessions() is not None and super().end(number)
+
+    node = Forgotten({1: 1e9})
+    report, _ = wait(node, Course("", deadline=100.0))
+    assert node.ended == [(120.0, 1)]
+    assert (report.ended, report.left) == (1, 0)
+
+
 class Restarting(MadeNode):
     """One whose service does not answer for a while, whatever it is asked."""
 
@@ -117,9 +134,9 @@ class Restarting(MadeNode):
         self._ask()
         return super().sessions()
 
-    def end(self, number: int) -> None:
+    def end(self, number: int) -> bool:
         self._ask()
-        super().end(number)
+        return super().end(number)
 
 
 def restarting(leaving: dict[int, float], *away: float) -> Restarting:
