@@ -44,7 +44,7 @@ _COUNTS = (
         LEASES.c.node,
         func.sum(case((_IS_PLACED, 0), else_=1)).label("sessions"),
         func.sum(case((_IS_PLACED, 1), else_=0)).label("placed"),
-        func.count(func.distinct(LEASES.c.user)).label("users"),
+        func.count(func.distinct(case((_IS_PLACED, None), else_=LEASES.c.user))).label("users"),
     )
     .where(LEASES.c.kind != TMUX, LEASES.c.expires_at > bindparam("now"))
     .group_by(LEASES.c.node)

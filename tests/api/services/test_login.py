@@ -365,6 +365,13 @@ def test_who_arrives_gives_their_place_back_and_who_does_not_loses_it(desk: Desk
     assert [(n.sessions, n.placed) for n in known_nodes(desk.store, desk.rules, {})] == [(1, 0)]
 
 
+def test_who_is_on_their_way_is_not_there_yet(desk: Desk) -> None:
+    desk.report("login-1", there("1-1"))
+    desk.place("cv1")
+    (node,) = known_nodes(desk.store, desk.rules, {})
+    assert (node.sessions, node.placed, node.users) == (1, 1, 1)
+
+
 def test_who_came_in_without_a_lease_gives_their_place_back_with_their_nodes_report(desk: Desk) -> None:
     """While the service did not answer: counted twice, the node would get fewer people than the others."""
     desk.report("login-1")
