@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, bindparam, func, select
 
 from api.db.login_models import LEASES
-from api.db.login_store import LoginStore
+from api.db.login_store import LoginStore, Moment
+from api.services.login_administrators import is_remembered
 from api.services.login_leases import COUNTED, Session, sessions
 from api.services.login_nodes import KnownNode, drains, known_nodes
 from api.services.login_people import People
@@ -69,9 +70,7 @@ def read_overview(
     found = sessions(store, people.seen(), node, after, limit + 1)
     with store.reading() as moment:
         used: Mapping[str, int] = dict(map(tuple, moment.rows(_BY_DEPARTMENT, {"now": moment.now})))
-        own = None
-        if people.user is not None and people.user not in rules.administrators:
-            ((own,),) = moment.rows(_OF_USER, {"now": moment.now, "user": people.user})
+        own = _own(moment, people)
     return LoginOverview(
         nodes=tuple(known_nodes(store, rules, drains(books))),
         departments=tuple(
@@ -82,6 +81,14 @@ def read_overview(
         sessions=tuple(found[:limit]),
         more=len(found) > limit,
     )
+
+
+def _own(moment: Moment, people: People) -> int | None:
+    user = people.user
+    if user is None or user in people.rules.administrators or is_remembered(moment, user):
+        return None
+    ((own,),) = moment.rows(_OF_USER, {"now": moment.now, "user": user})
+    return int(own)
 
 
 def _departments(people: People) -> list[str]:

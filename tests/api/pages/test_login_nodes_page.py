@@ -78,6 +78,16 @@ def test_a_person_sees_their_own_sessions_and_what_is_left(
     assert "nlp2" not in said
 
 
+def test_whom_a_group_makes_an_administrator_is_told_of_no_limit(
+    busy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their sessions do not count: they would be told of one of four, and have two."""
+    report(busy.client("root", "login"), 2, session("1-1", "nlp1") | {"administrator": True})
+    page = as_person(busy, "nlp1", "nlp-lab-a", monkeypatch).get("/login-nodes").text
+    assert people_of(page) == ["nlp1", "nlp1", "nlp1"]
+    assert "You have" not in words(page)
+
+
 def test_heads_who_only_read_see_no_sessions_and_those_who_write_their_peoples(busy: Any) -> None:
     assert people_of(busy.browser("nlp").get("/login-nodes").text) == []
     assert people_of(busy.browser("nlp", "write").get("/login-nodes").text) == [
