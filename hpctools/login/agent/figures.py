@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hpctools.login.agent.agent import Agent
-from hpctools.login.agent.sessions import detached
+from hpctools.login.agent.sessions import unattended
 
 Figure = tuple[str, str, float]
 
@@ -17,13 +17,13 @@ class Figures:
         self._agent = agent
 
     def sessions(self) -> Mapping[str, int]:
-        """Open sessions by kind; a tmux that is detached is one of kind `tmux`."""
+        """Open sessions by kind; a tmux that its user does not look at is one of kind `tmux`."""
         counts = {"ssh": 0, "ssm": 0, "tmux": 0}
         sample = self._agent.sample
         if sample is not None:
             for session in sample.sessions:
                 counts[session.kind] += 1
-            counts["tmux"] = sum(1 for _ in detached(sample.processes))
+            counts["tmux"] = sum(1 for _ in unattended(sample.processes, sample.sessions))
         return counts
 
     def gauges(self) -> Iterator[Figure]:

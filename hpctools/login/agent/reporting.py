@@ -14,7 +14,7 @@ from hpctools.errors import ConflictError, HpctoolsError, UnreachableError
 from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
-from hpctools.login.agent.sessions import OpenSession, detached
+from hpctools.login.agent.sessions import OpenSession, unattended
 from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
@@ -203,8 +203,6 @@ def printable(origin: str) -> str:
 
 def _multiplexers(sample: Sample) -> Iterable[dict[str, Any]]:
     """A tmux whose user has no session here that looks at it."""
-    attached = {session.user for session in sample.sessions if session.multiplexed}
-    for process, user in detached(sample.processes):
-        if user not in attached:
-            age = max(0.0, sample.now - started_at(process, sample.boot))
-            yield {"claim": process.key, "user": user_of(user), "kind": "tmux", "age": age}
+    for process, user in unattended(sample.processes, sample.sessions):
+        age = max(0.0, sample.now - started_at(process, sample.boot))
+        yield {"claim": process.key, "user": user_of(user), "kind": "tmux", "age": age}

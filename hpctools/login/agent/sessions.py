@@ -189,6 +189,14 @@ def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:
             yield process, user
 
 
+def unattended(
+    processes: Iterable[Process], sessions: Iterable[OpenSession]
+) -> Iterator[tuple[Process, str]]:
+    """Those of `detached` whose user has no session here that looks at one."""
+    attached = {session.user for session in sessions if session.multiplexed}
+    return (each for each in detached(processes) if each[1] not in attached)
+
+
 def _is_server(process: Process) -> bool:
     """Whether it waits for people to come back, whoever took it over from what started it.
 

@@ -216,6 +216,9 @@ def test_what_prometheus_is_told(tmp_path: Path) -> None:
     agent = made_agent(tmp_path, *connection(100, "nlp1", 1001), server, service=FakeService(FINE))
     figures = Figures(agent)
     assert figures.sessions() == {"ssh": 1, "ssm": 0, "tmux": 1}
+    client = process(401, 102, 1, "tmux new", name="tmux: client")
+    looking = Figures(made_agent(tmp_path, *connection(100, "daemon", 1), server, client))
+    assert looking.sessions() == {"ssh": 1, "ssm": 0, "tmux": 0}
     assert {name: value for name, _, value in figures.gauges()} == {
         "cpu_used": 0.25, "memory_used": 0.5, "draining": 0.0, "sshd_refuses": 0.0, "service_up": 1.0,
     }  # fmt: skip
