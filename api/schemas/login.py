@@ -176,7 +176,7 @@ class ReportIn(Strict):
         default="",
         max_length=255,
         pattern=r"^[A-Za-z0-9.:_-]*$",
-        description="Where its sshd is; the node's name when empty.",
+        description="Where its sshd is; when empty, where it was before, else the node's name.",
         examples=["login-1.uni.example"],
     )
     cpus: int = Field(ge=1, le=100_000, examples=[16])

@@ -177,6 +177,8 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
     told = {name: getattr(report, name) for name in _TOLD}
     told |= {"drained": drained, "heard_at": moment.now}
     told["former"] = former_agents(known[0], report.agent) if known else ""
+    # Without a route for a moment it knows no address: it has not moved, and may tell another one next.
+    told["address"] = report.address or (known[0].address if known else "")
     told["taken"] = sum(row.kind != TMUX and row.expires_at > moment.now for row in rows)
     if not known or known[0].address != report.address:
         moved(moment, report.node, known[0].address if known else "", report.address)

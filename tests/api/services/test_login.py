@@ -211,7 +211,7 @@ def test_an_address_that_changes_is_told_to_balancers(desk: Desk) -> None:
     desk.report("login-1", address="10.0.0.1")
     desk.report("login-1", address="")
     assert former(desk) == {}
-    desk.report("login-1", address="10.0.0.1")
+    assert [each.address for each in known_nodes(desk.store, desk.rules, {})] == ["10.0.0.1"]
     desk.report("login-1", address="10.0.0.9")
     desk.clock.now += 7
     assert former(desk) == {"10.0.0.1": ("login-1", 7)}
