@@ -77,9 +77,10 @@ def _look(
     now: float,
     rules: IdleSessions,
 ) -> tuple[Watched, Act | None]:
-    latest = max((min(now, typed[tty]) for tty in session.ttys if tty in typed), default=0.0)
     if before is None:
-        return Watched(max(latest, float(session.since)), session.cpu_ticks, now), None
+        # One that is older than the agent: what ran there until now, nobody knows.
+        return Watched(now, session.cpu_ticks, now), None
+    latest = max((min(now, typed[tty]) for tty in session.ttys if tty in typed), default=0.0)
     used = max(before.used, latest)
     if _is_busy(session.cpu_ticks - before.ticks, now - before.looked) or _is_spared(session, rules):
         used = now

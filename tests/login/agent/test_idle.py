@@ -47,6 +47,13 @@ def test_a_session_is_warned_once_and_then_closed() -> None:
     ]
 
 
+def test_an_agent_that_begins_anew_does_not_know_what_ran_before() -> None:
+    """Nobody typed for ten hours, but until a moment ago a program ran: it is not idle for an hour yet."""
+    idle = session(ticks=36_000 * TICKS)
+    moments = [36_000.0, 36_010.0, 39_590.0, 39_600.0]
+    assert course(dict.fromkeys(moments, idle), {}) == [(39_600.0, "warn")]
+
+
 @pytest.mark.parametrize(
     ("title", "name", "is_spared"),
     [
