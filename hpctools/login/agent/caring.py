@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,8 +56,7 @@ class Carer:
         seconds = after.at - before.at
         if seconds <= 0:
             return
-        for uid in [uid for uid, told in self._told.items() if told is None]:
-            self._lift(uid)
+        self._lift([uid for uid, told in self._told.items() if told is None])
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
             uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
@@ -109,19 +108,18 @@ class Carer:
 
     def release(self) -> None:
         """Lift all limits, also those that an agent before this one left; for its beginning and end."""
-        for uid in sorted({*self._told, *self._remembered()}):
-            self._lift(uid)
+        self._lift(sorted({*self._told, *self._remembered()}))
         self._remember()
 
-    def _lift(self, uid: int) -> None:
-        """Lift all limits; what stays is lifted at the next look, or by the next agent."""
-        try:
-            self._slices.limit(uid, Limits(), ())
-        except (HpctoolsError, OSError) as error:
-            _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
-            self._told.setdefault(uid, None)
-        else:
-            self._told.pop(uid, None)
+    def _lift(self, uids: Sequence[int]) -> None:
+        """Lift all limits of these; what stays is lifted at the next look, or by the next agent."""
+        failed = self._slices.lift(uids)
+        for uid in uids:
+            if uid in failed:
+                _log.error("the limits of %s cannot be lifted: %s", user_name(uid), failed[uid])
+                self._told.setdefault(uid, None)
+            else:
+                self._told.pop(uid, None)
 
     def _remembered(self) -> Iterable[int]:
         try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from hpctools.errors import HpctoolsError
 from hpctools.login.agent.processes import PROC, Process
 from hpctools.login.care import Limits
 from hpctools.slurm.run import run
@@ -41,6 +42,10 @@ class Slices(Protocol):
             HpctoolsError, OSError: it cannot be done.
         """
 
+    def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
+        """Lift all limits of these people; of whom it cannot be done, and why."""
+        ...
+
 
 def find_slices(systemd: Path = SYSTEMD, cgroups: Path = CGROUPS) -> Slices:
     """systemd where it is in charge, else the kernel's own folders."""
@@ -67,40 +72,72 @@ class SystemdSlices:
         """See `Slices`; systemd has the processes already."""
         values = _properties(limits)
         wanted = {name: value for name, value in values.items() if value is not None}
-        folder = self.control / f"user-{uid}.slice.d"
+        folder = self._folder(uid)
         if wanted:
             _pin(folder, wanted)
-        lifted = {name: folder / f"50-{name}.conf" for name in values if name not in wanted}
-        self._take_back(uid, folder / _UNREAD, lifted if wanted else {**lifted, _PINNED: folder / _PINNED})
+        if _removed(uid, folder, [name for name in values if name not in wanted], pinned=not wanted):
+            _read_again([folder])
         if wanted:
             run(set_property(uid, limits), timeout=_SECONDS)
 
-    def _take_back(self, uid: int, unread: Path, files: Mapping[str, Path]) -> None:
-        """Remove files, and have systemd read what is left.
-
-        Args:
-            unread: there while systemd does not know yet of files that were removed.
-        """
-        there = {name: file for name, file in files.items() if file.exists()}
-        if not there and not unread.exists():
-            return
+    def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
+        """See `Slices`; systemd, which takes its time for it, reads its files once for all of them."""
+        failed: dict[int, Exception] = {}
+        changed: dict[int, Path] = {}
+        for uid in uids:
+            try:
+                if _removed(uid, self._folder(uid), list(_UNLIMITED), pinned=True):
+                    changed[uid] = self._folder(uid)
+            except (HpctoolsError, OSError) as error:
+                failed[uid] = error
         try:
-            unread.touch()
-            for file in there.values():
-                file.unlink(missing_ok=True)
-        except OSError as error:
-            # A unit from before it could write here: no limit is better than one that never ends.
-            _log.warning("%s; limits are set to none. Copy the new hp-login-agent.service", error)
-            unlimited = [f"{name}={_UNLIMITED[name]}" for name in there if name in _UNLIMITED]
-            run(_set(uid, unlimited), timeout=_SECONDS)
-        else:
-            run(["systemctl", "daemon-reload"], timeout=_RELOAD_SECONDS)
-            unread.unlink(missing_ok=True)
+            _read_again(changed.values())
+        except (HpctoolsError, OSError) as error:
+            failed |= dict.fromkeys(changed, error)
+        return failed
+
+    def _folder(self, uid: int) -> Path:
+        return self.control / f"user-{uid}.slice.d"
+
+
+def _removed(uid: int, folder: Path, names: Iterable[str], *, pinned: bool) -> bool:
+    """Remove files of what is no longer limited; whether systemd has to read what is left.
+
+    Args:
+        names: of properties.
+        pinned: the file of our own, too.
+    """
+    files = {name: folder / f"50-{name}.conf" for name in names}
+    files |= {_PINNED: folder / _PINNED} if pinned else {}
+    there = {name: file for name, file in files.items() if file.exists()}
+    unread = folder / _UNREAD
+    if not there and not unread.exists():
+        return False
+    try:
+        unread.touch()
+        for file in there.values():
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        # A unit from before it could write here: no limit is better than one that never ends.
+        _log.warning("%s; limits are set to none. Copy the new hp-login-agent.service", error)
+        unlimited = [f"{name}={_UNLIMITED[name]}" for name in there if name in _UNLIMITED]
+        run(_set(uid, unlimited), timeout=_SECONDS)
+        return False
+    return True
+
+
+def _read_again(folders: Collection[Path]) -> None:
+    """Have systemd read its files, where something was removed from some of them."""
+    if folders:
+        run(["systemctl", "daemon-reload"], timeout=_RELOAD_SECONDS)
+    for folder in folders:
+        (folder / _UNREAD).unlink(missing_ok=True)
 
 
 _PINNED = "zz-hpctools-login.conf"
 _UNREAD = ".hpctools-login.unread"
-"""systemd takes nothing for settings that does not end in `.conf`."""
+"""There while systemd does not know yet of files that were removed; it takes nothing for settings that does
+not end in `.conf`."""
 
 
 def _pin(folder: Path, values: Mapping[str, str]) -> None:
@@ -173,6 +210,10 @@ class CgroupTwo:
         (folder / "memory.max").write_text(_bytes(limits.memory_most, "max"))
         _move(folder, processes)
 
+    def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
+        """See `Slices`."""
+        return _lifted_each(self, uids)
+
 
 @dataclass(frozen=True)
 class CgroupOne:
@@ -194,6 +235,20 @@ class CgroupOne:
                 (folder / "memory.soft_limit_in_bytes").write_text(_bytes(limits.memory_high, "-1"))
                 (folder / "memory.limit_in_bytes").write_text(_bytes(limits.memory_most, "-1"))
             _move(folder, theirs)
+
+    def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
+        """See `Slices`."""
+        return _lifted_each(self, uids)
+
+
+def _lifted_each(slices: Slices, uids: Iterable[int]) -> Mapping[int, Exception]:
+    failed: dict[int, Exception] = {}
+    for uid in uids:
+        try:
+            slices.limit(uid, Limits(), ())
+        except (HpctoolsError, OSError) as error:
+            failed[uid] = error
+    return failed
 
 
 def _quota(cpus: float | None) -> int | None:

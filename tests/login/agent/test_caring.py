@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,6 +34,15 @@ class FakeSlices:
         if self.broken:
             raise CommandError("systemctl failed", argv=("systemctl",), code=1)
         self.told.append((uid, limits))
+
+    def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
+        failed: dict[int, Exception] = {}
+        for uid in uids:
+            try:
+                self.limit(uid, Limits(), ())
+            except CommandError as error:
+                failed[uid] = error
+        return failed
 
 
 def work(carer: Carer, cpus: float, minutes: int, start: float = 0.0) -> float:

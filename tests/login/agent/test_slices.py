@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from uuid import uuid4
 import pytest
 
 from hpctools.errors import CommandTimeout, HpctoolsError
+from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import Process, read_processes
 from hpctools.login.agent.slices import CGROUPS, CgroupOne, CgroupTwo, SystemdSlices, find_slices
 from hpctools.login.care import GIB, Limits
+from hpctools.site.login_care import Care
 
 FILES = ("cpu.max", "memory.high", "memory.max")
 
@@ -62,6 +65,39 @@ def test_what_systemd_did_not_read_is_told_again(
         slices.limit(1001, then, ())
     assert ran.count("daemon-reload") == 2, "and not again, once it has read them"
     assert [each for each in folder.iterdir() if each.name.startswith(".")] == []
+
+
+def test_all_that_an_agent_leaves_behind_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where everybody is capped that is all who ever came: nothing is reported until it is done."""
+    ran: list[str] = []
+    monkeypatch.setattr("hpctools.login.agent.slices.run", lambda words, timeout: ran.append(words[1]))
+    slices = SystemdSlices(tmp_path)
+    memory, people = tmp_path / "limited.json", range(2000, 2100)
+    memory.write_text(json.dumps(list(people)))
+    for uid in people:
+        slices.limit(uid, Limits(memory_most=GIB), ())
+    ran.clear()
+    Carer(Care(), slices, lambda user, words: None, lambda user: False, memory).release()
+    assert ran == ["daemon-reload"]
+    assert (memory.read_text(), [*tmp_path.glob("*/*")]) == ("[]\n", [])
+
+
+def test_who_could_not_be_lifted_with_the_others_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = CommandTimeout("systemctl did not end within 60 s", argv=("systemctl",), code=None)
+
+    def run(words: list[str], timeout: float) -> None:
+        if words[1] == "daemon-reload":
+            raise error
+
+    monkeypatch.setattr("hpctools.login.agent.slices.run", run)
+    slices = SystemdSlices(tmp_path)
+    slices.limit(2000, Limits(1.5), ())
+    assert slices.lift([2000, 2001]) == {2000: error}
+    assert slices.lift([2000, 2001]) == {2000: error}, "systemd has still to read it"
 
 
 def test_a_folder_that_is_read_only_keeps_no_limit_away(
