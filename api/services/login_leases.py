@@ -286,7 +286,8 @@ def _own_claim(node: str, claim: str) -> ColumnElement[bool]:
 
 
 def _open(row: Any, now: int) -> Open:
-    return Open(row.id, row.node, row.user, row.claim, row.origin, row.kind, max(0, now - row.opened_at))
+    since = max(0, now - row.opened_at)
+    return Open(row.id, row.node, row.user, row.claim, row.origin, row.kind, since, row.ending)
 
 
 def _session(row: Any) -> Session:

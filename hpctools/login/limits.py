@@ -18,6 +18,7 @@ class Open:
         origin: where it comes from; may be empty.
         kind: `ssh`, or `ssm` (Session Manager).
         since: seconds that it has been open.
+        ending: it is to end, and counts until it has.
     """
 
     id: int
@@ -27,6 +28,7 @@ class Open:
     origin: str
     kind: str
     since: float
+    ending: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,15 @@ def decide(user: str, own: Sequence[Open], in_department: int, limits: Limits) -
     """
     if limits.per_user is not None and len(own) >= limits.per_user:
         head = f"{user}: you have {_count(len(own))} on the login nodes, and the limit is {limits.per_user}:"
-        return Refused("\n".join([head, *describe(own), *_way_out(own)]), tuple(own))
+        way_out = _way_out(own, len(own) - limits.per_user + 1)
+        return Refused("\n".join([head, *describe(own), *way_out]), tuple(own))
     if limits.per_department is not None and in_department >= limits.per_department:
         head = (
             f"{user}: {limits.department} has {_count(in_department)} on the login nodes, and its limit is "
             f"{limits.per_department}."
         )
-        yours = ["Yours are:", *describe(own), *_way_out(own)] if own else ["None of them is yours."]
+        way_out = _way_out(own, in_department - limits.per_department + 1)
+        yours = ["Yours are:", *describe(own), *way_out] if own else ["None of them is yours."]
         return Refused("\n".join([head, *yours]), tuple(own), "department")
     return None
 
@@ -81,11 +85,16 @@ def describe(sessions: Sequence[Open]) -> list[str]:
 
 def _line(each: Open) -> str:
     way = "Session Manager" if each.kind == "ssm" else each.origin or "an unknown address"
-    return f"{each.id}: {each.node}, for {age(each.since)}, from {way}"
+    ending = ", is being ended" if each.ending else ""
+    return f"{each.id}: {each.node}, for {age(each.since)}, from {way}{ending}"
 
 
-def _way_out(sessions: Sequence[Open]) -> list[str]:
-    oldest = max(sessions, key=lambda each: (each.since, -each.id), default=None)
+def _way_out(sessions: Sequence[Open], excess: int) -> list[str]:
+    """What to do; nothing more where as many as have to go are being ended."""
+    staying = [each for each in sessions if not each.ending]
+    if 0 < excess <= len(sessions) - len(staying):
+        return ["Please try again in some seconds, when it has ended."]
+    oldest = max(staying, key=lambda each: (each.since, -each.id), default=None)
     return [f"To end one: log out there, or hp-login --end {oldest.id}"] if oldest else []
 
 

@@ -5,7 +5,7 @@ import pytest
 from hpctools.login.limits import Limits, Open, Refused, age, decide
 
 
-def session(number: int, since: float = 3700.0, **known: str) -> Open:
+def session(number: int, since: float = 3700.0, **known: str | bool) -> Open:
     facts = {"node": "login-1", "claim": f"{number}-9", "origin": "192.0.2.7", "kind": "ssh"} | known
     return Open(id=number, user="nlp1", since=since, **facts)  # type: ignore[arg-type]
 
@@ -26,6 +26,21 @@ def test_who_has_all_their_sessions_is_told_which_where_since_when_and_how_to_en
         "To end one: log out there, or hp-login --end 5",
         tuple(own),
     )
+
+
+def test_who_has_ended_one_is_not_sent_to_end_it_again() -> None:
+    """Its node does it with its next report; until then it counts."""
+    own = [session(5, 200_000.0, ending=True), session(7)]
+    for found in (decide("nlp1", own, 2, Limits(2)), decide("nlp1", own, 8, Limits(4, "nlp", 8))):
+        assert found is not None
+        assert found.message.splitlines()[-3:] == [
+            "  5: login-1, for 2 d 7 h, from 192.0.2.7, is being ended",
+            "  7: login-1, for 1 h 1 min, from 192.0.2.7",
+            "Please try again in some seconds, when it has ended.",
+        ]
+    found = decide("nlp1", own, 2, Limits(1))
+    assert found is not None
+    assert found.message.endswith("\nTo end one: log out there, or hp-login --end 7"), "two have to go"
 
 
 def test_a_department_has_a_limit_of_its_own() -> None:

@@ -108,6 +108,10 @@ def test_who_wanted_their_session_ended_is_told_nothing_and_gets_no_lease_for_it
     assert desk.report("login-1", fresh("uni-1")) == Answer(True, end=("uni-1",))
     refused = desk.open("login-1", "uni-1", kind="ssm")
     assert refused == Refused(f"nlp1: session {number} is to end, as somebody asked.", ())
+    assert desk.open("login-2", "5-1") is None
+    refused = desk.open("login-3", "6-1")
+    assert refused is not None
+    assert refused.message.endswith("Please try again in some seconds, when it has ended.")
 
 
 def test_a_lease_learns_from_its_node_that_its_owner_is_an_administrator(desk: Desk) -> None:
