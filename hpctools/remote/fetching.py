@@ -291,7 +291,7 @@ def _append(part: Path, offset: int, data: bytes) -> None:
 def _settle(part: Path, target: Path, file: _File) -> None:
     try:
         if not file.size:
-            part.touch()
+            _append(part, 0, b"")  # what has come of it before it was emptied goes
         if file.runs:
             mode = part.stat().st_mode
             part.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says

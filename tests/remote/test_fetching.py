@@ -207,6 +207,15 @@ def test_a_name_that_was_half_given_is_given(tmp_path: Path) -> None:
 ALL = [f"out{number}" for number in range(5)]
 
 
+def test_of_a_file_that_was_emptied_nothing_stays(served: Served, tmp_path: Path) -> None:
+    """An attempt that was cut off has left its beginning; then its job began it anew."""
+    (served.folder / "out1").write_text("")
+    (tmp_path / "to").mkdir()
+    (tmp_path / f"to/out1{PART}").write_text("11111")
+    assert bring(served, tmp_path / "to").new == ALL
+    assert ((tmp_path / "to/out1").read_bytes(), len(list((tmp_path / "to").iterdir()))) == (b"", 5)
+
+
 def test_many_files_come_on_one_exchange(served: Served, tmp_path: Path) -> None:
     """One asks for the list, one for all that it names."""
     assert bring(served, tmp_path / "to").new == ALL
