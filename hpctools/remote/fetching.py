@@ -254,7 +254,9 @@ class _Way:
     def _keep(self, asked: _Asked, digest: str) -> None:
         file = asked.file
         target, part = file.target(self.folder), file.part(self.folder)
-        if asked.here:
+        if not digest:  # the cluster saw it change; what has come stays, since most files only grow
+            self.done.changed.append(file.path)
+        elif asked.here:
             (self.done.present if _is(target, digest) else self.done.other).append(file.path)
         elif file.size and not _is(part, digest):
             part.unlink(missing_ok=True)

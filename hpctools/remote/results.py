@@ -64,6 +64,9 @@ def _fits(path: str, pattern: str) -> bool:
 def content(folder: Path, path: str, offset: int, size: int) -> Iterator[tuple[bytes, str]]:
     """The first `size` bytes of a file from an offset on; the last pair has no bytes, but their SHA-256.
 
+    Instead of the SHA-256 it has nothing where the file is of another size, or was written to meanwhile:
+    what was read may be half of one and half of another.
+
     Raises:
         UsageError: the path leads out of the folder.
         RemoteError: the file cannot be read.
@@ -74,14 +77,22 @@ def content(folder: Path, path: str, offset: int, size: int) -> Iterator[tuple[b
     digest, done = hashlib.sha256(), 0
     try:
         with target.open("rb") as file:
-            while done < size and (data := file.read(min(CHUNK, size - done))):
+            before = _state(file.fileno())
+            while before[0] == size and done < size and (data := file.read(min(CHUNK, size - done))):
                 digest.update(data)
                 fresh = data[max(0, offset - done) :]
                 done += len(data)
                 if fresh:
                     yield fresh, ""
+            whole = _state(file.fileno()) == before and before[0] == size
     except OSError as error:
         raise RemoteError(
             f"cannot read {target} on the cluster: {error.strerror}", "see its permissions"
         ) from None
-    yield b"", digest.hexdigest()
+    yield b"", digest.hexdigest() if whole else ""
+
+
+def _state(descriptor: int) -> tuple[int, int]:
+    """Size and time of the last change of what is in a file."""
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns

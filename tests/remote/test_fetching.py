@@ -207,6 +207,37 @@ def test_a_name_that_was_half_given_is_given(tmp_path: Path) -> None:
 ALL = [f"out{number}" for number in range(5)]
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_a_file_that_its_job_still_writes_is_told_and_comes_later(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, mode: str
+) -> None:
+    """Half a checkpoint is none, and the whole one would be another file than that."""
+    really = results.content
+
+    def write() -> None:
+        with (served.folder / "out1").open(mode) as file:
+            file.write("more")
+
+    def content(folder: Path, path: str, *more: int) -> Iterator[tuple[bytes, str]]:
+        for piece in really(folder, path, *more):
+            yield piece
+            if path == "out1" and piece[0] and when == "meanwhile":
+                write()
+
+    if when == "before":
+        served.before_fetch = write
+    monkeypatch.setattr(results, "content", content)
+    done = bring(served, tmp_path / "to")
+    assert (done.new, done.changed) == (["out0", "out2", "out3", "out4"], ["out1"])
+    monkeypatch.undo()
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path / "hp-runs"))
+    served.before_fetch = lambda: None
+    found = [bring(served, tmp_path / "to").new for _ in range(2)]
+    assert ["out1"] in found
+    assert (tmp_path / "to/out1").read_text() == (served.folder / "out1").read_text()
+
+
 def test_of_a_file_that_was_emptied_nothing_stays(served: Served, tmp_path: Path) -> None:
     """An attempt that was cut off has left its beginning; then its job began it anew."""
     (served.folder / "out1").write_text("")
