@@ -70,7 +70,7 @@ class CommandClient:
 
     def dependencies(self, user: str) -> Mapping[int, str]:
         """What the user's waiting jobs wait for; see RunClient."""
-        which = [f"--user={user}", "--states=PENDING", f"--format={parse.DEPENDENCY_FORMAT}"]
+        which = ["--all", f"--user={user}", "--states=PENDING", f"--format={parse.DEPENDENCY_FORMAT}"]
         return parse.dependencies(_run(["squeue", "--noheader", *which], ASK_SECONDS).stdout)
 
     def depend(self, job_id: int, dependency: str) -> None:
@@ -93,7 +93,8 @@ class CommandClient:
         self, *, ids: Sequence[int] = (), user: str | None = None, nodes: Sequence[str] = ()
     ) -> list[Job]:
         """Jobs in the queue; see SlurmClient."""
-        argv = ["squeue", "--noheader", "--states=all", f"--format={parse.JOB_FORMAT}"]
+        # --all: without it squeue leaves out a person's own jobs in partitions that are hidden.
+        argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={parse.JOB_FORMAT}"]
         argv += [f"--jobs={','.join(map(str, ids))}"] if ids else []
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []

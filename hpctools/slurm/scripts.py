@@ -44,7 +44,8 @@ def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int
         UnreachableError: the controller does not answer, or may have forgotten them and no accounting tells.
         CommandError: squeue failed otherwise.
     """
-    words = ["--noheader", "--states=all", f"--user={user}", "--format=%F %o"]
+    # --all: without it squeue leaves out a person's own jobs in partitions that are hidden.
+    words = ["--noheader", "--all", "--states=all", f"--user={user}", "--format=%F %o"]
     found = _ids(_ask(["squeue", *words]), str(folder))
     return found or _accounted(folder, user, age, script)
 

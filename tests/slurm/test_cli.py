@@ -100,6 +100,14 @@ def test_a_forgotten_job_is_no_job(command):
     assert CommandClient().jobs(ids=[7]) == []
 
 
+def test_jobs_in_hidden_partitions_are_asked_for(command, tmp_path):
+    """slurm.conf(5): `Hidden` hides a partition and its jobs by default; pyslurm is given all of them."""
+    command("squeue", "")
+    for ask in (CommandClient().jobs, CommandClient().dependencies):
+        ask(user="nlp1")
+        assert "--all" in (tmp_path / "argv").read_text().splitlines()
+
+
 def test_cancelling_nothing_asks_nobody(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     CommandClient().cancel([])

@@ -50,6 +50,12 @@ def test_what_is_in_the_queue_needs_no_accounting(slurm: Answers) -> None:
     assert (found(), len(asked)) == ([7], 1)
 
 
+def test_a_job_in_a_hidden_partition_is_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be submitted twice. slurm.conf(5): `Hidden` hides a partition and its jobs by default."""
+    monkeypatch.setattr(scripts, "_ask", lambda argv: f"7 {SCRIPT}\n" if "--all" in argv else "")
+    assert found() == [7]
+
+
 @pytest.mark.parametrize(
     ("line", "ids"),
     [
