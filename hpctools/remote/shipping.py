@@ -145,6 +145,9 @@ def read_wish(words: Sequence[str]) -> Wish | None:
             taken.add(option.index)
     if "cluster" not in given:
         return None  # it is the script's own
+    if empty := next((name for name, values in given.items() if "" in values), None):
+        # `--upload "$DATA"` would send all of the present folder, `--submission "$ID"` make a second job.
+        raise UsageError(f"--{empty} is given an empty name", "is its variable set? Name one or leave it out")
     submission = given.get("submission", [""])[-1]
     if submission and not is_id(submission):
         raise UsageError(f"--submission {submission!r} is no submission's id", "leave it out")

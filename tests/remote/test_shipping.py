@@ -156,6 +156,15 @@ def test_a_cluster_without_a_name_is_a_mistake() -> None:
         read_wish(["--cluster"])
 
 
+@pytest.mark.parametrize("name", ["cluster", "upload", "submission"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_variable_that_is_not_set_is_no_name(here: Path, name: str, joined: bool) -> None:
+    """It meant the usual cluster, all of the present folder, another job."""
+    (here / "secret").write_text("mine")
+    with pytest.raises(UsageError, match=f"--{name} is given an empty name"):
+        packed(here, *([f"--{name}="] if joined else [f"--{name}", ""]), "job.sh")
+
+
 def test_an_id_is_a_jobs_name_and_chance(here: Path) -> None:
     ids = {packed(here, "-J", "My Job/../x", "job.sh").id for _ in range(5)}
     assert len(ids) == 5
