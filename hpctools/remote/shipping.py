@@ -25,6 +25,7 @@ from hpctools.submit.script import python_target
 OURS = frozenset({"cluster", "upload", "submission"})
 _SWITCHES = frozenset({"follow"})
 _CHUNK = 1 << 20
+_SBATCHS_OWN = ("it is sbatch itself that answers --usage and --autocomplete", "ask it on a login node")
 _NOT_FROM_AFAR = {
     "wait": ("--wait keeps the line open until the job ends", "use --follow, which survives a closed lid"),
     "clusters": (
@@ -32,6 +33,8 @@ _NOT_FROM_AFAR = {
         "give that one a name in clusters.yaml",
     ),
     "chdir": ("--chdir leads out of the run folder", "leave it out: the job starts in the run folder"),
+    "usage": _SBATCHS_OWN,
+    "autocomplete": _SBATCHS_OWN,
     "nodefile": ("--nodefile names a file of this machine", "write the nodes with --nodelist"),
     "export-file": ("--export-file names a file of this machine", "use --export"),
 }

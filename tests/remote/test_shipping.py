@@ -119,6 +119,8 @@ def test_a_policy_goes_along(here: Path) -> None:
         (["--clusters", "other", "job.sh"], "clusters.yaml"),
         (["-M", "other", "job.sh"], "clusters.yaml"),
         (["-D", "/tmp", "job.sh"], "run folder"),
+        (["--usage", "job.sh"], "on a login node"),
+        (["--autocomplete", "-", "job.sh"], "on a login node"),
         (["nothing.sh"], "there is no script"),
         (["--upload", "nothing", "job.sh"], "there is no file"),
         (["--", "python", "../train.py"], "no path below the run folder"),
