@@ -334,7 +334,7 @@ def _files(
     found = [script] if script else []
     if policy := intent.settings.get("elastic-policy"):
         found.append(LocalFile(PurePosixPath(policy).name, cwd / policy))
-    kind, target = python_target(intent.command) if intent.command else ("", "")
+    kind, target = _python_target(intent.command) if intent.command else ("", "")
     if kind == "file" and (cwd / target).is_file():
         if Path(target).is_absolute():
             tell(f"{target} is not sent: it is run as it lies on the cluster")
@@ -349,6 +349,16 @@ def _files(
             f"{len(by_path)} files are too many to send", "pack them: tar czf data.tar.gz FOLDER"
         )
     return list(reversed(by_path.values()))
+
+
+def _python_target(command: tuple[str, ...]) -> tuple[str, str]:
+    """As `python_target`; also of what torchrun is to start."""
+    found = python_target(command)
+    if found[0] in ("file", "c"):
+        return found
+    from hpctools.submit.torchrun import started  # what most submissions do not need
+
+    return python_target(started(command))
 
 
 def _refuse_lost(files: Sequence[LocalFile]) -> None:

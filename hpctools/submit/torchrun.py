@@ -81,6 +81,15 @@ def with_restarts(intent: Intent, recovery: Mapping[str, Any]) -> dict[str, Any]
     return {**recovery, "runPolicy": policy}
 
 
+def started(words: tuple[str, ...]) -> tuple[str, ...]:
+    """What a command that starts torchrun has it start; any other, and what cannot be read, as it is."""
+    try:
+        launch = _launch(words)
+    except SubmitError:
+        return words
+    return launch.command if launch else words
+
+
 def _launch(words: tuple[str, ...]) -> Launch | None:
     program = PurePath(words[0])
     if program.name in _PROGRAMS:

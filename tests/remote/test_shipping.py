@@ -105,6 +105,28 @@ def test_a_python_program_that_names_its_python_is_one_when_a_range_stands_behin
     assert asked(packed(here, "train.py", "--nodes=2:8"))["arguments"] == ["--nodes=2:8"]
 
 
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["torchrun", "--nproc-per-node", "4", "train.py", "--lr", "1"], ["train.py"]),
+        (["torchrun", "--nnodes=2", "--standalone", "--", "data/../train.py"], ["train.py"]),
+        (["python", "-m", "torch.distributed.run", "train.py"], ["train.py"]),
+        (["torchrun", "-m", "train"], []),
+        (["torchrun", "--no-python", "train.py"], []),
+        (["torchrun", "--what", "train.py"], []),
+        (["torchrun"], []),
+        (["python", "-m", "train", "train.py"], []),
+        (["./train.py"], []),
+    ],
+)
+@pytest.mark.parametrize("nodes", ["2:6", "2"])
+def test_the_python_file_that_torchrun_starts_goes_along(
+    here: Path, words: list[str], sent: list[str], nodes: str
+) -> None:
+    files = asked(packed(here, "--nodes", nodes, "--", *words))["files"]
+    assert [each for each in files if each != "command.sh"] == sent
+
+
 def test_a_policy_goes_along(here: Path) -> None:
     (here / "policy.yaml").write_text("elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
     shipment = packed(here, "--elastic-policy", "policy.yaml", "--", "python", "train.py")
