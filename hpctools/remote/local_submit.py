@@ -140,7 +140,7 @@ class HereSlurm:
                     f"run {folder.name} of this submission has run already, and Slurm has forgotten it",
                     f"nothing was submitted again; see it with: hp-status {folder.name}",
                 )
-        jobs = [job for job in map(in_queue.get, map(_comment, folders)) if job]
+        jobs = [job for folder in folders for job in in_queue.get(_comment(folder), ())]
         if jobs:
             from hpctools.slurm.choose import choose
 
@@ -178,16 +178,17 @@ def _run_folders(record: Record) -> list[Path]:
 
 
 def _job_of_runs(folders: Sequence[Path]) -> Job | None:
-    """The first job of runs whose every run has one."""
+    """The first job of runs whose every run has one: a baseline job, whose replicas have its comment, too."""
     jobs = _jobs_by_comment()
-    ids = [job for job in (jobs.get(_comment(folder)) or _noted(folder) for folder in folders) if job]
+    first = (_noted(folder) or min(jobs.get(_comment(folder), ()), default=None) for folder in folders)
+    ids = [job for job in first if job]
     if len(ids) < len(folders):
         return None
     return Job(min(ids), re.sub(r"_\d+$", "", folders[0].name))
 
 
 def _noted(folder: Path) -> int | None:
-    """The job that hp-submit noted down in a run's folder: Slurm may have forgotten it."""
+    """The baseline job that hp-submit noted down in a run's folder: Slurm may have forgotten it."""
     from hpctools.elastic.folder import RunFolder
 
     with suppress(HpctoolsError, ValueError):
@@ -201,7 +202,10 @@ def _comment(folder: Path) -> str:
     return run_comment(folder.name)
 
 
-def _jobs_by_comment() -> dict[str, int]:
+def _jobs_by_comment() -> dict[str, list[int]]:
     from hpctools.slurm.choose import choose
 
-    return {job.comment: job.id for job in choose("auto").client.jobs(user=_user())}
+    found: dict[str, list[int]] = {}
+    for job in choose("auto").client.jobs(user=_user()):
+        found.setdefault(job.comment, []).append(job.id)
+    return found

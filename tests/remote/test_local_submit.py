@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,9 @@ from hpctools.remote import local_submit
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
 from hpctools.remote.submissions import Record, Submission
-from hpctools.slurm import run
+from hpctools.slurm import choose, run
+from hpctools.submit.plan import run_comment
+from hpctools.testing.slurm import FakeSlurm
 
 RECORD = Record("train-0123456789ab", "r", state="submitting", suffix="0123456789ab")
 
@@ -35,6 +38,32 @@ def test_the_job_that_was_noted_down_is_found(folder: Path) -> None:
     assert slurm.find(RECORD) is None
     RunFolder(folder).append_job("baseline", 7)
     assert slurm.find(RECORD) == Job(7, "train-0123456789ab")
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_the_job_of_a_run_that_has_replicas_is_its_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    """All jobs of a run have one comment; a replica's output is not the run's, nor its end the run's end."""
+    slurm, here = with_replicas(tmp_path, monkeypatch)
+    if noted:
+        RunFolder(tmp_path / RECORD.id).append_job("baseline", 101)
+    assert here.find(RECORD) == Job(101, RECORD.id)
+    (tmp_path / f"{RECORD.id}_1").mkdir()
+    assert here.find(RECORD) is None
+    here.forget(RECORD)
+    assert slurm.cancelled == [101, 102, 103]
+
+
+def with_replicas(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeSlurm, HereSlurm]:
+    """A run whose replicas have begun, and another job."""
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(home))
+    (home / RECORD.id).mkdir()
+    slurm = FakeSlurm(user=local_submit._user())
+    for comment in (*[run_comment(RECORD.id)] * 3, ""):
+        slurm.submit([f"--comment={comment}"], Path(__file__))
+    monkeypatch.setattr(choose, "choose", lambda _: SimpleNamespace(client=slurm))
+    return slurm, HereSlurm(Submission(home / RECORD.id), lambda _: 0, ())
 
 
 @pytest.mark.parametrize("stdin", [None, "of a run"])
