@@ -18,14 +18,25 @@ def states(record: Record) -> list[str]:
     return scripts.states(record.job_id) or _accounted(record.job_id)
 
 
+def ends(record: Record, task: object) -> list[str]:
+    """How a job that is over has ended; of an array, of which a task was named, all that have.
+
+    Slurm forgets each task some minutes after its own end (MinJobAge).
+    """
+    found = states(record)
+    if task is None or record.job_id is None:
+        return found
+    ended = [state for state in _accounted(record.job_id) if not scripts.is_living(state)]
+    return list(dict.fromkeys([*found, *ended]))
+
+
 def _accounted(job_id: int) -> list[str]:
     from hpctools.errors import HpctoolsError
 
     try:
-        state = accounting.ended_as(job_id)
+        return list(dict.fromkeys(accounting.states(job_id)))
     except HpctoolsError:
         return []
-    return [state] if state else []
 
 
 def entry(submission: Submission, record: Record) -> dict[str, Any]:

@@ -280,7 +280,7 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
         for piece in job_output.Following(Path(path), over, _still_there).pieces(offset, follow=follow):
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
         offset = 0  # it is the first one's
-    ended = overview.states(record) if follow else []
+    ended = overview.ends(record, task) if follow else []
     return {"paths": paths, "job_id": job, "job_states": ended}
 
 

@@ -176,15 +176,21 @@ def read_ids(
 def ended_as(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -> str:
     """The state of a job as slurmdbd knows it, for example `NODE_FAIL` or `RUNNING`; "" when it knows none.
 
-    Of a job whose processes are still being ended it is the one with which it will have ended.
+    Of a job whose processes are still being ended it is the one with which it will have ended; of an array it
+    is that of its last task.
 
     Raises:
         UnreachableError: slurmdbd does not answer.
         CommandError: sacct failed otherwise.
     """
+    return next(reversed(states(job_id, sacct=sacct, timeout=timeout)), "")
+
+
+def states(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -> list[str]:
+    """The states of a job and of an array's tasks as slurmdbd knows them, a task each; see `ended_as`."""
     words = ["--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}"]
-    states = answer([str(sacct), *words], timeout).splitlines()
-    return states[-1].split()[0] if states and states[-1] else ""
+    said = answer([str(sacct), *words], timeout)
+    return [line.split()[0] for line in said.splitlines() if line.strip()]
 
 
 def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:

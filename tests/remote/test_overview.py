@@ -1,0 +1,49 @@
+"""How submissions stand, where Slurm has forgotten all of an array, or some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hpctools.remote import overview
+from hpctools.remote.submissions import Record
+from hpctools.slurm import accounting, scripts
+
+ARRAY = Record("sweep-0123456789ab", "r", state="submitted", job_id=7)
+Says = Callable[..., None]
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Says:
+    """What squeue and sacct say, a task each."""
+
+    def say(queue: list[str], accounted: str) -> None:
+        monkeypatch.setattr(scripts, "states", lambda _: queue)
+        monkeypatch.setattr(accounting, "answer", lambda argv, timeout: accounted)
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("accounted", "states", "last"),
+    [
+        ("FAILED\nCANCELLED by 1000\nFAILED\nCOMPLETED\n", ["FAILED", "CANCELLED", "COMPLETED"], "COMPLETED"),
+        ("CANCELLED by 1000\n", ["CANCELLED"], "CANCELLED"),
+        ("", [], ""),
+    ],
+)
+def test_of_a_forgotten_array_each_state_is_told(
+    slurm: Says, accounted: str, states: list[str], last: str
+) -> None:
+    """It was that of its last task."""
+    slurm([], accounted)
+    assert overview.states(ARRAY) == states
+    assert (overview.ends(ARRAY, None), accounting.ended_as(7)) == (states, last)
+
+
+def test_a_task_that_failed_long_ago_counts_at_the_arrays_end(slurm: Says) -> None:
+    """slurmdbd hears late of the last one, which slurmctld knows."""
+    slurm(["COMPLETED"], "FAILED\nCOMPLETED\nRUNNING\n")
+    assert overview.ends(ARRAY, 9) == ["COMPLETED", "FAILED"]
+    assert overview.ends(ARRAY, None) == ["COMPLETED"]
