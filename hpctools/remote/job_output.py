@@ -170,6 +170,9 @@ class Following:
         """
         asked, over = -_STATE_SECONDS, not follow
         while True:
+            # Also of a job that is over by now, and was begun anew while nobody was connected.
+            if _size(self.path) < offset:
+                offset = 0
             for data in _read(self.path, offset):
                 yield Piece(str(self.path), offset, data)
                 offset += len(data)
@@ -182,13 +185,12 @@ class Following:
                     continue
             self.idle()
             self.sleep(_LOOK_SECONDS)
-            if _size(self.path) < offset:
-                offset = 0
 
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        with path.open("rb") as file:  # NFS looks at the server when a file is opened
+            return os.fstat(file.fileno()).st_size
     except OSError:
         return 0
 

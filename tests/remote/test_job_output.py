@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.errors import UnreachableError
-from hpctools.remote.job_output import Outputs, outputs
+from hpctools.remote.job_output import Following, Outputs, outputs
 from hpctools.remote.submissions import Submission
 from hpctools.slurm import scripts
 
@@ -123,3 +123,15 @@ def test_what_an_older_release_noted_is_read(submission: Submission, monkeypatch
     assert outputs(submission, 7).of(1) == ["/x/slurm-7_1.out"]
     (submission.own / "StdOut").write_text("/x/part_1.log")
     assert found(outputs(submission, 7)) == ({"": "/x/part_1.log"}, False)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("offset", [0, 3, 4, 100])
+def test_output_that_was_begun_anew_is_read_from_its_beginning(
+    tmp_path: Path, follow: bool, offset: int
+) -> None:
+    """A job that was requeued while the line was broken, and is over when it holds again."""
+    (tmp_path / "out").write_text("new\n")
+    following = Following(tmp_path / "out", lambda: True, lambda: None, sleep=lambda _: None)
+    found = b"".join(piece.data for piece in following.pieces(offset, follow=follow))
+    assert found == b"new\n"[offset if offset <= 4 else 0 :]
