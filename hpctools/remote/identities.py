@@ -209,23 +209,49 @@ def _from_file(path: Path, person: Person) -> paramiko.PKey | None:
 def _by_asking(
     transport: CheckedTransport, settings: HostSettings, person: Person, more: list[str], tried: list[str]
 ) -> None:
+    """What the host asks, then a password, as ssh does."""
     if person.ask is None:
         return
     if "keyboard-interactive" in more:
-        tried.append(_QUESTIONS)
-
-        def answer(title: str, text: str, prompts: list[tuple[str, bool]]) -> list[str]:
-            for line in (each for each in (title, text) if each.strip()):
-                print("\n".join(shown(part) for part in line.splitlines()), file=sys.stderr)
-            # One-time codes: never the answer of before.
-            return [person.secret(shown(prompt), again=True) or "" for prompt, _ in prompts]
-
-        _asked_here(transport, settings.user, answer)
-    elif "password" in more:
+        try:
+            _answer_questions(transport, settings, person, tried)
+            return
+        except paramiko.AuthenticationException as error:
+            if person.ask is None or "password" not in _still_offered(transport, settings, error):
+                raise
+    if "password" in more:
         password = person.secret(f"Password of {settings.user}@{settings.alias}: ")
         if password is not None:
             tried.append(_PASSWORD)
             transport.auth_password(settings.user, password)
+
+
+def _still_offered(
+    transport: CheckedTransport, settings: HostSettings, error: paramiko.AuthenticationException
+) -> list[str]:
+    """What a host offers that refused questions, which paramiko tells only where it does not offer those."""
+    if not transport.is_active() or _is_silence(error):
+        return []
+    if not isinstance(error, paramiko.BadAuthenticationType):
+        try:
+            return list(transport.auth_none(settings.user))
+        except paramiko.BadAuthenticationType as refused:
+            error = refused
+    return list(error.allowed_types)
+
+
+def _answer_questions(
+    transport: CheckedTransport, settings: HostSettings, person: Person, tried: list[str]
+) -> None:
+    def answer(title: str, text: str, prompts: list[tuple[str, bool]]) -> list[str]:
+        if prompts and _QUESTIONS not in tried:
+            tried.append(_QUESTIONS)
+        for line in (each for each in (title, text) if each.strip()):
+            print("\n".join(shown(part) for part in line.splitlines()), file=sys.stderr)
+        # One-time codes: never the answer of before.
+        return [person.secret(shown(prompt), again=True) or "" for prompt, _ in prompts]
+
+    _asked_here(transport, settings.user, answer)
 
 
 def _asked_here(transport: CheckedTransport, user: str, answer: _Answer) -> None:

@@ -143,6 +143,26 @@ class TestKeys:
             code, _, err = here("--cluster", "uni", "job.sh")
         assert (code, len(asked), len(cluster.jobs)) == (0, 1, 1), (err, login.log.read_text())
 
+    @pytest.mark.parametrize(("questions", "answers"), [("no", ["424242"]), ("yes", ["0", "424242"])])
+    def test_a_password(
+        self,
+        here: Here,
+        cluster: Rig,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        questions: str,
+        answers: list[str],
+    ) -> None:
+        """Of a host that asks nothing else; of one whose question was not answered."""
+        name = f"password-{questions}"
+        more = {"KbdInteractiveAuthentication": questions, "AuthenticationMethods": "any"}
+        login = asking(cluster, name, PasswordAuthentication="yes", **more)
+        asked = somebody(monkeypatch, *answers)
+        with logged_in_by(cluster, tmp_path / "none", names=[name]):
+            code, _, err = here("--cluster", "uni", "job.sh")
+        assert (code, asked[-1]) == (0, f"Password of lab1@{name}: "), (err, login.log.read_text())
+        assert len(asked) == len(answers)
+
     def test_a_certificate_of_a_persons_key(self, here: Here, cluster: Rig, tmp_path: Path) -> None:
         """CertificateFile; the bare key lets nobody in."""
         keygen(authority := cluster.folder / "etc/people_ca")
@@ -288,13 +308,13 @@ class TestAsking:
             assert termios.tcgetattr(there)[3] & termios.ECHO
 
 
-def asking(cluster: Rig, name: str) -> Login:
+def asking(cluster: Rig, name: str, **more: str) -> Login:
     """A login node that asks for a one-time code."""
     program = cluster.folder / "etc/ask"
     program.write_text("#!/bin/sh\n[ \"$(tr -d '\\0')\" = 424242 ]\n")
     program.chmod(0o755)
     settings = {"KbdInteractiveAuthentication": "yes", "AuthenticationMethods": "keyboard-interactive"}
-    return cluster.start(name, pam=ASKED.format(program=program), settings=settings)
+    return cluster.start(name, pam=ASKED.format(program=program), settings={**settings, **more})
 
 
 @contextmanager
