@@ -168,7 +168,13 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str:
 
 
 def _path(word: str, tokens: Mapping[str, str]) -> Path:
-    return Path(expand(word, tokens)).expanduser()
+    path = Path(expand(word, tokens))
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise RemoteError(
+            f"ssh's configuration names {path}, and there is no such home", "see ~/.ssh/config"
+        ) from None
 
 
 def expand(text: str, tokens: Mapping[str, str]) -> str:

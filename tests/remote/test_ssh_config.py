@@ -97,6 +97,13 @@ def test_a_file_that_cannot_be_understood_is_told(tmp_path: Path) -> None:
         settings("login1", config=tmp_path / "wrong")
 
 
+def test_a_home_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """`ssh -G` leaves ~NAME to whoever reads the file."""
+    (tmp_path / "config").write_text("IdentityFile ~no-such-person/.ssh/key\n")
+    with pytest.raises(RemoteError, match=r"names ~no-such-person/\.ssh/key, and there is no such home"):
+        settings("login1", config=tmp_path / "config")
+
+
 def test_an_agent_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_AGENT", "/run/mine")
     assert interpret("a", {"identityagent": ["$MY_AGENT"]}).agent == "/run/mine"
