@@ -131,8 +131,12 @@ def remember(offer: Offer) -> Path:
         RemoteError: it cannot be written.
     """
     files = offer.settings.user_known_hosts
-    if not files:
-        raise RemoteError("UserKnownHostsFile is none, so nothing can be remembered", "see ~/.ssh/config")
+    if not files or files[0] == Path(os.devnull):
+        raise RemoteError(
+            f"UserKnownHostsFile of {offer.settings.alias} is {files[0] if files else 'none'}, "
+            "so nothing can be remembered",
+            "give it a file in ~/.ssh/config: UserKnownHostsFile ~/.ssh/known_hosts",
+        )
     # A hashed authority is of no use: ssh knows no patterns in hashes.
     hide = offer.settings.hash_names and not offer.marker
     names = known_hosts.hashed(offer.names) if hide else offer.names

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.errors import RemoteError
 from hpctools.remote import known_hosts, trust
 from hpctools.remote.host_keys import Shown
 from hpctools.remote.ssh_config import HostSettings
@@ -64,3 +65,13 @@ def test_what_a_list_says_beyond_what_is_known(made: Path, tmp_path: Path) -> No
     assert trust.told(host, revoked) == []
     stranger = HostSettings("login2", "login2.uni.edu", 22, "me")
     assert (trust.told(stranger, listed), trust.is_told(stranger, listed)) == ([], False)
+
+
+@pytest.mark.parametrize(("files", "named"), [((Path("/dev/null"), Path("/x")), "/dev/null"), ((), "none")])
+def test_where_nothing_can_be_remembered_it_is_said_what_to_do(files: tuple[Path, ...], named: str) -> None:
+    """`UserKnownHostsFile /dev/null` is what many write beside `StrictHostKeyChecking no`."""
+    host = HostSettings("login1", "login1.uni.edu", 22, "me", user_known_hosts=files)
+    offer = trust.Offer(host, b"key", "ssh-ed25519", "", "login1.uni.edu")
+    with pytest.raises(RemoteError, match=f"UserKnownHostsFile of login1 is {named}, so nothing") as caught:
+        trust.remember(offer)
+    assert "~/.ssh/config" in caught.value.remedy
