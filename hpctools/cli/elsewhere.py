@@ -25,37 +25,55 @@ def elsewhere(program: str, argv: Sequence[str] | None) -> int | None:
     # Words from another program are a laptop's: the diary of a home that both share must not lead back there.
     if not named and (argv is not None or not any(is_id(word) for word in words)):
         return None
-    noted = "" if named else _noted(words)
-    if not named and not noted:
+    noted = {} if named else _noted(words)
+    if not named and not any(noted.values()):
         return None
     return run_command(program, lambda: _done_there(program, words, noted), debug="--debug" in words)
 
 
-def _noted(words: Sequence[str]) -> str:
-    """The one cluster to which all submissions that are named went; empty: none, or they are here."""
+def _noted(words: Sequence[str]) -> dict[str, str]:
+    """What is named, and the cluster to which it went; empty of what nobody noted. None if any is here."""
     from hpctools.elastic.folder import runs_root
     from hpctools.remote import diary, submissions
 
     names = [word for word in words if not word.startswith("-")]
     if any(_is_there(runs_root() / name) or submissions.find(name, os.environ) for name in names):
-        return ""
-    found = {diary.cluster_of(os.environ, name) for name in names}
-    return found.pop() if len(found) == 1 else ""
+        return {}
+    return {name: diary.cluster_of(os.environ, name) for name in names}
 
 
 def _is_there(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where nobody may look; who reads says so
 
 
-def _done_there(program: str, words: Sequence[str], noted: str) -> int:
-    name, rest = (noted, list(words)) if noted else take_cluster(words)
-    for word in rest:
+def _the_one(noted: Mapping[str, str]) -> str:
+    """The cluster to which all went.
+
+    Raises:
+        UsageError: they are of several, or nobody knows of some.
+    """
+    clusters = set(noted.values())
+    if len(clusters) > 1:
+        went = (f"{shown(name)} {f'to {at}' if at else 'nobody knows where'}" for name, at in noted.items())
+        raise UsageError(
+            f"not all went to one cluster: {', '.join(went)}", "name those of one: --cluster NAME"
+        )
+    return clusters.pop()
+
+
+def _done_there(program: str, words: Sequence[str], noted: Mapping[str, str]) -> int:
+    for word in words:
         if remedy := _STAYS_THERE.get(word.partition("=")[0]):
             raise UsageError(f"{word.partition('=')[0]} does not work with --cluster", remedy)
-    cluster = find_cluster(name or "")
+    name, rest = (_the_one(noted), list(words)) if noted else take_cluster(words)
+    return _done_at(name or "", program, rest)
+
+
+def _done_at(name: str, program: str, words: Sequence[str]) -> int:
+    cluster = find_cluster(name)
     # Its id is the same in each attempt: a second hp-cancel means more than the first. `live`: whoever waits
     # reads what for while they wait, and not when it is over.
-    request = {"op": program.removeprefix("hp-"), "words": rest, "live": True}
+    request = {"op": program.removeprefix("hp-"), "words": list(words), "live": True}
     request["request"] = secrets.token_hex(8)
     with session(cluster, program) as open_session:
 
