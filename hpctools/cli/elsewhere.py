@@ -31,6 +31,16 @@ def elsewhere(program: str, argv: Sequence[str] | None) -> int | None:
     return run_command(program, lambda: _done_there(program, words, noted), debug="--debug" in words)
 
 
+def refuse_cut_short(cluster: str | None) -> None:
+    """Refuse `--clus NAME`, which argparse takes for --cluster and `elsewhere` does not: here is not there.
+
+    Raises:
+        UsageError: a cluster is named all the same.
+    """
+    if cluster is not None:
+        raise UsageError("--cluster is cut short", f"write all of it: --cluster {shown(cluster)}")
+
+
 def _noted(words: Sequence[str]) -> dict[str, str]:
     """What is named, and the cluster to which it went; empty of what nobody noted. None if any is here."""
     from hpctools.elastic.folder import runs_root

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import hpctools
 from hpctools.cli.connection import connect
-from hpctools.cli.elsewhere import elsewhere
+from hpctools.cli.elsewhere import elsewhere, refuse_cut_short
 from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.output import show
 from hpctools.elastic.folder import runs_root
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 def _cancel(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
+    refuse_cut_short(given.cluster)
     found = [folder for word in given.runs for folder in find_runs(word, runs_root(), client)]
     folders = list({folder.path: folder for folder in found}.values())
     if given.replicas:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hpctools
 from hpctools.cli.connection import connect
-from hpctools.cli.elsewhere import elsewhere
+from hpctools.cli.elsewhere import elsewhere, refuse_cut_short
 from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 def _status(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
+    refuse_cut_short(given.cluster)
     _check(given)
     folder = find_run(given.run, runs_root(), client) if given.run is not None else None
     if folder and (given.plot or given.accounting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -56,3 +57,12 @@ def test_what_is_done_on_a_login_node_only_is_said_first(
     monkeypatch.setattr("sys.argv", ["hp-status", "--plot", "run.svg", ONE])
     assert (hp_status.main(), asked) == (2, [])
     assert "draw it on a login node" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [hp_cancel, hp_status])
+def test_a_cluster_that_is_cut_short_is_not_here(
+    program: ModuleType, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hp-status --clus uni` said that there are no runs."""
+    assert (program.main(["--clus", "uni", ONE]), asked) == (2, [])
+    assert "write all of it: --cluster uni" in capsys.readouterr().err
