@@ -20,16 +20,14 @@ from typing import Any
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
 from hpctools.elastic.restart.adoption import Adoption, StepsKnown
-from hpctools.elastic.restart.agreement import Agreement
-from hpctools.elastic.restart.blame import BadEnd
-from hpctools.elastic.restart.budget import Budget, Charge, backoff, exhausted
-from hpctools.elastic.restart.effects import Charged, Crashed, Finished, Formed, Release, Tell
+from hpctools.elastic.restart.budget import Charge
+from hpctools.elastic.restart.effects import Formed, Release, Tell
+from hpctools.elastic.restart.ending import Ending
 from hpctools.elastic.restart.limits import Limits, term_within
 from hpctools.elastic.restart.record import Record
-from hpctools.elastic.restart.telling import Telling
 
 
-class Generations(Telling):
+class Generations(Ending):
     """The state machine of a run's generations.
 
     Args:
@@ -50,14 +48,11 @@ class Generations(Telling):
         charges: Iterable[Charge] = (),
         steps: StepsKnown | None = None,
     ) -> None:
-        super().__init__(limits, history)
-        self._budget = Budget(limits.period, charges)
-        self.restarts = self._budget.ever
+        super().__init__(limits, history, charges)
         self._adoption: Adoption | None = None
         self._not_before = not_before
         self._steps_known = steps or StepsKnown()  # until it is known which are of the generation that is on
         self._lost_at = NEVER
-        self._closes_at: float | None = None  # when all ranks must have ended, because the run ends
 
     # What agents report
 
@@ -70,6 +65,8 @@ class Generations(Telling):
             running: what runs under it, or ran last (`NodeRanks.report`).
         """
         self._roster.add(agent, order, now)
+        if self.phase == "offering" and agent in self.members:
+            self._abandon()  # the offer may have been lost on a line that broke
         if running:
             self._hear_of(agent, running, now)
         self.tick(now)
@@ -84,16 +81,23 @@ class Generations(Telling):
             if self.phase == "offering":
                 self._abandon()
             elif not record.over(agent):
-                record.drop(agent)
-                record.recovered |= self.phase == "running"
-                if self._closes_at is None or self.phase != "telling":
-                    self._end(now, self._limits.term)
-                elif self._agreement is not None and not self._agreement.committed:
-                    # The others save before the run ends, and have no more time.
-                    self._agreement.forget(agent)
-                    self._heed_agreement(record, self._agreement, now)
-                self._close_if_over(now)
+                self._lose(agent, now)
         self.tick(now)
+
+    def _lose(self, agent: str, now: float) -> None:
+        """A member's ranks are gone, or never were there."""
+        record = self._record
+        if record is None:
+            return
+        record.drop(agent)
+        record.recovered |= self.phase == "running"
+        if self._closes_at is None or self.phase != "telling":
+            self._end(now, self._limits.term)
+        elif self._agreement is not None and not self._agreement.committed:
+            # The others save before the run ends, and have no more time.
+            self._agreement.forget(agent)
+            self._heed_agreement(record, self._agreement, now)
+        self._close_if_over(now)
 
     def leaving(self, agent: str, deadline: float, now: float) -> None:
         """A node has to go: its ranks must have ended by then."""
@@ -238,12 +242,6 @@ class Generations(Telling):
 
     # A generation has to end
 
-    def _heed_agreement(self, record: Record, agreement: Agreement, now: float) -> None:
-        if agreement.committed and not record.calls:
-            self._end(now, self._limits.graceful)  # nobody has asked for events: they can be told only so
-        elif agreement.committed:
-            self._commit(record, agreement.call, now)
-
     def _heed_leavers(self, now: float) -> None:
         soonest = self._roster.soonest(self.members)
         if soonest is None:
@@ -278,64 +276,6 @@ class Generations(Telling):
         if grow:
             self._announce(now)
 
-    def _note_bad_end(self, record: Record, agent: str, local: int, said: Sequence[str], at: float) -> None:
-        """Among those that are told until all have ended is what the generation's end is put down to.
-
-        What ends badly while the ranks are ended for another reason is not why.
-        """
-        if self.phase in ("running", "telling", "adopting") or record.bad:
-            code, number = record.ranks[agent, local].code or 0, record.number_of(agent, local)
-            record.bad.append(BadEnd(Crashed(agent, local, number, code, tuple(said)), at))
-
-    def _end(self, now: float, seconds: float) -> None:
-        """SIGTERM to all ranks that still run; SIGKILL after so many seconds or when a node has to go."""
-        record = self._record
-        if record is None or self.phase in ("ending", "over"):
-            return
-        self.phase, self._limit = "ending", None
-        record.times.setdefault("told", now)
-        left = seconds if self._closes_at is None else max(0.0, self._closes_at - now)
-        for member in record.members:
-            self._tell(member, "end", seconds=min(seconds, left))
-        self._close_if_over(now)
-
-    def _close_if_over(self, now: float) -> None:
-        record = self._record
-        if record is None or self.phase not in ("running", "telling", "ending") or not record.over():
-            return
-        asked = self.phase == "ending" or record.told
-        record.times.setdefault("told", now)
-        record.times.setdefault("ended", now)
-        self._steps += record.calls
-        self._last, self._record, self._agreement = record, None, None
-        self._stopped = self._stopped or record  # one that ended before its first step prolongs the pause
-        self._stopped.recovered |= record.recovered
-        self.phase = "waiting"
-        if self._closes_at is not None:
-            self.phase = "over"
-        elif record.well() and not asked:
-            self.phase = "over"
-            self._do(Finished())
-        elif all(self._roster.stays(member) for member in record.members):
-            self._charge(record, now)  # else it may be what follows from a node's going
-        if len(self._roster.wanted()) < len(record.members):
-            self._growing.shrank(now)
-
-    def _charge(self, record: Record, now: float) -> None:
-        """A generation is over; if that counts as a crash, say of whom or why."""
-        crash, reason = record.blamed()
-        if not reason:
-            return
-        self.restarts += 1
-        self.effects += [crash] if crash is not None else []
-        self._do(Charged(record.number, reason))
-        used = self._budget.charge(now, record.number)
-        self._not_before = max(self._not_before, now + backoff(used))
-        broken = exhausted(self._limits, reason, used, self.restarts)
-        if broken is not None:
-            self.phase = "over"
-            self._do(broken)
-
     def _release_idle(self) -> None:
         """A node that has to go and has nothing to end is let go."""
         undecided = self._agreement is not None and not self._agreement.committed
@@ -350,7 +290,7 @@ class Generations(Telling):
     def _hear_of(self, agent: str, running: Mapping[str, Any], now: float) -> None:
         """An agent tells what a coordinator that is gone had begun there."""
         number, runs = int(running["generation"]), bool(running["ranks"])
-        if runs and self._goes_on(agent, number, running, now):
+        if self._goes_on(agent, number, running, now):
             return
         if runs and self.phase in ("waiting", "adopting") and number > self.generation:
             for each in self._adoption.running if self._adoption is not None else ():
@@ -363,19 +303,61 @@ class Generations(Telling):
             self._do(Tell(agent, {"kind": "ranks", "do": "end", "generation": number, "seconds": 0.0}))
 
     def _goes_on(self, agent: str, number: int, running: Mapping[str, Any], now: float) -> bool:
-        """Whether only a member's line was broken while the run ends: its ranks save as they were told."""
-        record = self._on(agent, number)
-        if self._closes_at is None or record is None or self.phase not in ("telling", "ending"):
+        """Whether only a member's line was broken: what was under way on it, both ways, is told again.
+
+        While the run ends, ranks that were given up with their agent save as they were told.
+        """
+        record = self._record
+        if (
+            record is None
+            or agent not in record.members
+            or self.phase not in ("running", "telling", "ending")
+        ):
             return False
-        record.heard(agent, running["ranks"], now)
-        if self.phase == "ending":
-            self._tell(agent, "end", seconds=min(self._limits.term, max(0.0, self._closes_at - now)))
-        elif self._agreement is not None and self._agreement.committed:
-            self._tell(agent, "commit", call=self._agreement.call)
-        elif self._agreement is not None:
-            self._propose(record, self._agreement, record.calls)
+        if self._closes_at is not None and self.phase != "running" and number == record.number:
+            record.heard(agent, running["ranks"], now)
+        elif record.over(agent) or number > record.number:
+            return False
+        elif number < record.number:
+            self._lose(agent, now)  # its ranks never began
+            return False
+        self.began(agent, number, now)
+        self._hear_of_ends(record, agent, running, now)
+        self._tell_again(agent, now)
         self._close_if_over(now)
         return True
+
+    def _hear_of_ends(self, record: Record, agent: str, running: Mapping[str, Any], now: float) -> None:
+        """What its ranks have done while nobody heard of it."""
+        counts = {local: (calls, told) for local, (calls, told, _, _) in running["ranks"].items()}
+        record.observe(agent, counts, now)
+        ends = {int(local): how for local, how in running.get("ends", {}).items()}
+        for local, (_, told, code, said) in running["ranks"].items():
+            if code is not None and record.ranks[agent, int(local)].code is None:
+                ago, ours = ends.get(int(local), (0.0, False))
+                self.ended(
+                    agent,
+                    record.number,
+                    int(local),
+                    code,
+                    told,
+                    [said] if said else [],
+                    now,
+                    ago=ago,
+                    ours=ours,
+                )
+
+    def _tell_again(self, agent: str, now: float) -> None:
+        record, agreement = self._record, self._agreement
+        if record is None:
+            return
+        if self.phase == "ending":
+            left = self._limits.term if self._closes_at is None else max(0.0, self._closes_at - now)
+            self._tell(agent, "end", seconds=min(self._limits.term, left))
+        elif self.phase == "telling" and agreement is not None and agreement.committed:
+            self._tell(agent, "commit", call=agreement.call)
+        elif self.phase == "telling" and agreement is not None:
+            self._propose(record, agreement, record.calls)
 
     def _adopt_if_complete(self, now: float) -> None:
         adoption, record = self._adoption, self._record

@@ -142,6 +142,15 @@ class Cluster:
             node.outbox.clear()
         self.connected.clear()
 
+    def reconnect(self, node: Node) -> None:
+        """The line broke, and what was under way is lost; the agent is back before that was noticed."""
+        node.inbox.clear()
+        node.outbox.clear()
+        self.machine.joined(node.name, node.order, self.now, node.report(self.now))
+        if node.deadline is not None:
+            node.say("leaving", 0, deadline=node.deadline)
+        self.carry_out()
+
     def living(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.alive and not node.released]
 

@@ -161,6 +161,25 @@ def test_a_crash_restarts_all_ranks_and_counts(seed: int) -> None:
     assert [node.begun["restarts"] for node in model.nodes.values()] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("phase", ["offering", "running", "telling", "ending"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_line_that_breaks_unnoticed_at_any_moment_stops_nothing(seed: int, phase: str) -> None:
+    """What was under way on it in both directions is lost, and neither side knows what of it."""
+    model = cluster(seed, 3)
+    if phase != "offering":
+        model.until(lambda: begun(model) and max(model.machine.calls.values()) > 3)
+    if phase == "telling":
+        model.add()
+    elif phase == "ending":
+        model.crash(model.nodes["a1"])
+    model.until(lambda: model.machine.phase == phase)
+    for _ in range(seed % 4):
+        model.step()
+    model.reconnect(model.nodes[f"a{seed % 3}"])
+    model.until(lambda: model.finished)
+    assert model.saved == STEPS
+
+
 def test_one_crash_too_many_fails_the_run_with_its_last_words() -> None:
     model = cluster(1, 2)
     for _ in range(LIMITS.restarts + 1):
