@@ -103,6 +103,17 @@ def test_a_store_that_breaks_in_the_middle_leaves_no_checkpoint(
     assert {key.split("/")[2].partition(".")[0] for key in keys()} == {"step-000000001", "step-000000003"}
 
 
+def test_what_is_committed_stays_though_nothing_may_be_removed(server: Server) -> None:
+    """A bucket whose policy allows no DeleteObject: the notes of who wrote what stay, and harm nobody."""
+    server.failure, server.fails = "403 Forbidden", lambda method, path, number: method == "DELETE"
+    try:
+        heard = write(ROOT, 7)
+    finally:
+        server.failure = "503 Slow Down"
+    assert (len(heard.saved), heard.failed, heard.warnings) == (1, [], [])
+    assert read(ROOT) == (7, [])
+
+
 def test_what_a_killed_writer_left_is_cleaned_by_the_next_of_its_run(server: Server) -> None:
     store = open_store(ROOT)
     stage = store.begin(4, f"{RUN.label}dead")
